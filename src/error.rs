@@ -1,0 +1,146 @@
+//! The one error type of the library: what failed, what to do about it, and which exit code it deserves.
+//!
+//! Lives here: [`Error`], [`ErrorKind`] and the small helpers that add a path or a hint. Not here: how an error is
+//! printed (that is `cli::ui`).
+
+use std::{fmt, io, path::Path};
+
+/// Result of everything in this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of failure it is; decides the exit code of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Something failed (exit code 1).
+    Failed,
+    /// The arguments make no sense together (exit code 2).
+    Usage,
+    /// An archive or a ledger is damaged, or is not what its name says (exit code 3).
+    Damaged,
+    /// The network failed and trying again may work (exit code 4).
+    Network,
+    /// The user interrupted the run (exit code 130).
+    Interrupted,
+}
+
+impl ErrorKind {
+    /// The documented exit code of the program for this kind of error.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Damaged => 3,
+            Self::Network => 4,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// What failed, on which path and why; and, where there is one, what to do next.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Error {
+    /// An error of the given kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None }
+    }
+
+    /// Something failed (exit code 1).
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Failed, message)
+    }
+
+    /// The arguments make no sense (exit code 2).
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// The input is damaged or not what it says it is (exit code 3).
+    pub fn damaged(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, message)
+    }
+
+    /// The user asked to stop (exit code 130).
+    pub fn interrupted() -> Self {
+        Self::new(ErrorKind::Interrupted, "interrupted")
+    }
+
+    /// An operation on a file failed. `doing` completes the sentence "cannot …".
+    pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
+        let hint = match error.kind() {
+            io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
+            io::ErrorKind::PermissionDenied => Some("run as the user that owns the files, usually the validator's"),
+            io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
+            _ => None,
+        };
+        let error = Self::failed(format!("cannot {doing} {}: {}", path.display(), plain(error)));
+        match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Puts where it happened in front of the message.
+    #[must_use]
+    pub fn within(mut self, place: impl fmt::Display) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
+    /// The kind, which decides the exit code.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What to do next, where there is something.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// An operating system error without the "(os error 2)" that means nothing to an operator.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}
+
+/// Adds the path to an operating system error: `File::open(p).or_path("open", p)?`.
+pub trait IoContext<T> {
+    /// `doing` completes the sentence "cannot …".
+    fn or_path(self, doing: &str, path: &Path) -> Result<T>;
+}
+
+impl<T> IoContext<T> for io::Result<T> {
+    fn or_path(self, doing: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| Error::io(doing, path, &error))
+    }
+}
+
+impl<T> IoContext<T> for rustix::io::Result<T> {
+    fn or_path(self, doing: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| Error::io(doing, path, &error.into()))
+    }
+}

@@ -1,0 +1,290 @@
+//! The bank file, `snapshots/<slot>/<slot>`: read as a stream, field by field, to its last byte (format page,
+//! section "The bank file").
+//!
+//! About 1 GB on mainnet; nothing but the small fields is kept. The storage map, the largest part that others need,
+//! goes to a callback. Writing one (for synthetic ledgers) lives in `synth`.
+
+use {
+    crate::{
+        error::{Error, Result},
+        ledger::{
+            fields::FieldReader,
+            lattice::{LATTICE_HASH_BYTES, LatticeHash},
+            names::Hash,
+        },
+    },
+    std::{io::BufRead, path::Path},
+};
+
+/// The fields that other parts of slotpress, or an operator, look at.
+#[derive(Clone, Debug)]
+pub struct BankFile {
+    /// The hash of the last block's entries, from the blockhash queue.
+    pub last_blockhash: Option<Hash>,
+    /// Blockhashes in the queue.
+    pub blockhash_count: u64,
+    /// The bank hash.
+    pub hash: Hash,
+    /// The parent's bank hash.
+    pub parent_hash: Hash,
+    /// The parent's slot.
+    pub parent_slot: u64,
+    /// Hard forks: the slot, and how many.
+    pub hard_fork_count: u64,
+    /// Transactions since genesis.
+    pub transaction_count: u64,
+    /// Ticks since genesis.
+    pub tick_height: u64,
+    /// Signatures in this slot.
+    pub signature_count: u64,
+    /// Lamports in existence.
+    pub capitalization: u64,
+    /// The tick at which this slot ends.
+    pub max_tick_height: u64,
+    /// Ticks in a slot.
+    pub ticks_per_slot: u64,
+    /// Seconds since 1970 at which the chain began.
+    pub genesis_creation_time: i64,
+    /// Bytes of data of all accounts.
+    pub accounts_data_bytes: u64,
+    /// The bank's slot.
+    pub slot: u64,
+    /// Blocks since genesis.
+    pub block_height: u64,
+    /// The leader of this slot.
+    pub leader: Hash,
+    /// Slots in an epoch, after the warm-up.
+    pub slots_per_epoch: u64,
+    /// The first epoch of full length.
+    pub first_normal_epoch: u64,
+    /// The first slot of that epoch.
+    pub first_normal_slot: u64,
+    /// Whether epochs start short and grow.
+    pub is_warmup: bool,
+    /// Vote accounts in the stakes cache.
+    pub vote_account_count: u64,
+    /// Stake delegations in the stakes cache.
+    pub delegation_count: u64,
+    /// The epoch of the stakes cache: the bank's own epoch.
+    pub stakes_epoch: u64,
+    /// Storages in the storage map.
+    pub storage_count: u64,
+    /// The slot of the accounts database: equal to `slot`.
+    pub accounts_slot: u64,
+    /// Epochs in the epoch stakes.
+    pub epoch_stakes_count: u64,
+    /// The sum over all accounts; every version since 3.0 writes it.
+    pub lattice_hash: LatticeHash,
+    /// The block's id; written by 4.1 and later.
+    pub block_id: Option<Hash>,
+    /// The file's length in bytes.
+    pub length_bytes: u64,
+}
+
+impl BankFile {
+    /// The hash that an archive of this bank carries in its name.
+    pub fn snapshot_hash(&self) -> Hash {
+        self.lattice_hash.snapshot_hash()
+    }
+
+    /// The bank's epoch, by the epoch schedule.
+    pub fn epoch(&self) -> u64 {
+        if self.slot >= self.first_normal_slot {
+            let slots = self.slot - self.first_normal_slot;
+            return self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
+        }
+        // While warming up, epochs double from 32 slots (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
+        let first = (self.slot.saturating_add(32 + 1)).next_power_of_two().trailing_zeros();
+        u64::from(first.saturating_sub(32u64.trailing_zeros() + 1))
+    }
+}
+
+/// One item of the storage map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageMapItem {
+    /// The storage's slot.
+    pub slot: u64,
+    /// The storage's id on the node that wrote the bank file.
+    pub id: u64,
+    /// `accounts_current_len`: the storage's length in bytes, without its obsolete records.
+    pub length_bytes: u64,
+}
+
+/// Reads a bank file from disk. `on_storage` gets every item of the storage map.
+pub fn read_bank_file(path: &Path, on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>) -> Result<BankFile> {
+    parse_bank_file(FieldReader::open(path, "the bank file")?, on_storage)
+}
+
+/// Reads a bank file from a stream of fields, to its end.
+pub fn parse_bank_file<R: BufRead>(
+    mut r: FieldReader<R>,
+    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+) -> Result<BankFile> {
+    let length_bytes = r.remaining();
+
+    // Bank fields.
+    let _last_index = r.u64()?;
+    let last_blockhash = optional_hash(&mut r, "the last blockhash")?;
+    let blockhash_count = r.skip_items("the blockhash queue", 32 + 8 + 8 + 8)?;
+    let _max_age = r.u64()?;
+    r.skip_items("the ancestors", 16)?;
+    let hash = Hash(r.array()?);
+    let parent_hash = Hash(r.array()?);
+    let parent_slot = r.u64()?;
+    let hard_fork_count = r.skip_items("the hard forks", 16)?;
+    let transaction_count = r.u64()?;
+    let tick_height = r.u64()?;
+    let signature_count = r.u64()?;
+    let capitalization = r.u64()?;
+    let max_tick_height = r.u64()?;
+    if r.flag("hashes per tick")? {
+        r.skip(8)?;
+    }
+    let ticks_per_slot = r.u64()?;
+    r.skip(16)?; // ns per slot
+    let genesis_creation_time = i64::from_le_bytes(r.array()?);
+    r.skip(8)?; // slots per year
+    let accounts_data_bytes = r.u64()?;
+    let slot = r.u64()?;
+    r.skip(8)?; // epoch, unused
+    let block_height = r.u64()?;
+    let leader = Hash(r.array()?);
+    r.skip(16)?; // collector fees, fee calculator: always 0
+    r.skip(4 * 8 + 1)?; // fee rate governor
+    r.skip(8)?; // collected rent
+    r.skip(8 + EPOCH_SCHEDULE_BYTES + 8 + 8 + 1)?; // rent collector
+    let slots_per_epoch = r.u64()?;
+    let _leader_schedule_slot_offset = r.u64()?;
+    let is_warmup = r.flag("the warm-up")?;
+    let first_normal_epoch = r.u64()?;
+    let first_normal_slot = r.u64()?;
+    r.skip(6 * 8)?; // inflation
+    let stakes = skip_stakes(&mut r, "the stakes", false)?;
+    r.skip_items("the unused accounts", 32)?;
+    r.skip_items("the unused credits", 32)?;
+    r.skip_items("the unused votes", 32)?;
+    r.skip(8)?; // always 0
+    r.flag("is_delta")?;
+
+    // Accounts-db fields.
+    let mut storage_count = 0;
+    for _ in 0..r.count("the storage map", 16)? {
+        let slot = r.u64()?;
+        for _ in 0..r.count("the storages of a slot", 16)? {
+            let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
+            storage_count += 1;
+            on_storage(item)?;
+        }
+    }
+    r.skip(8)?; // write version
+    let accounts_slot = r.u64()?;
+    r.skip(64 + 5 * 8)?; // unused hashes, statistics
+    r.skip_items("the historical roots", 8)?;
+    r.skip_items("the historical roots with hashes", 8 + 32)?;
+
+    // Extra fields.
+    r.skip(8)?; // lamports per signature
+    if r.flag("the incremental persistence")? {
+        r.skip(8 + 32 + 8 + 32 + 8)?;
+    }
+    optional_hash(&mut r, "the epoch accounts hash")?;
+    let epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
+    for _ in 0..epoch_stakes_count {
+        skip_epoch_stakes(&mut r)?;
+    }
+    let lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
+        LatticeHash::from_bytes(&r.array::<LATTICE_HASH_BYTES>()?)
+    } else {
+        return Err(Error::damaged("the bank file holds no accounts lattice hash")
+            .hint("it was written by a validator older than Agave 3.0; archive it with that version"));
+    };
+    // 4.0 and earlier end here.
+    let block_id = if r.remaining() > 0 { optional_hash(&mut r, "the block id")? } else { None };
+    r.end()?;
+    if accounts_slot != slot {
+        return Err(Error::damaged(format!(
+            "the bank file is of slot {slot}, but its accounts of slot {accounts_slot}"
+        )));
+    }
+
+    Ok(BankFile {
+        last_blockhash,
+        blockhash_count,
+        hash,
+        parent_hash,
+        parent_slot,
+        hard_fork_count,
+        transaction_count,
+        tick_height,
+        signature_count,
+        capitalization,
+        max_tick_height,
+        ticks_per_slot,
+        genesis_creation_time,
+        accounts_data_bytes,
+        slot,
+        block_height,
+        leader,
+        slots_per_epoch,
+        first_normal_epoch,
+        first_normal_slot,
+        is_warmup,
+        vote_account_count: stakes.vote_account_count,
+        delegation_count: stakes.delegation_count,
+        stakes_epoch: stakes.epoch,
+        storage_count,
+        accounts_slot,
+        epoch_stakes_count,
+        lattice_hash,
+        block_id,
+        length_bytes,
+    })
+}
+
+const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;
+
+struct StakesSummary {
+    vote_account_count: u64,
+    delegation_count: u64,
+    epoch: u64,
+}
+
+fn optional_hash<R: BufRead>(r: &mut FieldReader<R>, name: &str) -> Result<Option<Hash>> {
+    Ok(if r.flag(name)? { Some(Hash(r.array()?)) } else { None })
+}
+
+/// Passes over a stakes cache. In the epoch stakes, each delegation carries its credits observed too.
+fn skip_stakes<R: BufRead>(r: &mut FieldReader<R>, name: &str, with_credits: bool) -> Result<StakesSummary> {
+    // An account: lamports, data, owner, executable, rent epoch.
+    let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
+    for _ in 0..vote_account_count {
+        r.skip(32 + 8 + 8)?;
+        r.skip_items("a vote account's data", 1)?;
+        r.skip(32)?;
+        r.flag("a vote account's executable flag")?;
+        r.skip(8)?;
+    }
+    let delegation_bytes = 32 + 32 + 8 + 8 + 8 + 8 + if with_credits { 8 } else { 0 };
+    let delegation_count = r.skip_items("the delegations", delegation_bytes)?;
+    r.skip(8)?; // always 0
+    let epoch = r.u64()?;
+    r.skip_items("the stake history", 4 * 8)?;
+    Ok(StakesSummary { vote_account_count, delegation_count, epoch })
+}
+
+fn skip_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
+    let _epoch = r.u64()?;
+    match r.u32()? {
+        0 => {}
+        other => return Err(r.damaged(format!("epoch stakes of the unknown kind {other}"))),
+    }
+    skip_stakes(r, "the epoch stakes", true)?;
+    r.skip(8)?; // total stake
+    for _ in 0..r.count("the vote accounts of nodes", 32 + 8 + 8)? {
+        r.skip(32)?;
+        r.skip_items("the vote accounts of a node", 32)?;
+        r.skip(8)?;
+    }
+    r.skip_items("the authorized voters", 64)?;
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! What is on disk, and what its bytes mean: names, bank snapshot directories, the bank file, storages and their
+//! records, the lattice hash.
+//!
+//! No compression, no network and no terminal live here; every other module stands on this one.
+
+pub mod bank_file;
+pub mod fields;
+pub mod lattice;
+pub mod lists;
+pub mod names;
+pub mod record;

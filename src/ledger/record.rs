@@ -1,0 +1,132 @@
+//! One stored account: the layout of a record in a storage (format page, section "Append vec records").
+//!
+//! Pure functions over bytes. Reading storages from disk lives in `archive::source`.
+
+use crate::ledger::lattice::AccountView;
+
+/// The fixed part of a record, in bytes; the account's data follows.
+pub const RECORD_HEADER_BYTES: usize = 136;
+
+/// Records start at multiples of this.
+pub const RECORD_ALIGNMENT: u64 = 8;
+
+/// The most data that an account may hold, in bytes (10 MiB).
+pub const ACCOUNT_DATA_BYTES_MAX: u64 = 10 * 1024 * 1024;
+
+/// The most bytes that a storage file may hold (16 GiB).
+pub const STORAGE_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
+
+/// Rounds up to the next multiple of 8. Saturates, so that hostile lengths stay large instead of wrapping.
+pub const fn align8(length: u64) -> u64 {
+    match length.checked_add(7) {
+        Some(sum) => sum & !(RECORD_ALIGNMENT - 1),
+        None => u64::MAX - (RECORD_ALIGNMENT - 1),
+    }
+}
+
+/// The header of a record, with the names of the format page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Meaningless today; kept by verbatim archives.
+    pub write_version: u64,
+    /// Length of the account's data in bytes.
+    pub data_len: u64,
+    /// The account's address.
+    pub pubkey: [u8; 32],
+    /// The balance; 0 is a tombstone, which closes the account.
+    pub lamports: u64,
+    /// The rent epoch.
+    pub rent_epoch: u64,
+    /// The owner program.
+    pub owner: [u8; 32],
+    /// 0 or 1; anything else is damage.
+    pub executable: u8,
+    /// Uninitialised memory in Agave up to 4.4: no meaning.
+    pub padding: [u8; 7],
+    /// Obsolete: no meaning.
+    pub stored_hash: [u8; 32],
+}
+
+impl RecordHeader {
+    /// Reads a header from its 136 bytes.
+    pub fn parse(bytes: &[u8; RECORD_HEADER_BYTES]) -> Self {
+        Self {
+            write_version: u64_at(bytes, 0),
+            data_len: u64_at(bytes, 8),
+            pubkey: array_at(bytes, 16),
+            lamports: u64_at(bytes, 48),
+            rent_epoch: u64_at(bytes, 56),
+            owner: array_at(bytes, 64),
+            executable: bytes[96],
+            padding: array_at(bytes, 97),
+            stored_hash: array_at(bytes, 104),
+        }
+    }
+
+    /// Its 136 bytes.
+    pub fn to_bytes(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let mut bytes = [0; RECORD_HEADER_BYTES];
+        bytes[0..8].copy_from_slice(&self.write_version.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.data_len.to_le_bytes());
+        bytes[16..48].copy_from_slice(&self.pubkey);
+        bytes[48..56].copy_from_slice(&self.lamports.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.rent_epoch.to_le_bytes());
+        bytes[64..96].copy_from_slice(&self.owner);
+        bytes[96] = self.executable;
+        bytes[97..104].copy_from_slice(&self.padding);
+        bytes[104..136].copy_from_slice(&self.stored_hash);
+        bytes
+    }
+
+    /// Whether this is the mark after the last record: no lamports, and a pubkey of zeros.
+    pub fn is_end(&self) -> bool {
+        self.lamports == 0 && self.pubkey == [0; 32]
+    }
+
+    /// The record's length in the storage, with the padding that follows it.
+    pub fn stored_bytes(&self) -> u64 {
+        align8(self.data_len.saturating_add(RECORD_HEADER_BYTES as u64))
+    }
+
+    /// What the account's hash covers.
+    pub fn account<'a>(&'a self, data: &'a [u8]) -> AccountView<'a> {
+        AccountView {
+            pubkey: &self.pubkey,
+            owner: &self.owner,
+            lamports: self.lamports,
+            executable: self.executable != 0,
+            data,
+        }
+    }
+}
+
+/// Reads a little-endian `u64`. The caller has checked that it is there.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array_at(bytes, at))
+}
+
+/// Copies `N` bytes. The caller has checked that they are there.
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(bytes in proptest::collection::vec(any::<u8>(), RECORD_HEADER_BYTES)) {
+            let bytes: [u8; RECORD_HEADER_BYTES] = bytes.try_into().expect("exact length");
+            prop_assert_eq!(RecordHeader::parse(&bytes).to_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn alignment() {
+        assert_eq!([0, 1, 7, 8, 9].map(align8), [0, 8, 8, 8, 16]);
+        assert_eq!(align8(u64::MAX), u64::MAX - 7);
+    }
+}
