@@ -4,6 +4,7 @@
 //! it. Nothing in the library prints, reads flags or exits: long work reports through [`progress::Progress`].
 
 pub mod error;
+pub mod format;
 pub mod ledger;
 pub mod progress;
 

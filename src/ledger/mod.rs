@@ -4,8 +4,10 @@
 //! No compression, no network and no terminal live here; every other module stands on this one.
 
 pub mod bank_file;
+pub mod directory;
 pub mod fields;
 pub mod lattice;
 pub mod lists;
+pub mod lock;
 pub mod names;
 pub mod record;

@@ -1,0 +1,243 @@
+//! Tar entries: the few names that a snapshot archive may hold, and their headers (format page, section 6).
+
+use {
+    crate::{
+        error::{Error, Result},
+        ledger::{
+            names::{parse_number, parse_storage_name},
+            record::STORAGE_BYTES_MAX,
+        },
+    },
+    std::fmt,
+};
+
+/// Tar's unit: headers take one block, contents are padded to whole blocks.
+pub const BLOCK_BYTES: u64 = 512;
+
+/// An archive ends in exactly this many zero bytes: Firedancer refuses fewer, and in places more.
+pub const END_OF_ARCHIVE_BYTES: u64 = 1024;
+
+/// The most entries of an archive that Agave reads.
+pub const ENTRIES_MAX: u64 = 5_000_000;
+
+/// The most that one entry may hold. Storages end at 16 GiB; the bank file and the status cache are about 1 GB.
+pub const ENTRY_BYTES_MAX: u64 = STORAGE_BYTES_MAX;
+
+/// What an entry is: everything that a snapshot archive may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// `version`
+    Version,
+    /// `snapshots/`
+    SnapshotsDir,
+    /// `snapshots/status_cache`
+    StatusCache,
+    /// `snapshots/<slot>/`
+    SlotDir(u64),
+    /// `snapshots/<slot>/<slot>`
+    BankFile(u64),
+    /// `accounts/`
+    AccountsDir,
+    /// `accounts/<slot>.<id>`
+    Storage {
+        /// The slot.
+        slot: u64,
+        /// The id on the node that made the archive.
+        id: u32,
+    },
+}
+
+impl EntryKind {
+    /// Reads an entry's path; `None` when a snapshot archive must not hold it.
+    pub fn parse(path: &str) -> Option<Self> {
+        match path {
+            "version" => return Some(Self::Version),
+            "snapshots" | "snapshots/" => return Some(Self::SnapshotsDir),
+            "snapshots/status_cache" => return Some(Self::StatusCache),
+            "accounts" | "accounts/" => return Some(Self::AccountsDir),
+            _ => {}
+        }
+        if let Some(name) = path.strip_prefix("accounts/") {
+            let (slot, id) = parse_storage_name(name)?;
+            return Some(Self::Storage { slot, id: id.try_into().ok()? });
+        }
+        let rest = path.strip_prefix("snapshots/")?;
+        match rest.split_once('/') {
+            None | Some((_, "")) => Some(Self::SlotDir(parse_number(rest.trim_end_matches('/'))?)),
+            Some((dir, file)) if dir == file => Some(Self::BankFile(parse_number(dir)?)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(self) -> bool {
+        matches!(self, Self::SnapshotsDir | Self::SlotDir(_) | Self::AccountsDir)
+    }
+}
+
+/// The path in the archive.
+impl fmt::Display for EntryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version => f.write_str("version"),
+            Self::SnapshotsDir => f.write_str("snapshots/"),
+            Self::StatusCache => f.write_str("snapshots/status_cache"),
+            Self::SlotDir(slot) => write!(f, "snapshots/{slot}/"),
+            Self::BankFile(slot) => write!(f, "snapshots/{slot}/{slot}"),
+            Self::AccountsDir => f.write_str("accounts/"),
+            Self::Storage { slot, id } => write!(f, "accounts/{slot}.{id}"),
+        }
+    }
+}
+
+/// An entry: what it is, and how many bytes it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: EntryKind,
+    /// Length of its content in bytes, without header and padding.
+    pub content_bytes: u64,
+}
+
+impl Entry {
+    /// Bytes that it takes in the tar stream: header, content and padding.
+    pub fn tar_bytes(&self) -> u64 {
+        BLOCK_BYTES + padded(self.content_bytes)
+    }
+
+    /// Its header. Time, owner and mode are fixed, so that the same content makes the same archive.
+    pub fn header(&self) -> [u8; BLOCK_BYTES as usize] {
+        let mut header = tar::Header::new_gnu();
+        // The path is at most 10 + 20 + 1 + 20 bytes long, of the 100 that fit: it cannot fail.
+        let path_result = header.set_path(self.kind.to_string());
+        debug_assert!(path_result.is_ok(), "every path of an archive fits");
+        header.set_entry_type(if self.kind.is_dir() { tar::EntryType::Directory } else { tar::EntryType::Regular });
+        header.set_mode(if self.kind.is_dir() { 0o755 } else { 0o644 });
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(self.content_bytes);
+        header.set_cksum();
+        *header.as_bytes()
+    }
+
+    /// Reads a header; refuses whatever Agave or Firedancer would refuse for its kind, name or size.
+    pub fn parse_header(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self> {
+        let header = tar::Header::from_byte_slice(block);
+        let stated = header.cksum().map_err(|_| Error::damaged("not a tar header: its checksum is not a number"))?;
+        let computed = checksum(block);
+        if stated != computed {
+            return Err(Error::damaged(format!("not a tar header: checksum {stated} stated, {computed} computed")));
+        }
+        if header.as_gnu().is_none() && header.as_ustar().is_none() {
+            return Err(Error::damaged("a tar header of an old kind: neither GNU nor ustar"));
+        }
+        let path = header.path_bytes();
+        let shown = || String::from_utf8_lossy(&path).into_owned();
+        let kind = std::str::from_utf8(&path).ok().and_then(EntryKind::parse).ok_or_else(|| {
+            Error::damaged(format!("the entry {:?} has no place in a snapshot archive", shown()))
+                .hint("both clients refuse it; take the archive from another source")
+        })?;
+        let is_dir = match header.entry_type() {
+            tar::EntryType::Directory => true,
+            tar::EntryType::Regular => false,
+            other => {
+                return Err(Error::damaged(format!(
+                    "the entry {:?} is of kind {:?}; only files and directories may be in a snapshot archive",
+                    shown(),
+                    char::from(other.as_byte())
+                )));
+            }
+        };
+        if is_dir != kind.is_dir() {
+            let (is, should) = if is_dir { ("a directory", "a file") } else { ("a file", "a directory") };
+            return Err(Error::damaged(format!("the entry {:?} is {is} where {should} belongs", shown())));
+        }
+        let content_bytes = header
+            .entry_size()
+            .map_err(|_| Error::damaged(format!("the entry {:?} has a size that is not a number", shown())))?;
+        if content_bytes > ENTRY_BYTES_MAX || (is_dir && content_bytes != 0) {
+            return Err(Error::damaged(format!("the entry {:?} claims {content_bytes} bytes", shown())));
+        }
+        Ok(Self { kind, content_bytes })
+    }
+}
+
+/// Rounds up to whole blocks.
+pub fn padded(content_bytes: u64) -> u64 {
+    content_bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+}
+
+/// The sum of a header's bytes, with spaces in place of the checksum's own (POSIX ustar).
+fn checksum(block: &[u8; BLOCK_BYTES as usize]) -> u32 {
+    let own = 148..156;
+    block.iter().enumerate().map(|(at, byte)| if own.contains(&at) { 32 } else { u32::from(*byte) }).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn kinds() -> impl Strategy<Value = EntryKind> {
+        prop_oneof![
+            Just(EntryKind::Version),
+            Just(EntryKind::SnapshotsDir),
+            Just(EntryKind::StatusCache),
+            any::<u64>().prop_map(EntryKind::SlotDir),
+            any::<u64>().prop_map(EntryKind::BankFile),
+            Just(EntryKind::AccountsDir),
+            any::<(u64, u32)>().prop_map(|(slot, id)| EntryKind::Storage { slot, id }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(kind in kinds(), size in 0..=ENTRY_BYTES_MAX) {
+            let entry = Entry { kind, content_bytes: if kind.is_dir() { 0 } else { size } };
+            prop_assert_eq!(Entry::parse_header(&entry.header()).expect("own header"), entry);
+        }
+
+        #[test]
+        fn hostile_headers_never_panic(bytes in proptest::collection::vec(any::<u8>(), 512)) {
+            let _ = Entry::parse_header(&bytes.try_into().expect("exact length"));
+        }
+
+        /// Any single flipped bit of a header is noticed, by its checksum.
+        #[test]
+        fn flipped_bits_are_found(kind in kinds(), bit in 0usize..512 * 8) {
+            let entry = Entry { kind, content_bytes: 0 };
+            let mut header = entry.header();
+            header[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(read) = Entry::parse_header(&header) {
+                // Only a different spelling of the same checksum can pass.
+                prop_assert!((148..156).contains(&(bit / 8)));
+                prop_assert_eq!(read, entry);
+            }
+        }
+    }
+
+    #[test]
+    fn names_outside_the_allow_list() {
+        for path in [
+            "", "/", ".", "..", "./version", "/version", "version/", "versions", "snapshots/../x", "snapshots//1",
+            "snapshots/1/2", "snapshots/1/1/1", "snapshots/01", "snapshots/1//", "accounts/1", "accounts/1.2.3",
+            "accounts/1.4294967296", "accounts/+1.2", "accounts/../version", "accounts/1.2/", "genesis.bin",
+            "snapshots/status_cache/", "snapshots/1/status_cache", "snapshots/18446744073709551616/",
+        ] {
+            assert_eq!(EntryKind::parse(path), None, "{path:?}");
+        }
+        assert_eq!(EntryKind::parse("snapshots/26"), Some(EntryKind::SlotDir(26)), "as Agave writes it");
+    }
+
+    #[test]
+    fn links_and_extensions_are_refused() {
+        for kind in [b'1', b'2', b'L', b'K', b'x', b'g', b'S', b'3', b'7'] {
+            let mut header = tar::Header::new_gnu();
+            header.set_path("version").expect("short");
+            header.set_entry_type(tar::EntryType::new(kind));
+            header.set_size(0);
+            header.set_cksum();
+            assert!(Entry::parse_header(header.as_bytes()).is_err(), "{:?}", char::from(kind));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Reading a tar stream that arrives in pieces of any size, without copying contents: the bytes of an entry are handed
+//! on as they lie in the piece.
+//!
+//! A parser can start at the stream's beginning, or inside a known entry, as a frame in the middle of an archive does.
+
+use crate::{
+    error::{Error, Result},
+    format::entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padded},
+};
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// What the parser found, in the order of the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TarEvent<'a> {
+    /// An entry begins.
+    Begin(Entry),
+    /// Some of its content.
+    Content {
+        /// Where in the entry's content these bytes belong.
+        offset_bytes: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// The entry's content is complete.
+    End(Entry),
+}
+
+/// A push parser of tar streams.
+#[derive(Debug)]
+pub struct EntryParser {
+    state: State,
+    /// Bytes of tar seen so far, from where this parser started.
+    position: u64,
+    /// A block that came in pieces.
+    block: Vec<u8>,
+    entries: u64,
+    /// Zero bytes at the end, and other bytes after them.
+    end_zero_bytes: u64,
+    has_junk: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Header,
+    Content { entry: Entry, offset_bytes: u64 },
+    Padding { left_bytes: u64 },
+    End,
+}
+
+impl Default for EntryParser {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl EntryParser {
+    /// Starts at the beginning of a tar stream, or at the header of any entry.
+    pub fn new() -> Self {
+        Self {
+            state: State::Header,
+            position: 0,
+            block: Vec::with_capacity(BLOCK),
+            entries: 0,
+            end_zero_bytes: 0,
+            has_junk: false,
+        }
+    }
+
+    /// Starts inside an entry, `offset_bytes` after the beginning of its header; `None` when that is inside the
+    /// header, or after the entry.
+    pub fn inside(entry: Entry, offset_bytes: u64) -> Option<Self> {
+        let mut parser = Self::new();
+        if offset_bytes == 0 {
+            return Some(parser);
+        }
+        let content_offset = offset_bytes.checked_sub(BLOCK_BYTES)?;
+        parser.state = if content_offset < entry.content_bytes {
+            State::Content { entry, offset_bytes: content_offset }
+        } else {
+            State::Padding { left_bytes: padded(entry.content_bytes).checked_sub(content_offset)? }
+        };
+        Some(parser)
+    }
+
+    /// Bytes of tar seen so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Zero bytes after the last entry, until something else came.
+    pub fn end_zero_bytes(&self) -> u64 {
+        self.end_zero_bytes
+    }
+
+    /// Whether bytes other than zero came after the end of the archive.
+    pub fn has_junk_after_end(&self) -> bool {
+        self.has_junk
+    }
+
+    /// Takes the next piece of the stream, and hands what it finds to `on_event`.
+    pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        while !bytes.is_empty() {
+            let used = match self.state {
+                State::Header => self.take_header(bytes, on_event)?,
+                State::Content { entry, offset_bytes } => {
+                    let used = bytes.len().min(clamp(entry.content_bytes - offset_bytes));
+                    on_event(TarEvent::Content { offset_bytes, bytes: &bytes[..used] })?;
+                    self.continue_content(entry, offset_bytes + used as u64, on_event)?;
+                    used
+                }
+                State::Padding { left_bytes } => {
+                    let used = bytes.len().min(clamp(left_bytes));
+                    self.state = match left_bytes - used as u64 {
+                        0 => State::Header,
+                        left_bytes => State::Padding { left_bytes },
+                    };
+                    used
+                }
+                State::End => {
+                    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                    if !self.has_junk {
+                        self.end_zero_bytes += zeros as u64;
+                    }
+                    self.has_junk |= zeros < bytes.len();
+                    bytes.len()
+                }
+            };
+            self.position += used as u64;
+            bytes = &bytes[used..];
+        }
+        Ok(())
+    }
+
+    /// Whether the stream may end here: after the end of the archive.
+    pub fn finish(&self) -> Result<()> {
+        match self.state {
+            State::End if self.end_zero_bytes >= END_OF_ARCHIVE_BYTES => Ok(()),
+            State::Content { entry, offset_bytes } => Err(Error::damaged(format!(
+                "the tar stream ends inside {}, after {offset_bytes} of {} bytes",
+                entry.kind, entry.content_bytes
+            ))),
+            _ => Err(Error::damaged(format!(
+                "the tar stream ends without its {END_OF_ARCHIVE_BYTES} bytes of zeros, after {} bytes",
+                self.position
+            ))),
+        }
+    }
+
+    /// Whether the stream is at the start of an entry, or after the end: where a frame may be cut off without loss.
+    pub fn is_between_entries(&self) -> bool {
+        matches!(self.state, State::Header | State::End) && self.block.is_empty()
+    }
+
+    fn take_header(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<usize> {
+        let used = bytes.len().min(BLOCK - self.block.len());
+        self.block.extend_from_slice(&bytes[..used]);
+        let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(used) };
+        if block.iter().all(|byte| *byte == 0) {
+            self.state = State::End;
+            self.end_zero_bytes = BLOCK_BYTES;
+        } else {
+            let entry = Entry::parse_header(block)
+                .map_err(|error| error.within(format!("at offset {} of the tar stream", self.header_offset(used))))?;
+            self.entries += 1;
+            if self.entries > ENTRIES_MAX {
+                return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
+            }
+            on_event(TarEvent::Begin(entry))?;
+            self.continue_content(entry, 0, on_event)?;
+        }
+        self.block.clear();
+        Ok(used)
+    }
+
+    fn header_offset(&self, used: usize) -> u64 {
+        (self.position + used as u64).saturating_sub(BLOCK_BYTES)
+    }
+
+    fn continue_content(
+        &mut self,
+        entry: Entry,
+        offset_bytes: u64,
+        on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.state = State::Content { entry, offset_bytes };
+        if offset_bytes == entry.content_bytes {
+            on_event(TarEvent::End(entry))?;
+            self.state = match padded(entry.content_bytes) - entry.content_bytes {
+                0 => State::Header,
+                left_bytes => State::Padding { left_bytes },
+            };
+        }
+        Ok(())
+    }
+}
+
+fn clamp(length: u64) -> usize {
+    usize::try_from(length).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::format::entry::EntryKind, proptest::prelude::*};
+
+    fn tar_of(contents: &[Vec<u8>]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
+        let mut tar = Vec::new();
+        let mut expected = Vec::new();
+        for (number, content) in contents.iter().enumerate() {
+            let kind = EntryKind::Storage { slot: number as u64, id: 1 };
+            let entry = Entry { kind, content_bytes: content.len() as u64 };
+            tar.extend_from_slice(&entry.header());
+            tar.extend_from_slice(content);
+            tar.resize(tar.len().next_multiple_of(512), 0);
+            expected.push((entry, content.clone()));
+        }
+        tar.resize(tar.len() + 1024, 0);
+        (tar, expected)
+    }
+
+    fn contents() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..1500), 0..6)
+    }
+
+    proptest! {
+        /// However the stream is cut into pieces, the same entries come out.
+        #[test]
+        fn pieces_do_not_matter(contents in contents(), piece in 1usize..2000) {
+            let (tar, expected) = tar_of(&contents);
+            let mut parser = EntryParser::new();
+            let mut found: Vec<(Entry, Vec<u8>)> = Vec::new();
+            let mut ended = 0;
+            for piece in tar.chunks(piece) {
+                parser.feed(piece, &mut |event| {
+                    match event {
+                        TarEvent::Begin(entry) => found.push((entry, Vec::new())),
+                        TarEvent::Content { offset_bytes, bytes } => {
+                            let content = &mut found.last_mut().expect("begun").1;
+                            assert_eq!(content.len() as u64, offset_bytes);
+                            content.extend_from_slice(bytes);
+                        }
+                        TarEvent::End(_) => ended += 1,
+                    }
+                    Ok(())
+                }).expect("a good stream");
+            }
+            parser.finish().expect("complete");
+            prop_assert_eq!(parser.position(), tar.len() as u64);
+            prop_assert_eq!(ended, expected.len());
+            prop_assert_eq!(found, expected);
+        }
+
+        /// A stream that is cut off anywhere is noticed.
+        #[test]
+        fn truncation_is_found(contents in contents(), at in any::<prop::sample::Index>()) {
+            let (tar, _) = tar_of(&contents);
+            let mut parser = EntryParser::new();
+            parser.feed(&tar[..at.index(tar.len())], &mut |_| Ok(())).expect("a good beginning");
+            prop_assert!(parser.finish().is_err());
+        }
+
+        /// A parser that starts inside an entry finds the rest of it.
+        #[test]
+        fn starting_inside(content in proptest::collection::vec(any::<u8>(), 1..2000), cut in any::<prop::sample::Index>()) {
+            let (tar, expected) = tar_of(std::slice::from_ref(&content));
+            let entry = expected[0].0;
+            let at = 512 + cut.index(tar.len() - 1024 - 512);
+            let mut parser = EntryParser::inside(entry, at as u64).expect("inside");
+            let mut rest = vec![0; content.len().min(at - 512)];
+            parser.feed(&tar[at..], &mut |event| {
+                if let TarEvent::Content { offset_bytes, bytes } = event {
+                    assert_eq!(rest.len() as u64, offset_bytes);
+                    rest.extend_from_slice(bytes);
+                }
+                Ok(())
+            }).expect("a good stream");
+            parser.finish().expect("complete");
+            prop_assert_eq!(&rest[(at - 512).min(content.len())..], &content[(at - 512).min(content.len())..]);
+        }
+    }
+}

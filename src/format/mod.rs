@@ -1,0 +1,11 @@
+//! What an archive file is made of: tar entries, frames, the index, the seek table.
+//!
+//! Shared by what writes archives (`archive`) and what reads them (`restore`). Pure: bytes in, bytes out; no files, no
+//! threads. `docs/format.md` describes the same for people.
+
+pub mod entry;
+pub mod entry_parser;
+pub mod frames;
+pub mod index;
+pub mod seek_table;
+pub mod zstd_frame;

@@ -1,0 +1,424 @@
+//! Finding a complete bank snapshot on disk, and every storage that belongs to it.
+//!
+//! Three layouts are known (format page, section "A bank snapshot directory"): a storages list (fastboot 3.x), hard
+//! links (fastboot 2.x), and an unpacked archive. What the storages hold is not looked at here.
+
+use {
+    crate::{
+        error::{Error, IoContext, Result},
+        ledger::{
+            lists::{STORAGES_MAX, read_storages_list},
+            lock::GRACEFUL_STOP,
+            names::{parse_number, parse_storage_name},
+            record::STORAGE_BYTES_MAX,
+        },
+    },
+    rayon::prelude::*,
+    rustix::fs::{AtFlags, FileType, Mode, OFlags},
+    std::{
+        fs::{self, File},
+        io::Read,
+        os::fd::OwnedFd,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Where to look. `None` and empty mean the validator's defaults.
+#[derive(Clone, Debug, Default)]
+pub struct LedgerPaths {
+    /// The ledger directory, or an unpacked archive.
+    pub ledger: PathBuf,
+    /// What `agave-validator --snapshots` says: the directory that holds archives and `snapshots/`.
+    pub snapshots: Option<PathBuf>,
+    /// What `agave-validator --accounts` says, each holding `run/`.
+    pub accounts: Vec<PathBuf>,
+}
+
+impl LedgerPaths {
+    /// The directory that holds archives and the `snapshots/` directory.
+    pub fn snapshots_dir(&self) -> &Path {
+        self.snapshots.as_deref().unwrap_or(&self.ledger)
+    }
+
+    /// The accounts paths, or the default one.
+    pub fn accounts_dirs(&self) -> Vec<PathBuf> {
+        if self.accounts.is_empty() { vec![self.ledger.join("accounts")] } else { self.accounts.clone() }
+    }
+
+    /// Whether the ledger is an unpacked archive.
+    pub fn is_unpacked_archive(&self) -> bool {
+        self.ledger.join("snapshots/status_cache").is_file() && self.ledger.join("version").is_file()
+    }
+}
+
+/// How the storages of a bank snapshot are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// fastboot 3.x: `storages_list` names the files in `run/`.
+    StoragesList,
+    /// fastboot 2.x: hard links under `snapshot/<slot>/`.
+    HardLinks,
+    /// The tree of an archive.
+    Unpacked,
+}
+
+/// A directory of storages, kept open so that files are found relative to it.
+#[derive(Debug)]
+pub struct StorageRoot {
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// The open directory.
+    pub dir: OwnedFd,
+}
+
+impl StorageRoot {
+    fn open(path: PathBuf) -> Result<Self> {
+        let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .or_path("open", &path)?;
+        Ok(Self { path, dir })
+    }
+
+    /// Opens a storage for reading. Symbolic links are not followed: validators make none.
+    pub fn open_storage(&self, slot: u64, id: u32) -> Result<File> {
+        let name = format!("{slot}.{id}");
+        rustix::fs::openat(&self.dir, &name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map(File::from)
+            .or_path("open", &self.path.join(name))
+    }
+}
+
+/// A storage file as it was found: some tens of bytes each, since mainnet has 430,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageFile {
+    /// The storage's slot.
+    pub slot: u64,
+    /// The storage's id on this node.
+    pub id: u32,
+    /// Index of the directory that holds it in [`BankSnapshot::roots`].
+    pub root: u16,
+    /// The file's length in bytes.
+    pub file_bytes: u64,
+    /// When it was last modified, in nanoseconds since 1970: a storage that changes is noticed by it.
+    pub modified_ns: i64,
+}
+
+/// A complete bank snapshot: its files, and its storages ordered by (slot, id).
+#[derive(Debug)]
+pub struct BankSnapshot {
+    /// The slot that its directory names.
+    pub slot: u64,
+    /// How its storages were found.
+    pub layout: Layout,
+    /// The directory `snapshots/<slot>`.
+    pub dir: PathBuf,
+    /// The bank file.
+    pub bank_file: PathBuf,
+    /// The status cache.
+    pub status_cache: PathBuf,
+    /// The version file.
+    pub version: PathBuf,
+    /// The obsolete records, where the layout has them.
+    pub obsolete_accounts: Option<PathBuf>,
+    /// Directories that hold storages.
+    pub roots: Vec<StorageRoot>,
+    /// Every storage, ordered by (slot, id).
+    pub storages: Vec<StorageFile>,
+}
+
+/// The one version of the snapshot format that is in use.
+pub const SNAPSHOT_VERSION: &str = "1.2.0";
+
+/// Finds the bank snapshot of `slot`, or the newest complete one, and all its storages. The caller holds the ledger's
+/// lock where the ledger is a validator's.
+pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
+    if !paths.ledger.is_dir() {
+        return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
+            .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
+    }
+    let mut snapshot = if paths.is_unpacked_archive() {
+        open_unpacked(&paths.ledger, slot)?
+    } else {
+        open_validators(paths, slot)?
+    };
+    let version = read_short(&snapshot.version)?;
+    if version.trim() != SNAPSHOT_VERSION {
+        return Err(Error::failed(format!(
+            "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
+            snapshot.version.display(),
+            version.trim()
+        )));
+    }
+    snapshot.storages.par_sort_unstable_by_key(|storage| (storage.slot, storage.id));
+    if let Some(pair) = snapshot.storages.windows(2).find(|pair| pair[0].slot == pair[1].slot) {
+        return Err(Error::damaged(format!(
+            "slot {} has two storages, {} and {}; a snapshot has one per slot",
+            pair[0].slot, pair[0].id, pair[1].id
+        )));
+    }
+    if let Some(storage) = snapshot.storages.last().filter(|storage| storage.slot > snapshot.slot) {
+        return Err(Error::damaged(format!(
+            "storage {}.{} is newer than the bank snapshot of slot {}",
+            storage.slot, storage.id, snapshot.slot
+        )));
+    }
+    Ok(snapshot)
+}
+
+/// The slots of the bank snapshot directories, newest first, whatever state they are in.
+pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
+    let dir = snapshots_dir.join("snapshots");
+    let mut slots = Vec::new();
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(slots),
+        Err(error) => return Err(Error::io("read", &dir, &error)),
+    };
+    for entry in entries {
+        let name = entry.or_path("read", &dir)?.file_name();
+        slots.extend(name.to_str().and_then(parse_number));
+    }
+    slots.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(slots)
+}
+
+fn open_validators(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
+    let snapshots_dir = paths.snapshots_dir();
+    let slots = bank_snapshot_slots(snapshots_dir)?;
+    let dir_of = |slot: u64| snapshots_dir.join("snapshots").join(slot.to_string());
+    let is_complete = |slot: u64| dir_of(slot).join("fastboot_version").is_file();
+    let found = match slot {
+        Some(slot) if !slots.contains(&slot) => {
+            return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).display()))
+                .hint(format!("bank snapshots there: {}", list_slots(&slots))));
+        }
+        Some(slot) => Some(slot).filter(|slot| is_complete(*slot)),
+        None => slots.iter().copied().find(|slot| is_complete(*slot)),
+    };
+    let Some(slot) = found else {
+        let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
+        return Err(if slots.is_empty() {
+            Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.display())).hint(
+                "give the validator's ledger directory; where the validator runs with --snapshots, give that too",
+            )
+        } else {
+            Error::failed(format!(
+                "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the mark that a validator \
+                 writes last",
+                snapshots_dir.join("snapshots").display()
+            ))
+            .hint(GRACEFUL_STOP)
+        });
+    };
+    let dir = dir_of(slot);
+    let version_path = dir.join("fastboot_version");
+    let version = read_short(&version_path)?;
+    let major = version.trim().split('.').next().and_then(parse_number);
+    let layout = match major {
+        Some(3) => Layout::StoragesList,
+        Some(2) => Layout::HardLinks,
+        Some(4..) => {
+            return Err(Error::failed(format!(
+                "{} says {}: the layout of Agave 4.5 and later is not supported yet",
+                version_path.display(),
+                version.trim()
+            ))
+            .hint("look for a newer slotpress, or recompress the validator's own archives"));
+        }
+        _ => {
+            return Err(Error::failed(format!(
+                "{} says {:?}, which is not a layout that slotpress knows (2.x, 3.x)",
+                version_path.display(),
+                version.trim()
+            )));
+        }
+    };
+    let (roots, storages) = match layout {
+        Layout::HardLinks => {
+            let roots = hard_link_roots(paths, &dir, slot)?;
+            let storages = list_roots(&roots)?;
+            (roots, storages)
+        }
+        _ => {
+            let roots = run_roots(paths)?;
+            let list = read_storages_list(&required(dir.join("storages_list"))?)?;
+            let storages = stat_listed(&list, &roots)?;
+            (roots, storages)
+        }
+    };
+    Ok(BankSnapshot {
+        slot,
+        layout,
+        bank_file: required(dir.join(slot.to_string()))?,
+        status_cache: required(dir.join("status_cache"))?,
+        version: required(dir.join("version"))?,
+        obsolete_accounts: Some(required(dir.join("obsolete_accounts"))?),
+        dir,
+        roots,
+        storages,
+    })
+}
+
+fn open_unpacked(dir: &Path, slot: Option<u64>) -> Result<BankSnapshot> {
+    let slots = bank_snapshot_slots(dir)?;
+    let found = match (slot, slots.as_slice()) {
+        (Some(slot), slots) if slots.contains(&slot) => slot,
+        (None, [only]) => *only,
+        _ => {
+            return Err(Error::failed(format!(
+                "{} looks like an unpacked archive, but its snapshots/ holds {}",
+                dir.display(),
+                list_slots(&slots)
+            ))
+            .hint("unpack one archive into one empty directory, or choose with --slot"));
+        }
+    };
+    let bank_dir = dir.join("snapshots").join(found.to_string());
+    let roots = vec![StorageRoot::open(dir.join("accounts"))?];
+    let storages = list_roots(&roots)?;
+    Ok(BankSnapshot {
+        slot: found,
+        layout: Layout::Unpacked,
+        bank_file: required(bank_dir.join(found.to_string()))?,
+        status_cache: required(dir.join("snapshots/status_cache"))?,
+        version: required(dir.join("version"))?,
+        obsolete_accounts: None,
+        dir: bank_dir,
+        roots,
+        storages,
+    })
+}
+
+fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
+    paths
+        .accounts_dirs()
+        .into_iter()
+        .map(|accounts| {
+            let run = accounts.join("run");
+            if run.is_dir() {
+                return StorageRoot::open(run);
+            }
+            Err(Error::failed(format!("{} is not a directory", run.display()))
+                .hint("name every accounts path of the validator with --accounts DIR, as the validator's own flags do"))
+        })
+        .collect()
+}
+
+/// The directories behind `accounts_hardlinks/account_path_N`. Where a ledger was moved, its absolute links lead
+/// nowhere: then, and when accounts paths are given, `<accounts>/snapshot/<slot>` is taken.
+fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
+    let links_dir = required(dir.join("accounts_hardlinks"))?;
+    let mut targets = Vec::new();
+    if paths.accounts.is_empty() {
+        for entry in fs::read_dir(&links_dir).or_path("read", &links_dir)? {
+            let link = entry.or_path("read", &links_dir)?.path();
+            targets.push(link);
+        }
+        targets.sort_unstable();
+    }
+    if targets.is_empty() || !targets.iter().all(|target| target.is_dir()) {
+        targets =
+            paths.accounts_dirs().into_iter().map(|accounts| accounts.join("snapshot").join(slot.to_string())).collect();
+    }
+    if let Some(missing) = targets.iter().find(|target| !target.is_dir()) {
+        return Err(Error::failed(format!("{} is not a directory: the hard links of the storages", missing.display()))
+            .hint("name every accounts path of the validator with --accounts DIR"));
+    }
+    targets.into_iter().map(StorageRoot::open).collect()
+}
+
+/// Every file of every root, which must all be storages.
+fn list_roots(roots: &[StorageRoot]) -> Result<Vec<StorageFile>> {
+    let mut names = Vec::new();
+    for (index, root) in roots.iter().enumerate() {
+        for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
+            let name = entry.or_path("read", &root.path)?.file_name();
+            let storage = name
+                .to_str()
+                .and_then(parse_storage_name)
+                .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
+                .ok_or_else(|| Error::failed(format!("{} is not a storage", root.path.join(&name).display())))?;
+            names.push((storage, index as u16));
+            if names.len() as u64 > STORAGES_MAX {
+                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.display())));
+            }
+        }
+    }
+    names.par_iter().map(|((slot, id), root)| require_storage(roots, *root, *slot, *id)).collect()
+}
+
+/// Finds every storage of the list in one of the roots.
+fn stat_listed(list: &[(u64, u32)], roots: &[StorageRoot]) -> Result<Vec<StorageFile>> {
+    if roots.len() > usize::from(u16::MAX) {
+        return Err(Error::usage("too many accounts paths"));
+    }
+    list.par_iter()
+        .map(|(slot, id)| {
+            let mut found = None;
+            for index in 0..roots.len() as u16 {
+                let Some(storage) = stat_storage(roots, index, *slot, *id)? else { continue };
+                if found.replace(storage).is_some() {
+                    return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
+                        .hint("give only the accounts paths that the validator uses, each once"));
+                }
+            }
+            found.ok_or_else(|| {
+                let looked: Vec<String> = roots.iter().map(|root| root.path.display().to_string()).collect();
+                Error::failed(format!("storage {slot}.{id} of the storages list is not in {}", looked.join(" or ")))
+                    .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced")
+            })
+        })
+        .collect()
+}
+
+fn require_storage(roots: &[StorageRoot], root: u16, slot: u64, id: u32) -> Result<StorageFile> {
+    stat_storage(roots, root, slot, id)?.ok_or_else(|| Error::failed(format!("storage {slot}.{id} has just vanished")))
+}
+
+fn stat_storage(roots: &[StorageRoot], index: u16, slot: u64, id: u32) -> Result<Option<StorageFile>> {
+    let root = &roots[usize::from(index)];
+    let name = format!("{slot}.{id}");
+    let stat = match rustix::fs::statat(&root.dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(Error::io("read", &root.path.join(name), &error.into())),
+    };
+    let file_bytes = stat.st_size as u64;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > STORAGE_BYTES_MAX {
+        return Err(Error::damaged(format!(
+            "{} is not a storage: a regular file of at most 16 GiB",
+            root.path.join(name).display()
+        )));
+    }
+    let modified_ns = modified_ns(stat.st_mtime, stat.st_mtime_nsec);
+    Ok(Some(StorageFile { slot, id, root: index, file_bytes, modified_ns }))
+}
+
+/// A modification time as one number of nanoseconds since 1970.
+pub fn modified_ns(seconds: impl Into<i64>, nanoseconds: impl TryInto<i64>) -> i64 {
+    seconds.into().wrapping_mul(1_000_000_000).wrapping_add(nanoseconds.try_into().unwrap_or(0))
+}
+
+fn required(path: PathBuf) -> Result<PathBuf> {
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Error::failed(format!("{} is missing: the bank snapshot is not complete", path.display())).hint(GRACEFUL_STOP))
+}
+
+/// Reads a file of a few bytes, such as a version; more than 64 bytes are not a version.
+fn read_short(path: &Path) -> Result<String> {
+    let mut text = String::new();
+    File::open(path).or_path("open", path)?.take(64).read_to_string(&mut text).or_path("read", path)?;
+    Ok(text)
+}
+
+fn list_slots(slots: &[u64]) -> String {
+    /// More would not help to choose.
+    const SHOWN_MAX: usize = 8;
+    if slots.is_empty() {
+        return "none".to_string();
+    }
+    let shown: Vec<String> = slots.iter().take(SHOWN_MAX).map(u64::to_string).collect();
+    let more = if slots.len() > SHOWN_MAX { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
