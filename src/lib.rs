@@ -3,9 +3,13 @@
 //! The library behind the `slotpress` program. [`ledger`] knows what a validator keeps on disk; the features stand on
 //! it. Nothing in the library prints, reads flags or exits: long work reports through [`progress::Progress`].
 
+pub mod archive;
+pub mod cli;
 pub mod error;
 pub mod format;
 pub mod ledger;
 pub mod progress;
+pub mod stopwatch;
+pub mod store;
 
 pub use error::{Error, ErrorKind, Result};

@@ -219,10 +219,30 @@ mod tests {
     #[test]
     fn names_outside_the_allow_list() {
         for path in [
-            "", "/", ".", "..", "./version", "/version", "version/", "versions", "snapshots/../x", "snapshots//1",
-            "snapshots/1/2", "snapshots/1/1/1", "snapshots/01", "snapshots/1//", "accounts/1", "accounts/1.2.3",
-            "accounts/1.4294967296", "accounts/+1.2", "accounts/../version", "accounts/1.2/", "genesis.bin",
-            "snapshots/status_cache/", "snapshots/1/status_cache", "snapshots/18446744073709551616/",
+            "",
+            "/",
+            ".",
+            "..",
+            "./version",
+            "/version",
+            "version/",
+            "versions",
+            "snapshots/../x",
+            "snapshots//1",
+            "snapshots/1/2",
+            "snapshots/1/1/1",
+            "snapshots/01",
+            "snapshots/1//",
+            "accounts/1",
+            "accounts/1.2.3",
+            "accounts/1.4294967296",
+            "accounts/+1.2",
+            "accounts/../version",
+            "accounts/1.2/",
+            "genesis.bin",
+            "snapshots/status_cache/",
+            "snapshots/1/status_cache",
+            "snapshots/18446744073709551616/",
         ] {
             assert_eq!(EntryKind::parse(path), None, "{path:?}");
         }

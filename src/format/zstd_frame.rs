@@ -182,10 +182,7 @@ mod tests {
     #[test]
     fn skippable() {
         let frame = pzstd_frame(77);
-        assert_eq!(
-            parse_frame_start(&frame).expect("skippable"),
-            FrameStart::Skippable { kind: 0, content_bytes: 4 }
-        );
+        assert_eq!(parse_frame_start(&frame).expect("skippable"), FrameStart::Skippable { kind: 0, content_bytes: 4 });
         assert_eq!(skippable_frame(0, &77u32.to_le_bytes()).expect("small"), frame);
     }
 }

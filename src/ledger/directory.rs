@@ -135,11 +135,8 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>) -> Result<Bank
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
             .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
-    let mut snapshot = if paths.is_unpacked_archive() {
-        open_unpacked(&paths.ledger, slot)?
-    } else {
-        open_validators(paths, slot)?
-    };
+    let mut snapshot =
+        if paths.is_unpacked_archive() { open_unpacked(&paths.ledger, slot)? } else { open_validators(paths, slot)? };
     let version = read_short(&snapshot.version)?;
     if version.trim() != SNAPSHOT_VERSION {
         return Err(Error::failed(format!(
@@ -197,9 +194,8 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapsho
     let Some(slot) = found else {
         let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
         return Err(if slots.is_empty() {
-            Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.display())).hint(
-                "give the validator's ledger directory; where the validator runs with --snapshots, give that too",
-            )
+            Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.display()))
+                .hint("give the validator's ledger directory; where the validator runs with --snapshots, give that too")
         } else {
             Error::failed(format!(
                 "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the mark that a validator \
@@ -316,8 +312,11 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
         targets.sort_unstable();
     }
     if targets.is_empty() || !targets.iter().all(|target| target.is_dir()) {
-        targets =
-            paths.accounts_dirs().into_iter().map(|accounts| accounts.join("snapshot").join(slot.to_string())).collect();
+        targets = paths
+            .accounts_dirs()
+            .into_iter()
+            .map(|accounts| accounts.join("snapshot").join(slot.to_string()))
+            .collect();
     }
     if let Some(missing) = targets.iter().find(|target| !target.is_dir()) {
         return Err(Error::failed(format!("{} is not a directory: the hard links of the storages", missing.display()))

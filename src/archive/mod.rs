@@ -1,0 +1,225 @@
+//! Ledger to archive: plan, frames, encode, publish.
+//!
+//! The archive is known before a storage is read: a plan lists every entry with its length, frames are cut from the
+//! plan, and any worker makes any frame. The bytes depend on the ledger, the settings and the version only, never on
+//! threads or timing.
+
+pub mod encode;
+pub mod plan;
+pub mod publish;
+pub mod source;
+pub mod writer;
+
+use {
+    crate::{
+        archive::{
+            encode::{Codec, EncodeOptions, FrameCompressor, OUTPUT_BUFFERS_PER_WORKER, encode_frames},
+            plan::Plan,
+            publish::{Unpublished, already_exists},
+            writer::ArchiveWriter,
+        },
+        error::{Error, Result},
+        format::frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
+        ledger::{
+            directory::{LedgerPaths, find_bank_snapshot},
+            lock::LedgerLock,
+            names::{ArchiveName, Extension},
+        },
+        progress::Progress,
+        stopwatch::{Stopwatch, Taken},
+        store::{find_archives, newest_full_slot},
+    },
+    std::path::{Path, PathBuf},
+};
+
+/// What to archive, and how.
+#[derive(Clone, Debug)]
+pub struct ArchiveOptions {
+    /// Where the ledger is.
+    pub paths: LedgerPaths,
+    /// The directory for the archive; it must exist.
+    pub out_dir: PathBuf,
+    /// The bank snapshot to archive; the newest complete one otherwise.
+    pub slot: Option<u64>,
+    /// Makes an incremental archive on the full archive of this slot.
+    pub base_slot: Option<u64>,
+    /// How frames are compressed.
+    pub codec: Codec,
+    /// Bytes of tar in a frame, from [`FRAME_SIZE_BYTES_MIN`] to [`FRAME_SIZE_BYTES_MAX`].
+    pub frame_size_bytes: u64,
+    /// Workers.
+    pub threads: usize,
+    /// The most memory for the workers' buffers, in bytes: fewer workers are started where it does not suffice.
+    pub memory_bytes: Option<u64>,
+    /// Replace an archive of the same name.
+    pub replace: bool,
+    /// Accept a base slot without its full archive, or with a newer one.
+    pub force_base: bool,
+}
+
+/// What was archived.
+#[derive(Clone, Debug)]
+pub struct ArchiveReport {
+    /// The archive.
+    pub path: PathBuf,
+    /// Its name.
+    pub name: ArchiveName,
+    /// Storages inside.
+    pub storages: u64,
+    /// Bytes of tar: what was compressed.
+    pub input_bytes: u64,
+    /// Length of the archive in bytes.
+    pub output_bytes: u64,
+    /// Frames inside, without skippable ones.
+    pub frames: u64,
+    /// Workers that made it.
+    pub threads: usize,
+    /// Time from the start until the archive was on disk under its name.
+    pub taken: Taken,
+}
+
+/// Archives a bank snapshot. Holds the ledger's lock all the while.
+pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
+    let stopwatch = Stopwatch::start();
+    check_frame_size(options.frame_size_bytes)?;
+    let threads = threads_within(options)?;
+    if !options.out_dir.is_dir() {
+        return Err(Error::failed(format!("the output directory {} does not exist", options.out_dir.display()))
+            .hint(format!("create it: mkdir -p {}", options.out_dir.display())));
+    }
+
+    progress.stage("Planning", None);
+    let _lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
+        true => Some(LedgerLock::acquire(&options.paths.ledger)?),
+        false => None,
+    };
+    let snapshot = find_bank_snapshot(&options.paths, options.slot)?;
+    if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
+        check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
+    }
+    let plan = Plan::new(snapshot, options.base_slot, progress)?;
+    let name = ArchiveName {
+        base_slot: options.base_slot,
+        slot: plan.bank.slot,
+        hash: plan.bank.snapshot_hash(),
+        extension: extension(&options.codec),
+    };
+    let path = options.out_dir.join(name.to_string());
+    if path.exists() && !options.replace {
+        return Err(already_exists(&path));
+    }
+    progress.check()?;
+
+    let input_bytes = plan.tar_bytes();
+    progress.stage("Archiving", Some(input_bytes));
+    let unpublished = Unpublished::create(&options.out_dir)?;
+    let (output_bytes, frames) = write_archive(&plan, options, threads, &unpublished, progress)?;
+
+    progress.stage("Syncing", None);
+    progress.check()?;
+    let path = unpublished.publish(&name.to_string(), options.replace)?;
+    Ok(ArchiveReport {
+        path,
+        name,
+        storages: plan.storages.len() as u64,
+        input_bytes,
+        output_bytes,
+        frames,
+        threads,
+        taken: stopwatch.taken(),
+    })
+}
+
+/// Encodes the planned archive into a file; returns its length in bytes and the number of frames.
+fn write_archive(
+    plan: &Plan,
+    options: &ArchiveOptions,
+    threads: usize,
+    file: &Unpublished,
+    progress: &dyn Progress,
+) -> Result<(u64, u64)> {
+    let mut writer = ArchiveWriter::new(file.file(), file.path(), &options.codec);
+    let mut frames = 0;
+    encode_frames(
+        FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
+        &|span: &FrameSpan| span.length_bytes,
+        &|span, to| plan.fill(&span, to),
+        &EncodeOptions { codec: options.codec.clone(), threads },
+        progress,
+        &mut |frame| {
+            frames += 1;
+            writer.frame(&frame)
+        },
+    )?;
+    let output_bytes = writer.finish(plan.entries(), settings(&options.codec), options.frame_size_bytes)?;
+    Ok((output_bytes, frames))
+}
+
+/// The settings as the index names them.
+fn settings(codec: &Codec) -> String {
+    match codec {
+        Codec::Zstd { level, has_checksum } => {
+            format!("zstd-level={level}{}", if *has_checksum { "" } else { " no-checksum" })
+        }
+        Codec::None => String::new(),
+    }
+}
+
+fn extension(codec: &Codec) -> Extension {
+    match codec {
+        Codec::Zstd { .. } => Extension::TarZstd,
+        Codec::None => Extension::Tar,
+    }
+}
+
+/// Refuses frame sizes that one of the clients could not read, or that make no sense.
+pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
+    if (FRAME_SIZE_BYTES_MIN..=FRAME_SIZE_BYTES_MAX).contains(&frame_size_bytes) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("a frame size of {frame_size_bytes} bytes is out of range"))
+        .hint("--frame-size takes 64KiB to 32MiB"))
+}
+
+/// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
+/// so on an older base, closed accounts could come back.
+fn check_base(base_slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()> {
+    let archives = find_archives([out_dir, snapshots_dir])?;
+    let places = format!("{} or {}", out_dir.display(), snapshots_dir.display());
+    match newest_full_slot(&archives) {
+        Some(newest) if newest == base_slot => Ok(()),
+        Some(newest) => Err(Error::failed(format!(
+            "the newest full archive in {places} is of slot {newest}, not of the base slot {base_slot}"
+        ))
+        .hint(format!(
+            "use --base-slot {newest}; on another base, closed accounts may come back (--force-base takes that risk)"
+        ))),
+        None => Err(Error::failed(format!("there is no full archive of slot {base_slot} in {places}"))
+            .hint("put the full archive there; --force-base goes without")),
+    }
+}
+
+/// As many workers as asked for and as the memory allows.
+fn threads_within(options: &ArchiveOptions) -> Result<usize> {
+    let threads = options.threads.max(1);
+    let Some(memory_bytes) = options.memory_bytes else { return Ok(threads) };
+    let worker_bytes = worker_memory_bytes(&options.codec, options.frame_size_bytes)?;
+    match (memory_bytes / worker_bytes) as usize {
+        0 => Err(Error::usage(format!(
+            "--memory of {memory_bytes} bytes does not suffice for one worker, which takes {worker_bytes}"
+        ))
+        .hint("give more memory, a smaller --frame-size or a lower --zstd-level")),
+        workers => Ok(workers.min(threads)),
+    }
+}
+
+/// The most memory that one worker takes: its frame, its output buffers, and its context, which is measured on a
+/// frame of zeros since its size follows from level and frame size.
+fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
+    let mut compressor = FrameCompressor::new(codec)?;
+    compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
+    let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
+    // One buffer more than per worker is under way; counting it to each keeps the sum on the safe side.
+    let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
+    Ok(frame_size_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
+}

@@ -1,0 +1,295 @@
+//! The plan: every entry of the archive with its length, known before a storage is read.
+//!
+//! Lengths come from the bank file's storage map and the obsolete records, both streamed; the storages themselves are
+//! only looked up. Reading what the plan says lives in `source`.
+
+use {
+    crate::{
+        error::{Error, IoContext, Result},
+        format::entry::{END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, EntryKind},
+        ledger::{
+            bank_file::{BankFile, read_bank_file},
+            directory::{BankSnapshot, StorageFile, StorageRoot, modified_ns},
+            fields::FieldReader,
+            lists::scan_obsolete_accounts,
+            record::align8,
+        },
+        progress::Progress,
+    },
+    std::{
+        fs::{self, File},
+        os::unix::fs::MetadataExt,
+        path::{Path, PathBuf},
+    },
+};
+
+/// An entry that is not a storage: a directory, or a file that is archived as it is.
+#[derive(Clone, Debug)]
+pub struct PlannedFile {
+    /// The entry.
+    pub entry: Entry,
+    /// The file; `None` for a directory.
+    pub path: Option<PathBuf>,
+    /// When the file was last modified, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+/// A storage: what of its file goes into the archive.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedStorage {
+    /// The file.
+    pub file: StorageFile,
+    /// Length of the entry in bytes: the file without its obsolete records, up to its last record.
+    pub content_bytes: u64,
+    /// Where in `obsolete_accounts` the list of its obsolete records begins, in bytes.
+    pub obsolete_list_offset: u64,
+    /// How many of its records are obsolete.
+    pub obsolete_count: u64,
+}
+
+impl PlannedStorage {
+    /// Its entry.
+    pub fn entry(&self) -> Entry {
+        let kind = EntryKind::Storage { slot: self.file.slot, id: self.file.id };
+        Entry { kind, content_bytes: self.content_bytes }
+    }
+}
+
+/// Every entry of the archive, in order.
+#[derive(Debug)]
+pub struct Plan {
+    /// The bank.
+    pub bank: BankFile,
+    /// The slot of the full archive below, for an incremental one.
+    pub base_slot: Option<u64>,
+    /// What comes first: version, status cache, bank file.
+    pub files: Vec<PlannedFile>,
+    /// Then the storages, ordered by (slot, id).
+    pub storages: Vec<PlannedStorage>,
+    /// The directories that hold them.
+    pub roots: Vec<StorageRoot>,
+    /// The obsolete records, open for reading each storage's.
+    pub obsolete_accounts: Option<(File, PathBuf)>,
+}
+
+impl Plan {
+    /// Plans the archive of a bank snapshot. With `base_slot`, only storages newer than it are taken.
+    pub fn new(snapshot: BankSnapshot, base_slot: Option<u64>, progress: &dyn Progress) -> Result<Self> {
+        let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
+        if let Some(base) = base_slot.filter(|base| base >= slot) {
+            return Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
+                .hint("the base slot is the slot of the full archive that the incremental one builds on"));
+        }
+        let mut obsolete = vec![Obsolete::default(); storages.len()];
+        if let Some(path) = obsolete_accounts {
+            read_obsolete(path, storages, &mut obsolete)?;
+        }
+        progress.check()?;
+        let mut map_bytes: Vec<Option<u64>> = vec![None; storages.len()];
+        let mut missing = None;
+        let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
+            match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
+                Ok(at) => map_bytes[at] = Some(item.length_bytes),
+                // Emptied storages may be gone from disk.
+                Err(_) if item.length_bytes == 0 => {}
+                Err(_) => missing = missing.or(Some(item)),
+            }
+            Ok(())
+        })?;
+        if bank.slot != *slot {
+            return Err(Error::damaged(format!(
+                "{} is of slot {}, not of the slot that its directory names",
+                snapshot.bank_file.display(),
+                bank.slot
+            )));
+        }
+        // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
+        if let Some(item) = missing.filter(|item| base_slot.is_none_or(|base| item.slot > base)) {
+            return Err(Error::failed(format!(
+                "storage {}.{} of the bank file's storage map is missing",
+                item.slot, item.id
+            ))
+            .hint("a ledger must be complete; an unpacked incremental archive needs --base-slot"));
+        }
+        progress.check()?;
+
+        // A bank file without a storage map (none does today) leaves only the files' own lengths to go by.
+        let has_map = bank.storage_count > 0;
+        let mut planned = Vec::with_capacity(storages.len());
+        let mut whole_count = 0u64;
+        for ((file, obsolete), map_bytes) in storages.iter().zip(&obsolete).zip(&map_bytes) {
+            if base_slot.is_some_and(|base| file.slot <= base) {
+                continue;
+            }
+            let length = storage_length(file, obsolete, *map_bytes, has_map)
+                .map_err(|error| error.within(roots[usize::from(file.root)].path.join(name_of(file)).display()))?;
+            whole_count += u64::from(length.is_whole);
+            if length.content_bytes > 0 {
+                planned.push(PlannedStorage {
+                    file: *file,
+                    content_bytes: length.content_bytes,
+                    obsolete_list_offset: obsolete.list_offset,
+                    obsolete_count: obsolete.count,
+                });
+            }
+        }
+        if whole_count > 0 {
+            progress.warn(&format!(
+                "{whole_count} storages are longer than the bank file says and hold no obsolete records: this ledger \
+                 was restored and has not run since; they are archived whole"
+            ));
+        }
+        if planned.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
+            progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
+        }
+        let files = plan_files(&snapshot)?;
+        if (files.len() + planned.len()) as u64 > ENTRIES_MAX {
+            return Err(Error::failed(format!("more than {ENTRIES_MAX} entries: Agave would refuse the archive")));
+        }
+        let obsolete_accounts = match snapshot.obsolete_accounts {
+            Some(path) => Some((File::open(&path).or_path("open", &path)?, path)),
+            None => None,
+        };
+        Ok(Self { bank, base_slot, files, storages: planned, roots: snapshot.roots, obsolete_accounts })
+    }
+
+    /// Every entry, in the order of the archive.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.files.iter().map(|file| file.entry).chain(self.storages.iter().map(PlannedStorage::entry))
+    }
+
+    /// Bytes of the tar stream, with the end of archive.
+    pub fn tar_bytes(&self) -> u64 {
+        self.entries().map(|entry| entry.tar_bytes()).sum::<u64>() + END_OF_ARCHIVE_BYTES
+    }
+
+    /// Bytes of content: of all files and storages, as they go into the archive.
+    pub fn content_bytes(&self) -> u64 {
+        self.entries().map(|entry| entry.content_bytes).sum()
+    }
+}
+
+fn name_of(file: &StorageFile) -> String {
+    format!("{}.{}", file.slot, file.id)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Obsolete {
+    list_offset: u64,
+    count: u64,
+    cut_bytes: u64,
+    is_seen: bool,
+}
+
+fn read_obsolete(path: &Path, storages: &[StorageFile], obsolete: &mut [Obsolete]) -> Result<()> {
+    let find = |slot: u64, id: u64| {
+        storages.binary_search_by_key(&(slot, id), |storage| (storage.slot, u64::from(storage.id))).ok()
+    };
+    scan_obsolete_accounts(
+        FieldReader::open(path, "the obsolete records")?,
+        &|slot, id| find(slot, id).map(|at| storages[at].file_bytes),
+        &mut |found| {
+            let Some(at) = find(found.slot, found.id) else { return Ok(()) };
+            if std::mem::replace(&mut obsolete[at].is_seen, true) {
+                return Err(Error::damaged(format!(
+                    "{}: storage {}.{} is listed twice",
+                    path.display(),
+                    found.slot,
+                    found.id
+                )));
+            }
+            obsolete[at] = Obsolete {
+                list_offset: found.list_offset,
+                count: found.count,
+                cut_bytes: found.cut_bytes,
+                is_seen: true,
+            };
+            Ok(())
+        },
+    )
+}
+
+struct StorageLength {
+    content_bytes: u64,
+    /// The file is longer than the bank file says, without an obsolete record to explain it.
+    is_whole: bool,
+}
+
+/// How much of a storage goes into the archive: `(file with obsolete records cut)[..accounts_current_len]`.
+fn storage_length(
+    file: &StorageFile,
+    obsolete: &Obsolete,
+    map_bytes: Option<u64>,
+    has_map: bool,
+) -> Result<StorageLength> {
+    let cut_file_bytes = file.file_bytes.checked_sub(obsolete.cut_bytes).ok_or_else(|| {
+        Error::damaged(format!("its obsolete records take {} of {} bytes", obsolete.cut_bytes, file.file_bytes))
+    })?;
+    let Some(map_bytes) = map_bytes else {
+        if has_map && cut_file_bytes > 0 {
+            return Err(Error::damaged("the bank file's storage map does not name it"));
+        }
+        return Ok(StorageLength { content_bytes: cut_file_bytes, is_whole: false });
+    };
+    if map_bytes > cut_file_bytes {
+        return Err(Error::damaged(format!(
+            "it is too short: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
+        ))
+        .hint("the file was cut or replaced; archive from a ledger that a validator left by a graceful exit"));
+    }
+    if align8(map_bytes) >= cut_file_bytes {
+        return Ok(StorageLength { content_bytes: map_bytes, is_whole: false });
+    }
+    // Longer than the bank file says. In a ledger restored from a full and an incremental archive, the bank file is
+    // the newer one, while the storages of the full still hold what became obsolete in between: superseded by newer
+    // storages, so harmless, and no list says where. With a list that disagrees, something is wrong.
+    if obsolete.count > 0 {
+        return Err(Error::damaged(format!(
+            "it is too long: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
+        )));
+    }
+    Ok(StorageLength { content_bytes: cut_file_bytes, is_whole: true })
+}
+
+/// The entries before the storages, in Agave's own order, which Firedancer needs too: the bank file before accounts.
+fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
+    let slot = snapshot.slot;
+    let dir = |kind| PlannedFile { entry: Entry { kind, content_bytes: 0 }, path: None, modified_ns: 0 };
+    let file = |kind, path: &Path| -> Result<PlannedFile> {
+        let metadata = fs::metadata(path).or_path("read", path)?;
+        let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());
+        let entry = Entry { kind, content_bytes: metadata.len() };
+        Ok(PlannedFile { entry, path: Some(path.to_path_buf()), modified_ns })
+    };
+    Ok(vec![
+        file(EntryKind::Version, &snapshot.version)?,
+        dir(EntryKind::SnapshotsDir),
+        file(EntryKind::StatusCache, &snapshot.status_cache)?,
+        dir(EntryKind::SlotDir(slot)),
+        file(EntryKind::BankFile(slot), &snapshot.bank_file)?,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn length(file_bytes: u64, cut_bytes: u64, map_bytes: Option<u64>) -> Result<(u64, bool)> {
+        let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0 };
+        let obsolete = Obsolete { count: u64::from(cut_bytes > 0), cut_bytes, ..Obsolete::default() };
+        storage_length(&file, &obsolete, map_bytes, true).map(|length| (length.content_bytes, length.is_whole))
+    }
+
+    #[test]
+    fn lengths_follow_the_bank_file() {
+        assert_eq!(length(24440, 640, Some(23800)).expect("exact"), (23800, false));
+        assert_eq!(length(22064, 2040, Some(20021)).expect("aligned"), (20021, false));
+        assert_eq!(length(400, 400, Some(0)).expect("emptied"), (0, false));
+        assert_eq!(length(400, 0, Some(200)).expect("restored"), (400, true));
+        assert!(length(400, 0, Some(401)).is_err(), "shorter than the bank file says");
+        assert!(length(400, 136, Some(100)).is_err(), "the list and the bank file disagree");
+        assert!(length(400, 408, Some(0)).is_err(), "more obsolete than there is");
+        assert!(length(400, 0, None).is_err(), "not in the map");
+        assert_eq!(length(136, 136, None).expect("emptied, not in the map"), (0, false));
+    }
+}

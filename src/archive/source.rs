@@ -1,0 +1,270 @@
+//! Filling frames with the tar bytes that they cover: headers, contents read straight into place, padding.
+//!
+//! Any worker fills any frame; there is no shared reader. A file that is not what the plan saw (its length or its time
+//! of modification differ) is an error: a storage that changes while it is read cannot be archived.
+
+use {
+    crate::{
+        archive::plan::{Plan, PlannedFile, PlannedStorage},
+        error::{Error, IoContext, Result},
+        format::{
+            entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
+            frames::FrameSpan,
+        },
+        ledger::{directory::modified_ns, lists::read_kept_ranges},
+    },
+    std::{
+        fs::File,
+        ops::Range,
+        os::unix::fs::{FileExt, MetadataExt},
+        path::{Path, PathBuf},
+    },
+};
+
+/// Kept ranges that lie closer together than this are read with one system call through a small buffer, and the
+/// obsolete records between them dropped; wider gaps are jumped over.
+const GAP_BYTES_MAX: u64 = 16 * 1024;
+
+/// The buffer for that: it stays in a core's second-level cache.
+const WINDOW_BYTES: usize = 256 * 1024;
+
+impl Plan {
+    /// The length of every entry in the tar stream, and of the end of archive, for cutting into frames.
+    pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
+        let files = self.files.iter().map(|file| file.entry.tar_bytes());
+        let storages = self.storages.iter().map(|storage| storage.entry().tar_bytes());
+        files.chain(storages).chain([END_OF_ARCHIVE_BYTES])
+    }
+
+    /// Writes the tar bytes that a frame covers into `to`, which is as long as the frame.
+    pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
+        let mut number = span.first_entry as usize;
+        let mut offset = span.offset_bytes;
+        while !to.is_empty() {
+            let content = match number.checked_sub(self.files.len()) {
+                None => Content::File(&self.files[number]),
+                Some(at) if at < self.storages.len() => Content::Storage(&self.storages[at]),
+                Some(_) => {
+                    to.fill(0);
+                    return Ok(());
+                }
+            };
+            let entry = content.entry();
+            let part_bytes = (entry.tar_bytes() - offset).min(to.len() as u64) as usize;
+            let (part, rest) = to.split_at_mut(part_bytes);
+            self.fill_entry(&content, offset, part)?;
+            to = rest;
+            offset = 0;
+            number += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes part of one entry, from `offset` bytes after the beginning of its header.
+    fn fill_entry(&self, content: &Content<'_>, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+        let entry = content.entry();
+        if offset < BLOCK_BYTES {
+            let header = entry.header();
+            let part = &header[offset as usize..];
+            let used = part.len().min(to.len());
+            to[..used].copy_from_slice(&part[..used]);
+            to = &mut to[used..];
+            offset += used as u64;
+        }
+        let content_offset = offset - BLOCK_BYTES;
+        let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(to.len() as u64) as usize;
+        let (data, padding) = to.split_at_mut(content_bytes);
+        padding.fill(0);
+        if data.is_empty() {
+            return Ok(());
+        }
+        match content {
+            Content::File(file) => read_file(file, content_offset, data),
+            Content::Storage(storage) => self.read_storage(storage, content_offset, data),
+        }
+    }
+
+    fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
+        let root = &self.roots[usize::from(storage.file.root)];
+        let file = root.open_storage(storage.file.slot, storage.file.id)?;
+        let source = Source {
+            file: &file,
+            path: &|| root.path.join(format!("{}.{}", storage.file.slot, storage.file.id)),
+            file_bytes: storage.file.file_bytes,
+            modified_ns: storage.file.modified_ns,
+        };
+        match &self.obsolete_accounts {
+            Some((list, path)) if storage.obsolete_count > 0 => {
+                let kept = read_kept_ranges(
+                    list,
+                    path,
+                    storage.obsolete_list_offset,
+                    storage.obsolete_count,
+                    storage.file.file_bytes,
+                )
+                .map_err(|error| error.within((source.path)().display()))?;
+                source.read_kept(&kept, offset, to)?;
+            }
+            _ => source.read_at(to, offset)?,
+        }
+        source.check_unchanged()
+    }
+}
+
+enum Content<'a> {
+    File(&'a PlannedFile),
+    Storage(&'a PlannedStorage),
+}
+
+impl Content<'_> {
+    fn entry(&self) -> Entry {
+        match self {
+            Self::File(file) => file.entry,
+            Self::Storage(storage) => storage.entry(),
+        }
+    }
+}
+
+fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8]) -> Result<()> {
+    let Some(path) = &planned.path else { return Ok(()) };
+    let file = File::open(path).or_path("open", path)?;
+    let source = Source {
+        file: &file,
+        path: &|| path.clone(),
+        file_bytes: planned.entry.content_bytes,
+        modified_ns: planned.modified_ns,
+    };
+    source.read_at(to, offset)?;
+    source.check_unchanged()
+}
+
+/// An open file, and what the plan knows of it.
+struct Source<'a> {
+    file: &'a File,
+    path: &'a dyn Fn() -> PathBuf,
+    file_bytes: u64,
+    modified_ns: i64,
+}
+
+impl Source<'_> {
+    fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(to, offset).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => changed(&(self.path)()),
+            _ => Error::io("read", &(self.path)(), &error),
+        })
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        let path = self.path;
+        let metadata = self.file.metadata().map_err(|error| Error::io("read", &path(), &error))?;
+        let is_same = metadata.len() == self.file_bytes
+            && modified_ns(metadata.mtime(), metadata.mtime_nsec()) == self.modified_ns;
+        if is_same { Ok(()) } else { Err(changed(&path())) }
+    }
+
+    /// Reads the kept ranges of the file as if they were one, from `offset`.
+    fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+        let mut wanted = Vec::new();
+        let mut left = to.len() as u64;
+        for range in kept {
+            let length = range.end - range.start;
+            if offset >= length {
+                offset -= length;
+                continue;
+            }
+            let start = range.start + offset;
+            let take = (length - offset).min(left);
+            wanted.push(start..start + take);
+            left -= take;
+            offset = 0;
+            if left == 0 {
+                break;
+            }
+        }
+        if left > 0 {
+            return Err(Error::damaged(format!(
+                "{}: {left} bytes fewer than planned remain without the obsolete records",
+                (self.path)().display()
+            )));
+        }
+        let mut window = Vec::new();
+        let mut at = 0;
+        while at < wanted.len() {
+            let run = run_length(&wanted[at..]);
+            let (first, last) = (&wanted[at], &wanted[at + run - 1]);
+            if run == 1 {
+                let (part, rest) = to.split_at_mut((first.end - first.start) as usize);
+                self.read_at(part, first.start)?;
+                to = rest;
+            } else {
+                window.resize((last.end - first.start) as usize, 0);
+                self.read_at(&mut window, first.start)?;
+                for range in &wanted[at..at + run] {
+                    let (part, rest) = to.split_at_mut((range.end - range.start) as usize);
+                    part.copy_from_slice(&window[(range.start - first.start) as usize..][..part.len()]);
+                    to = rest;
+                }
+            }
+            at += run;
+        }
+        Ok(())
+    }
+}
+
+/// How many ranges, from the first, are best read with one system call.
+fn run_length(ranges: &[Range<u64>]) -> usize {
+    let mut run = 1;
+    while run < ranges.len()
+        && ranges[run].start - ranges[run - 1].end <= GAP_BYTES_MAX
+        && ranges[run].end - ranges[0].start <= WINDOW_BYTES as u64
+    {
+        run += 1;
+    }
+    run
+}
+
+fn changed(path: &Path) -> Error {
+    Error::failed(format!("{} changed while it was read", path.display()))
+        .hint("something writes to the ledger; stop it and archive again")
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*, std::io::Write};
+
+    proptest! {
+        /// Reading kept ranges gives what cutting the whole file in memory gives, from any offset, at any length.
+        #[test]
+        fn kept_ranges_read_as_one(
+            pieces in proptest::collection::vec((1usize..40_000, any::<bool>()), 1..20),
+            from in any::<prop::sample::Index>(),
+            length in any::<prop::sample::Index>(),
+        ) {
+            let total: usize = pieces.iter().map(|(length, _)| length).sum();
+            let bytes: Vec<u8> = (0..total).map(|at| (at * 31 % 251) as u8).collect();
+            let mut file = tempfile::tempfile().expect("a temporary file");
+            file.write_all(&bytes).expect("written");
+            let mut kept: Vec<Range<u64>> = Vec::new();
+            let mut expected = Vec::new();
+            let mut at = 0;
+            for (length, is_kept) in pieces {
+                if is_kept {
+                    expected.extend_from_slice(&bytes[at..at + length]);
+                    match kept.last_mut() {
+                        Some(last) if last.end == at as u64 => last.end += length as u64,
+                        _ => kept.push(at as u64..(at + length) as u64),
+                    }
+                }
+                at += length;
+            }
+            let from = from.index(expected.len() + 1);
+            let length = length.index(expected.len() - from + 1);
+            let mut to = vec![0; length];
+            let source = Source { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0 };
+            source.read_kept(&kept, from as u64, &mut to).expect("read");
+            prop_assert_eq!(&to, &expected[from..from + length]);
+            let mut more = vec![0; expected.len() - from + 1];
+            prop_assert!(source.read_kept(&kept, from as u64, &mut more).is_err());
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The program: one file per command, [`ui`] for everything that the terminal sees, [`values`] for what flags hold.
+//!
+//! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
+
+mod archive;
+mod manual;
+pub mod ui;
+pub mod values;
+
+use {
+    crate::{cli::ui::Ui, error::Error},
+    clap::{Arg, ArgAction, Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
+    std::{ffi::OsString, process::ExitCode},
+};
+
+/// Solana snapshot archives on all cores.
+#[derive(Debug, Parser)]
+#[command(name = "slotpress", version, about, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment.\n\
+    Exit codes: 0 done, 1 failed, 2 usage, 3 damaged or not what its name says, 4 network, 130 interrupted.")]
+struct Cli {
+    #[command(flatten)]
+    screen: ScreenArgs,
+    #[command(subcommand)]
+    command: Verb,
+}
+
+/// What the terminal shows.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+struct ScreenArgs {
+    /// Print results as JSON, one object per line
+    #[arg(long, global = true)]
+    json: bool,
+    /// Print results and errors only
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Print more about what is done
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// How to show progress on stderr
+    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true)]
+    progress: ui::ProgressStyle,
+    /// When to use color
+    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true)]
+    color: ColorChoice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Archive(archive::ArchiveArgs),
+    #[command(hide = true)]
+    Completions(manual::CompletionsArgs),
+    #[command(hide = true)]
+    Man(manual::ManArgs),
+}
+
+/// Runs the program with the given arguments, and returns its exit code.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is no reason to fail at printing help.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let ui = match Ui::new(&cli.screen) {
+        Ok(ui) => ui,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(error.kind().exit_code());
+        }
+    };
+    match run(cli.command, &ui) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            ui.error(&error);
+            ExitCode::from(error.kind().exit_code())
+        }
+    }
+}
+
+fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
+    match verb {
+        Verb::Archive(args) => archive::run(&args, ui),
+        Verb::Completions(args) => manual::completions(&args, command(), ui),
+        Verb::Man(args) => manual::man(&args, command()),
+    }
+}
+
+/// The command line, with every long flag readable from the environment too.
+fn command() -> Command {
+    with_environment(Cli::command()).mut_subcommands(with_environment)
+}
+
+fn with_environment(command: Command) -> Command {
+    command.mut_args(|arg: Arg| {
+        let Some(name) = arg.get_long().map(|long| format!("SLOTPRESS_{}", long.replace('-', "_").to_uppercase()))
+        else {
+            return arg;
+        };
+        let is_switch = matches!(arg.get_action(), ArgAction::SetTrue);
+        let arg = arg.env(name).hide_env(true);
+        if is_switch { arg.value_parser(clap::builder::BoolishValueParser::new()) } else { arg }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        super::command().debug_assert();
+    }
+}

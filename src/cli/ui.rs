@@ -1,0 +1,290 @@
+//! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
+
+use {
+    super::{ScreenArgs, values},
+    crate::{
+        error::{Error, Result},
+        progress::Progress,
+    },
+    clap::ColorChoice,
+    indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle as BarStyle},
+    serde::Serialize,
+    signal_hook::consts::{SIGHUP, SIGINT, SIGTERM},
+    std::{
+        io::{IsTerminal, Write},
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        },
+        time::{Duration, Instant},
+    },
+};
+
+/// How progress is shown on stderr.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ProgressStyle {
+    /// A bar on a terminal, plain lines otherwise
+    #[default]
+    Auto,
+    /// A bar
+    Bar,
+    /// A line every 10 seconds
+    Plain,
+    /// A JSON object every second
+    Json,
+    /// Nothing
+    None,
+}
+
+/// Often enough to see that it lives, seldom enough for a log.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
+const JSON_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The terminal, and the signals that it sends.
+pub struct Ui {
+    is_json: bool,
+    is_quiet: bool,
+    is_verbose: bool,
+    has_color: bool,
+    style: ProgressStyle,
+    interrupted: Arc<AtomicBool>,
+    is_pipe_broken: AtomicBool,
+    stage: Mutex<Stage>,
+    input_bytes: AtomicU64,
+    output_bytes: AtomicU64,
+    /// When the next line is due, in milliseconds after the stage began.
+    next_line_ms: AtomicU64,
+}
+
+struct Stage {
+    name: String,
+    start: Instant,
+    total_bytes: Option<u64>,
+    bar: Option<ProgressBar>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "progress")]
+struct ProgressLine<'a> {
+    stage: &'a str,
+    input_bytes: u64,
+    output_bytes: u64,
+    total_bytes: Option<u64>,
+    elapsed_seconds: f64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "error")]
+struct ErrorLine<'a> {
+    message: String,
+    hint: Option<&'a str>,
+    exit_code: u8,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "warning")]
+struct WarningLine<'a> {
+    message: &'a str,
+}
+
+impl Ui {
+    /// Sets up the screen and catches the signals that ask to stop. A second such signal ends the program at once.
+    pub(super) fn new(args: &ScreenArgs) -> Result<Self> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
+                .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
+                .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
+        }
+        let is_terminal = std::io::stderr().is_terminal();
+        let style = match args.progress {
+            _ if args.quiet => ProgressStyle::None,
+            ProgressStyle::Auto if is_terminal => ProgressStyle::Bar,
+            ProgressStyle::Auto => ProgressStyle::Plain,
+            style => style,
+        };
+        let has_color = match args.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        Ok(Self {
+            is_json: args.json,
+            is_quiet: args.quiet,
+            is_verbose: args.verbose,
+            has_color,
+            style,
+            interrupted,
+            is_pipe_broken: AtomicBool::new(false),
+            stage: Mutex::new(Stage { name: String::new(), start: Instant::now(), total_bytes: None, bar: None }),
+            input_bytes: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+            next_line_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether results are JSON.
+    pub fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// Prints a line of results. A reader that has gone away is not an error.
+    pub fn print(&self, line: &str) {
+        self.end_stage();
+        if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+            self.is_pipe_broken.store(true, Relaxed);
+        }
+    }
+
+    /// Prints a result as one line of JSON.
+    pub fn print_json(&self, value: &impl Serialize) {
+        self.print(&to_json(value));
+    }
+
+    /// Whether nobody reads the results any more.
+    pub fn is_pipe_broken(&self) -> bool {
+        self.is_pipe_broken.load(Relaxed)
+    }
+
+    /// Prints what only some want to know.
+    pub fn detail(&self, line: &str) {
+        if self.is_verbose {
+            self.stderr(line);
+        }
+    }
+
+    /// Prints an error and what to do about it.
+    pub fn error(&self, error: &Error) {
+        self.end_stage();
+        if self.is_json || self.style == ProgressStyle::Json {
+            let line =
+                ErrorLine { message: error.to_string(), hint: error.hint_text(), exit_code: error.kind().exit_code() };
+            self.stderr(&to_json(&line));
+            return;
+        }
+        self.stderr(&format!("{} {error}", self.paint("error:", "1;31")));
+        if let Some(hint) = error.hint_text() {
+            self.stderr(&format!("{} {hint}", self.paint("hint:", "1;36")));
+        }
+    }
+
+    fn paint(&self, text: &str, code: &str) -> String {
+        if self.has_color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+
+    /// Writes above the bar, where there is one.
+    fn stderr(&self, line: &str) {
+        let write = || drop(writeln!(std::io::stderr().lock(), "{line}"));
+        match self.stage.lock().ok().and_then(|stage| stage.bar.clone()) {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn end_stage(&self) {
+        if let Ok(mut stage) = self.stage.lock()
+            && let Some(bar) = stage.bar.take()
+        {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn progress_line(&self, stage: &Stage, elapsed: Duration) -> String {
+        let (input_bytes, output_bytes) = (self.input_bytes.load(Relaxed), self.output_bytes.load(Relaxed));
+        if self.style == ProgressStyle::Json {
+            return to_json(&ProgressLine {
+                stage: &stage.name,
+                input_bytes,
+                output_bytes,
+                total_bytes: stage.total_bytes,
+                elapsed_seconds: elapsed.as_secs_f64(),
+            });
+        }
+        let mut line = format!("{}: {}", stage.name, values::show_bytes(input_bytes));
+        if let Some(total) = stage.total_bytes.filter(|total| *total > 0) {
+            line += &format!(" of {} ({} %)", values::show_bytes(total), input_bytes * 100 / total);
+        }
+        line += &format!(", {}", values::show_rate(input_bytes, elapsed));
+        if output_bytes > 0 {
+            line += &format!(", ratio {}", values::show_ratio(input_bytes, output_bytes));
+        }
+        if let Some(total) = stage.total_bytes.filter(|total| input_bytes > 0 && *total >= input_bytes) {
+            let left = elapsed.mul_f64((total - input_bytes) as f64 / input_bytes as f64);
+            line += &format!(", {} left", values::show_duration(left));
+        }
+        line
+    }
+}
+
+impl Progress for Ui {
+    fn stage(&self, name: &str, total_bytes: Option<u64>) {
+        self.end_stage();
+        self.input_bytes.store(0, Relaxed);
+        self.output_bytes.store(0, Relaxed);
+        let Ok(mut stage) = self.stage.lock() else { return };
+        *stage = Stage { name: name.to_string(), start: Instant::now(), total_bytes, bar: None };
+        let interval = if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL };
+        self.next_line_ms.store(interval.as_millis() as u64, Relaxed);
+        if self.style == ProgressStyle::Bar {
+            let bar = match total_bytes {
+                Some(total) => ProgressBar::new(total).with_style(style(
+                    "{prefix:11} {bar:20} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg} ETA {eta}",
+                )),
+                None => ProgressBar::new_spinner().with_style(style("{prefix:11} {spinner} {msg} {elapsed}")),
+            };
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.set_prefix(name.to_string());
+            bar.enable_steady_tick(Duration::from_millis(200));
+            stage.bar = Some(bar);
+        }
+    }
+
+    fn advance(&self, input_bytes: u64, output_bytes: u64) {
+        let input_bytes = self.input_bytes.fetch_add(input_bytes, Relaxed) + input_bytes;
+        let output_bytes = self.output_bytes.fetch_add(output_bytes, Relaxed) + output_bytes;
+        // Whoever else holds the lock is about to draw.
+        let Ok(stage) = self.stage.try_lock() else { return };
+        match self.style {
+            ProgressStyle::Bar => {
+                if let Some(bar) = &stage.bar {
+                    bar.set_position(input_bytes);
+                    if output_bytes > 0 {
+                        bar.set_message(format!("ratio {:.2}", input_bytes as f64 / output_bytes as f64));
+                    }
+                }
+            }
+            ProgressStyle::Plain | ProgressStyle::Json => {
+                let elapsed = stage.start.elapsed();
+                let interval = if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL };
+                let elapsed_ms = elapsed.as_millis() as u64;
+                if elapsed_ms >= self.next_line_ms.load(Relaxed) {
+                    self.next_line_ms.store(elapsed_ms + interval.as_millis() as u64, Relaxed);
+                    let line = self.progress_line(&stage, elapsed);
+                    drop(writeln!(std::io::stderr().lock(), "{line}"));
+                }
+            }
+            ProgressStyle::None | ProgressStyle::Auto => {}
+        }
+    }
+
+    fn warn(&self, message: &str) {
+        if self.style == ProgressStyle::Json || self.is_json {
+            self.stderr(&to_json(&WarningLine { message }));
+        } else if !self.is_quiet {
+            self.stderr(&format!("{} {message}", self.paint("warning:", "1;33")));
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Relaxed)
+    }
+}
+
+fn style(template: &str) -> BarStyle {
+    BarStyle::with_template(template).unwrap_or_else(|_| BarStyle::default_bar())
+}
+
+fn to_json(value: &impl Serialize) -> String {
+    // Cannot fail: what is printed are plain structures with string keys.
+    serde_json::to_string(value).unwrap_or_default()
+}

@@ -1,0 +1,111 @@
+//! What flags hold, and how numbers are shown: sizes, rates, durations.
+
+use {
+    indicatif::HumanBytes,
+    std::{path::PathBuf, time::Duration},
+};
+
+use crate::{
+    archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+    ledger::directory::LedgerPaths,
+};
+
+/// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
+pub fn size(text: &str) -> Result<u64, String> {
+    parse_size::Config::new()
+        .with_default_factor(1)
+        .parse_size(with_binary_suffix(text).as_bytes())
+        .map_err(|error| format!("{error}; sizes look like 8MiB, 512KiB, 4GiB"))
+}
+
+/// A lone letter means binary units, as with `dd`, `split` and `du`: 8M is 8 MiB.
+fn with_binary_suffix(text: &str) -> String {
+    match text.trim().char_indices().last() {
+        Some((at, unit)) if "kKmMgGtT".contains(unit) && at > 0 => format!("{}iB", text.trim()),
+        _ => text.trim().to_string(),
+    }
+}
+
+/// Reads a zstd level.
+pub fn zstd_level(text: &str) -> Result<i32, String> {
+    let range = format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster");
+    match text.parse() {
+        Ok(level) if level != 0 && (ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level) => Ok(level),
+        _ => Err(range),
+    }
+}
+
+/// Reads a number of threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    /// More threads than any machine has cores are a slip of the keyboard.
+    const THREADS_MAX: usize = 1024;
+    match text.parse() {
+        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
+        _ => Err(format!("1 to {THREADS_MAX} threads")),
+    }
+}
+
+/// As many threads as asked for, or as the machine, the affinity and the control group allow.
+pub fn threads_or_all(threads: Option<usize>) -> usize {
+    threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Where a ledger is, as three flags say.
+pub fn ledger_paths(ledger: &std::path::Path, snapshots: &Option<PathBuf>, accounts: &[PathBuf]) -> LedgerPaths {
+    LedgerPaths { ledger: ledger.to_path_buf(), snapshots: snapshots.clone(), accounts: accounts.to_vec() }
+}
+
+/// `86.4 GiB`
+pub fn show_bytes(bytes: u64) -> String {
+    HumanBytes(bytes).to_string()
+}
+
+/// `1.23 GiB/s`
+pub fn show_rate(bytes: u64, elapsed: Duration) -> String {
+    format!("{}/s", HumanBytes((bytes as f64 / elapsed.as_secs_f64().max(1e-9)) as u64))
+}
+
+/// `0.34 s`, `12.3 s`, `4 min 10 s`, `1 h 02 min`
+pub fn show_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match duration.as_secs() {
+        0..10 => format!("{seconds:.2} s"),
+        10..100 => format!("{seconds:.1} s"),
+        whole @ 100..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        whole => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+/// `3.47`, or `-` for nothing.
+pub fn show_ratio(input_bytes: u64, output_bytes: u64) -> String {
+    if output_bytes == 0 { "-".to_string() } else { format!("{:.3}", input_bytes as f64 / output_bytes as f64) }
+}
+
+/// `430,104`
+pub fn show_count(count: u64) -> String {
+    indicatif::HumanCount(count).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in
+            [("8MiB", 8 << 20), ("8M", 8 << 20), ("64k", 64 << 10), ("1 GB", 1_000_000_000), ("512", 512)]
+        {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "MiB", "-1", "8XiB", "8 M i B", "99999999999999999999GiB"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        let shown: Vec<String> =
+            [0.336, 12.34, 250.0, 3725.0].map(|seconds| show_duration(Duration::from_secs_f64(seconds))).into();
+        assert_eq!(shown, ["0.34 s", "12.3 s", "4 min 10 s", "1 h 02 min"]);
+    }
+}

@@ -1,0 +1,46 @@
+//! Measuring what a run took: elapsed time, and CPU time of all threads.
+
+use {
+    rustix::time::{ClockId, clock_gettime},
+    std::time::{Duration, Instant},
+};
+
+/// Started when a run begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    start: Instant,
+    cpu_start: Duration,
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Taken {
+    /// By the clock on the wall.
+    pub elapsed: Duration,
+    /// By all threads of the process together.
+    pub cpu: Duration,
+}
+
+impl Taken {
+    /// CPU load: 200 % is two cores busy all the time.
+    pub fn cpu_percent(&self) -> f64 {
+        100.0 * self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+impl Stopwatch {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self { start: Instant::now(), cpu_start: cpu_time() }
+    }
+
+    /// Taken since the start.
+    pub fn taken(&self) -> Taken {
+        Taken { elapsed: self.start.elapsed(), cpu: cpu_time().saturating_sub(self.cpu_start) }
+    }
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}
