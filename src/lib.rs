@@ -8,7 +8,9 @@ pub mod cli;
 pub mod error;
 pub mod format;
 pub mod ledger;
+pub mod pipeline;
 pub mod progress;
+pub mod restore;
 pub mod stopwatch;
 pub mod store;
 

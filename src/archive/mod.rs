@@ -13,7 +13,7 @@ pub mod writer;
 use {
     crate::{
         archive::{
-            encode::{Codec, EncodeOptions, FrameCompressor, OUTPUT_BUFFERS_PER_WORKER, encode_frames},
+            encode::{Codec, FrameCompressor, encode_frames},
             plan::Plan,
             publish::{Unpublished, already_exists},
             writer::ArchiveWriter,
@@ -25,6 +25,7 @@ use {
             lock::LedgerLock,
             names::{ArchiveName, Extension},
         },
+        pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::Progress,
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
@@ -144,7 +145,8 @@ fn write_archive(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
         &|span: &FrameSpan| span.length_bytes,
         &|span, to| plan.fill(&span, to),
-        &EncodeOptions { codec: options.codec.clone(), threads },
+        &options.codec,
+        threads,
         progress,
         &mut |frame| {
             frames += 1;

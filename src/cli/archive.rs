@@ -145,9 +145,9 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
     let level = zstd_level.map_or_else(|| "plain tar".to_string(), |level| format!("zstd level {level}"));
     ui.print(&path.display().to_string());
     ui.print(&format!(
-        "  {kind}, {} storages, {level}, {} frames",
-        values::show_count(*storages),
-        values::show_count(*frames)
+        "  {kind}, {}, {level}, {}",
+        values::count_of(*storages, "storage"),
+        values::count_of(*frames, "frame")
     ));
     ui.print(&format!(
         "  size     {} from {} (ratio {})",
@@ -156,9 +156,10 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         values::show_ratio(*input_bytes, *output_bytes)
     ));
     ui.print(&format!(
-        "  elapsed  {} at {}, CPU load {:.0} %, {threads} workers",
+        "  elapsed  {} at {}, CPU load {:.0} %, {}",
         values::show_duration(taken.elapsed),
         values::show_rate(*input_bytes, taken.elapsed),
-        taken.cpu_percent()
+        taken.cpu_percent(),
+        values::count_of(*threads as u64, "worker")
     ));
 }

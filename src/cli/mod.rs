@@ -4,6 +4,7 @@
 
 mod archive;
 mod manual;
+mod restore;
 pub mod ui;
 pub mod values;
 
@@ -49,6 +50,7 @@ struct ScreenArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Archive(archive::ArchiveArgs),
+    Restore(restore::RestoreArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -84,6 +86,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
+        Verb::Restore(args) => restore::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }

@@ -86,6 +86,11 @@ pub fn show_count(count: u64) -> String {
     indicatif::HumanCount(count).to_string()
 }
 
+/// `1 frame`, `430,104 frames`
+pub fn count_of(count: u64, one: &str) -> String {
+    format!("{} {one}{}", show_count(count), if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,164 @@
+//! `slotpress restore`
+
+use {
+    super::{ui::Ui, values},
+    crate::{
+        error::Result,
+        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+    },
+    clap::{Args, ValueEnum},
+    serde::Serialize,
+    std::path::{Path, PathBuf},
+};
+
+/// Turn archives into a ledger that boots
+///
+/// Reads full and incremental archives of any maker. Everything is checked and on disk before the ledger looks complete;
+/// what fails, or is interrupted, leaves nothing behind.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The full archive
+    archive: PathBuf,
+    /// An incremental archive on top of it
+    incremental_archive: Option<PathBuf>,
+    /// The ledger directory to make
+    #[arg(long, value_name = "DIR")]
+    ledger: PathBuf,
+    /// The validator's --snapshots directory [default: the ledger]
+    #[arg(long, value_name = "DIR")]
+    snapshots: Option<PathBuf>,
+    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    #[arg(long, value_name = "DIR")]
+    accounts: Vec<PathBuf>,
+    /// What to leave: a ledger that boots, or the tree as it is in the archive
+    #[arg(long, value_enum, default_value_t)]
+    layout: LayoutArg,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+    /// Read archives by their frames and headers alone
+    #[arg(long)]
+    ignore_index: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
+enum LayoutArg {
+    /// A ledger from which a validator boots at once
+    #[default]
+    Boot,
+    /// The tree as it is in the archive
+    Archive,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "restore")]
+struct RestoreLine<'a> {
+    path: &'a Path,
+    slot: u64,
+    base_slot: Option<u64>,
+    hash: String,
+    storages: u64,
+    input_bytes: u64,
+    output_bytes: u64,
+    elapsed_seconds: f64,
+    cpu_seconds: f64,
+    archives: &'a [PathBuf],
+    accounts: &'a [PathBuf],
+    validator_flags: Vec<String>,
+}
+
+pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
+    let options = RestoreOptions {
+        archive: args.archive.clone(),
+        incremental: args.incremental_archive.clone(),
+        paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
+        layout: match args.layout {
+            LayoutArg::Boot => RestoreLayout::Boot,
+            LayoutArg::Archive => RestoreLayout::Archive,
+        },
+        threads: values::threads_or_all(args.threads),
+        ignore_index: args.ignore_index,
+    };
+    let report = restore(&options, ui)?;
+    print_report(&report, &options, ui);
+    Ok(())
+}
+
+/// Prints what was restored, and how to start a validator on it.
+pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
+    let flags = match options.layout {
+        RestoreLayout::Boot => validator_flags(options, report),
+        RestoreLayout::Archive => Vec::new(),
+    };
+    if ui.is_json() {
+        ui.print_json(&RestoreLine {
+            path: &report.path,
+            slot: report.slot,
+            base_slot: report.base_slot,
+            hash: report.hash.to_string(),
+            storages: report.storages,
+            input_bytes: report.input_bytes,
+            output_bytes: report.output_bytes,
+            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
+            cpu_seconds: report.taken.cpu.as_secs_f64(),
+            archives: &report.archives,
+            accounts: &report.accounts,
+            validator_flags: flags,
+        });
+        return;
+    }
+    ui.print(&report.path.display().to_string());
+    let on = report.base_slot.map(|base| format!(" on the full archive of slot {base}")).unwrap_or_default();
+    ui.print(&format!("  slot {}{on}, {}", report.slot, values::count_of(report.storages, "storage")));
+    ui.print(&format!(
+        "  size     {} from {}",
+        values::show_bytes(report.output_bytes),
+        values::show_bytes(report.input_bytes)
+    ));
+    ui.print(&format!(
+        "  elapsed  {} at {}, CPU load {:.0} %",
+        values::show_duration(report.taken.elapsed),
+        values::show_rate(report.output_bytes, report.taken.elapsed),
+        report.taken.cpu_percent()
+    ));
+    if flags.is_empty() {
+        return;
+    }
+    if !options.paths.ledger.join("genesis.bin").exists() {
+        ui.print("  genesis.bin is not in the ledger yet: the validator fetches it, or put it there");
+    }
+    ui.print("Start the validator with its usual flags and:");
+    ui.print(&format!("  agave-validator {}", flags.join(" ")));
+}
+
+/// The flags that make a validator boot from what was restored.
+fn validator_flags(options: &RestoreOptions, report: &RestoreReport) -> Vec<String> {
+    let mut flags = vec!["--ledger".to_string(), shell_word(&options.paths.ledger)];
+    if let Some(snapshots) = &options.paths.snapshots {
+        flags.extend(["--snapshots".to_string(), shell_word(snapshots)]);
+    }
+    for accounts in &report.accounts {
+        flags.extend(["--accounts".to_string(), shell_word(accounts)]);
+    }
+    // Without it, a validator that knows of a newer archive elsewhere would download that instead.
+    flags.push("--no-snapshot-fetch".to_string());
+    flags
+}
+
+/// A path as it can be pasted into a shell.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = text.chars().all(|char| char.is_ascii_alphanumeric() || "/._-+@:,=".contains(char));
+    if is_plain && !text.is_empty() { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_for_the_shell() {
+        assert_eq!(shell_word(Path::new("/mnt/ledger-1")), "/mnt/ledger-1");
+        assert_eq!(shell_word(Path::new("/mnt/my ledger's")), r"'/mnt/my ledger'\''s'");
+    }
+}

@@ -1,0 +1,156 @@
+//! Work on all cores, results in order, memory bounded: what archiving, restoring and measuring share.
+//!
+//! Each worker takes the next item, works on it into an output buffer and sends it; the calling thread puts the results
+//! in order. A worker takes a free buffer before it takes an item, so the oldest item under way always has a buffer: the
+//! pipeline cannot stall, and the number of buffers bounds the memory.
+
+use {
+    crate::{error::Result, progress::Progress},
+    crossbeam_channel::{Receiver, Sender, bounded},
+    std::sync::Mutex,
+};
+
+/// Output buffers per worker: one being filled, one on its way. One more is for what the calling thread holds.
+pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
+
+/// Runs every item through a worker and hands the results over in the order of the items, on the calling thread.
+///
+/// `new_worker` is called once on each of `workers` threads; a worker turns an item into bytes in the given buffer (which
+/// it must clear) and a value. Items are taken under a lock: an iterator that works itself (reading, or decoding what
+/// cannot be split) is run by one worker at a time. The first error ends everything and is returned.
+pub fn run_in_order<T, U, W>(
+    items: impl Iterator<Item = Result<T>> + Send,
+    workers: usize,
+    new_worker: &(dyn Fn() -> Result<W> + Sync),
+    progress: &dyn Progress,
+    on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
+) -> Result<()>
+where
+    T: Send,
+    U: Send,
+    W: FnMut(T, &mut Vec<u8>) -> Result<U>,
+{
+    let workers = workers.max(1);
+    let buffers = workers * OUTPUT_BUFFERS_PER_WORKER + 1;
+    let (free_tx, free_rx) = bounded::<Vec<u8>>(buffers);
+    for _ in 0..buffers {
+        // Cannot fail: the channel has room for all, and its receiver is alive.
+        let _ = free_tx.send(Vec::new());
+    }
+    let (done_tx, done_rx) = bounded::<Result<Done<U>>>(buffers);
+    let queue = Mutex::new(items.enumerate());
+    let next_item = || queue.lock().map(|mut queue| queue.next()).unwrap_or_default();
+
+    let work = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
+        let mut worker = None;
+        let mut work_next = |mut bytes: Vec<u8>| -> Result<Option<Done<U>>> {
+            let Some((number, item)) = next_item() else { return Ok(None) };
+            progress.check()?;
+            let worker = match &mut worker {
+                Some(worker) => worker,
+                none => none.insert(new_worker()?),
+            };
+            let value = worker(item?, &mut bytes)?;
+            Ok(Some(Done { number, bytes, value }))
+        };
+        while let Ok(buffer) = free_rx.recv() {
+            let Some(done) = work_next(buffer).transpose() else { return };
+            let is_error = done.is_err();
+            if done_tx.send(done).is_err() || is_error {
+                return;
+            }
+        }
+    };
+
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let (free_rx, done_tx) = (free_rx.clone(), done_tx.clone());
+            let work = &work;
+            scope.spawn(move || work(free_rx, done_tx));
+        }
+        drop((free_rx, done_tx));
+        let result = put_in_order(&done_rx, &free_tx, buffers, on_result);
+        // On an error these wake the workers that wait; otherwise they have ended already.
+        drop((done_rx, free_tx));
+        result
+    })
+}
+
+struct Done<U> {
+    number: usize,
+    bytes: Vec<u8>,
+    value: U,
+}
+
+fn put_in_order<U>(
+    done_rx: &Receiver<Result<Done<U>>>,
+    free_tx: &Sender<Vec<u8>>,
+    buffers: usize,
+    on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
+) -> Result<()> {
+    // Items under way are fewer than `buffers` apart, since each holds one.
+    let mut waiting: Vec<Option<Done<U>>> = (0..buffers).map(|_| None).collect();
+    let mut next = 0;
+    for done in done_rx {
+        let done = done?;
+        let at = done.number % buffers;
+        waiting[at] = Some(done);
+        while let Some(done) = waiting[next % buffers].take() {
+            on_result(&done.bytes, done.value)?;
+            next += 1;
+            // Fails only when every worker has ended: then no buffer is needed.
+            let _ = free_tx.send(done.bytes);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        crate::{error::Error, progress::NoProgress},
+        proptest::prelude::*,
+    };
+
+    type Worker = fn(u64, &mut Vec<u8>) -> Result<u64>;
+
+    fn double() -> Result<Worker> {
+        Ok(|item, buffer| {
+            buffer.clear();
+            buffer.extend_from_slice(&item.to_le_bytes());
+            // Later items finish earlier.
+            std::thread::sleep(std::time::Duration::from_micros(item % 7 * 50));
+            if item == 1_000 { Err(Error::failed("item 1000")) } else { Ok(item * 2) }
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn results_come_in_order(count in 0u64..100, workers in 1usize..9) {
+            let mut results = Vec::new();
+            run_in_order((0..count).map(Ok), workers, &double, &NoProgress, &mut |bytes, value| {
+                assert_eq!(bytes, (value / 2).to_le_bytes());
+                results.push(value);
+                Ok(())
+            }).expect("no error");
+            prop_assert_eq!(results, (0..count).map(|item| item * 2).collect::<Vec<_>>());
+        }
+
+        /// An error in the items, in a worker or in the consumer ends the run, wherever it is.
+        #[test]
+        fn errors_end_the_run(at in 0u64..60, place in 0u8..3, workers in 1usize..5) {
+            let items = (0..100u64).map(|item| match place {
+                0 if item == at => Err(Error::failed("bad item")),
+                1 if item == at => Ok(1_000),
+                _ => Ok(item),
+            });
+            let result = run_in_order(items, workers, &double, &NoProgress, &mut |_, value| {
+                if place == 2 && value == at * 2 { Err(Error::failed("bad result")) } else { Ok(()) }
+            });
+            let expected = ["bad item", "item 1000", "bad result"][usize::from(place)];
+            prop_assert_eq!(result.expect_err("an error").to_string(), expected);
+        }
+    }
+}

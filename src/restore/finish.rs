@@ -1,0 +1,225 @@
+//! The end of a restore: what a fast boot needs, each piece on disk before the next (format page, section "What a fast
+//! boot needs").
+
+use {
+    crate::{
+        archive::publish::{Unpublished, sync_dir},
+        error::{Error, IoContext, Result},
+        ledger::lists::{write_no_obsolete_accounts, write_storages_list},
+        progress::Progress,
+        restore::{
+            assign::AssignedStorage,
+            input::ArchiveFile,
+            place::{BANK_FILE_PARTIAL, PartialDir},
+            target::Target,
+        },
+    },
+    std::{
+        fs::{self, File},
+        io::{BufWriter, Write},
+        os::unix::fs::MetadataExt,
+        path::{Path, PathBuf},
+    },
+};
+
+/// The layout that is written: Agave 4.2 and later boot from it.
+const FASTBOOT_VERSION: &str = "3.0.0";
+
+/// An archive on its way into the archives directory.
+#[derive(Debug)]
+pub struct ArchiveCopy {
+    source: File,
+    source_path: PathBuf,
+    length_bytes: u64,
+    /// `None`: the archive lies there already.
+    copy: Option<Unpublished>,
+    is_cloned: bool,
+}
+
+impl ArchiveCopy {
+    /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
+    /// hard link: Firedancer aborts on one, and reuses the inode later.
+    pub fn begin(archive: &ArchiveFile, dir: &Path) -> Result<Self> {
+        let source = File::open(&archive.path).or_path("open", &archive.path)?;
+        let mut this = Self {
+            source,
+            source_path: archive.path.clone(),
+            length_bytes: archive.length_bytes,
+            copy: None,
+            is_cloned: false,
+        };
+        let parent =
+            archive.path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+        let is_there =
+            parent.is_some_and(|parent| is_same_file(parent, dir) || is_same_file(parent, &dir.join("remote")));
+        if !is_there {
+            let copy = Unpublished::create(dir)?;
+            this.is_cloned = rustix::fs::ioctl_ficlone(copy.file(), &this.source).is_ok();
+            this.copy = Some(copy);
+        }
+        Ok(this)
+    }
+
+    /// Bytes that copying will take.
+    pub fn bytes_to_copy(&self) -> u64 {
+        if self.copy.is_some() && !self.is_cloned { self.length_bytes } else { 0 }
+    }
+
+    /// Copies what was not cloned, and gives the archive its name; returns where it is.
+    fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
+        let Some(copy) = self.copy else {
+            let path = self.source_path;
+            if path.file_name().is_some_and(|file_name| file_name == name) {
+                return Ok(path);
+            }
+            return Err(Error::failed(format!(
+                "{} lies in the archives directory under a name that no validator reads",
+                path.display()
+            ))
+            .hint(format!("rename it to {name}")));
+        };
+        let path = dir.join(name);
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() == self.length_bytes => return Ok(path),
+            Ok(_) => {
+                return Err(Error::failed(format!("{} is there already, of another length", path.display()))
+                    .hint("move it away: one of the two is damaged"));
+            }
+            Err(_) => {}
+        }
+        if !self.is_cloned {
+            progress.stage("Copying", Some(self.length_bytes));
+            copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
+                .or_path("copy", &self.source_path)??;
+        }
+        copy.publish(name, false)
+    }
+}
+
+/// Copies in pieces, so that it can be interrupted.
+fn copy_in_pieces(from: &File, to: &File, length_bytes: u64, progress: &dyn Progress) -> std::io::Result<Result<()>> {
+    const PIECE_BYTES: u64 = 64 * 1024 * 1024;
+    let mut copied = 0;
+    while copied < length_bytes {
+        if let Err(error) = progress.check() {
+            return Ok(Err(error));
+        }
+        // The standard library copies between files inside the kernel.
+        let piece = std::io::copy(&mut std::io::Read::take(from, PIECE_BYTES), &mut &*to)?;
+        if piece == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        copied += piece;
+        progress.advance(piece, piece);
+    }
+    Ok(Ok(()))
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}
+
+/// Completes a ledger that boots; returns its bank snapshot directory and its archives.
+pub fn finish_boot_layout(
+    target: &Target,
+    slot: u64,
+    storages: &[AssignedStorage],
+    roots: Vec<PartialDir>,
+    bank_snapshot: PartialDir,
+    copies: Vec<(ArchiveCopy, String)>,
+    progress: &dyn Progress,
+) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let owner = &target.owner;
+    let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
+    write_file(&bank_snapshot, owner, "storages_list", &|to| write_storages_list(to, ids()))?;
+    write_file(&bank_snapshot, owner, "obsolete_accounts", &|to| write_no_obsolete_accounts(to, ids()))?;
+    rename_within(&bank_snapshot, BANK_FILE_PARTIAL, &slot.to_string())?;
+    // Without a full archive in its directory, Agave does not look at bank snapshots at all.
+    let mut archives = Vec::new();
+    for (copy, name) in copies {
+        let path = copy.finish(&name, &target.snapshots_dir, progress)?;
+        owner.take_path(&path)?;
+        archives.push(path);
+    }
+    progress.stage("Syncing", None);
+    for dir in roots.iter().chain([&bank_snapshot]) {
+        progress.check()?;
+        dir.sync()?;
+    }
+
+    // From here on everything is on disk; only names are missing. A starting validator deletes everything under an
+    // accounts path that lacks `run` or `snapshot`.
+    for (accounts, root) in target.accounts.iter().zip(roots) {
+        let snapshot = accounts.join("snapshot");
+        if !snapshot.is_dir() {
+            fs::create_dir(&snapshot).or_path("create", &snapshot)?;
+            owner.take_path(&snapshot)?;
+        }
+        root.rename(&accounts.join("run"))?;
+        sync_dir(accounts)?;
+    }
+    let snapshots = target.snapshots_dir.join("snapshots");
+    let dir = snapshots.join(slot.to_string());
+    bank_snapshot.rename(&dir)?;
+    sync_dir(&snapshots)?;
+    sync_dir(&target.snapshots_dir)?;
+
+    let mark = dir.join("fastboot_version");
+    let mut file = tempfile::NamedTempFile::new_in(&dir).or_path("create a file in", &dir)?;
+    file.write_all(FASTBOOT_VERSION.as_bytes()).or_path("write", &mark)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    file.as_file().set_permissions(mode).or_path("write", &mark)?;
+    owner.take_path(file.path())?;
+    file.as_file().sync_all().or_path("sync", &mark)?;
+    file.persist(&mark).map_err(|error| Error::io("write", &mark, &error.error))?;
+    sync_dir(&dir)?;
+    Ok((dir, archives))
+}
+
+/// Completes the tree of an archive; returns its directory.
+pub fn finish_archive_layout(
+    target: &Target,
+    slot: u64,
+    roots: Vec<PartialDir>,
+    bank_snapshot: PartialDir,
+) -> Result<PathBuf> {
+    let dir = &target.ledger;
+    let slot = slot.to_string();
+    rename_within(&bank_snapshot, BANK_FILE_PARTIAL, "bank")?;
+    let bank_dir = bank_snapshot.path.join(&slot);
+    fs::create_dir(&bank_dir).or_path("create", &bank_dir)?;
+    target.owner.take_path(&bank_dir)?;
+    rename_within(&bank_snapshot, "bank", &format!("{slot}/{slot}"))?;
+    for partial in roots.iter().chain([&bank_snapshot]) {
+        partial.sync()?;
+    }
+    let snapshots = dir.join("snapshots");
+    bank_snapshot.rename(&snapshots)?;
+    for root in roots {
+        root.rename(&dir.join("accounts"))?;
+    }
+    // Last, since without it nothing takes the tree for an archive's.
+    let version = dir.join("version");
+    fs::rename(snapshots.join("version"), &version).or_path("move", &version)?;
+    sync_dir(&snapshots)?;
+    sync_dir(dir)?;
+    Ok(dir.clone())
+}
+
+fn rename_within(dir: &PartialDir, from: &str, to: &str) -> Result<()> {
+    let from = dir.path.join(from);
+    fs::rename(&from, dir.path.join(to)).or_path("rename", &from)
+}
+
+fn write_file(
+    dir: &PartialDir,
+    owner: &crate::restore::place::Owner,
+    name: &str,
+    write: &dyn Fn(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> Result<()> {
+    let mut to = BufWriter::new(dir.create_file(name, owner, false)?);
+    write(&mut to).and_then(|()| to.flush()).or_path("write", &dir.path.join(name))
+}

@@ -1,0 +1,279 @@
+//! Archive to ledger: check the target, unpack beside it, check what came out, move it into place.
+//!
+//! Everything is written under temporary directories, and synced, before anything gets its final name; the mark of
+//! completeness, `fastboot_version`, comes last of all. A restore that fails, or is killed, leaves nothing that a
+//! validator would take for a ledger.
+
+pub mod assign;
+mod finish;
+pub mod input;
+pub mod place;
+mod space;
+pub mod tail;
+mod target;
+pub mod unpack;
+pub mod walk;
+
+use {
+    crate::{
+        error::{Error, Result},
+        ledger::{
+            bank_file::{BankFile, read_bank_file},
+            directory::LedgerPaths,
+            names::{ArchiveName, Extension, Hash},
+        },
+        progress::Progress,
+        restore::{
+            assign::Assigner,
+            finish::{ArchiveCopy, finish_archive_layout, finish_boot_layout},
+            input::{ArchiveFile, Compression},
+            place::{BANK_FILE_PARTIAL, PartialDir},
+            space::SpaceNeeded,
+            tail::Tail,
+            target::Target,
+            unpack::{UnpackOptions, unpack},
+        },
+        stopwatch::{Stopwatch, Taken},
+    },
+    std::{fs, path::PathBuf},
+};
+
+/// What a restore leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestoreLayout {
+    /// A ledger from which a validator boots at once.
+    #[default]
+    Boot,
+    /// The tree as it is in the archive.
+    Archive,
+}
+
+/// What to restore, and where to.
+#[derive(Clone, Debug)]
+pub struct RestoreOptions {
+    /// A full archive; or any archive, for [`RestoreLayout::Archive`].
+    pub archive: PathBuf,
+    /// An incremental archive on top of it.
+    pub incremental: Option<PathBuf>,
+    /// The target: ledger, snapshots directory, accounts paths.
+    pub paths: LedgerPaths,
+    /// What is left there.
+    pub layout: RestoreLayout,
+    /// Workers.
+    pub threads: usize,
+    /// Read archives by their frames and headers alone.
+    pub ignore_index: bool,
+}
+
+/// What was restored.
+#[derive(Clone, Debug)]
+pub struct RestoreReport {
+    /// The bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], the tree.
+    pub path: PathBuf,
+    /// The slot of the state.
+    pub slot: u64,
+    /// The slot of the full archive, when there is an incremental one.
+    pub base_slot: Option<u64>,
+    /// The snapshot hash of the state.
+    pub hash: Hash,
+    /// Storages written.
+    pub storages: u64,
+    /// Bytes of archives read.
+    pub input_bytes: u64,
+    /// Bytes of storages written.
+    pub output_bytes: u64,
+    /// The archives in the archives directory.
+    pub archives: Vec<PathBuf>,
+    /// The accounts paths.
+    pub accounts: Vec<PathBuf>,
+    /// Time from the start until everything was on disk.
+    pub taken: Taken,
+}
+
+/// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
+pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
+    let stopwatch = Stopwatch::start();
+    let archives = open_archives(options, progress)?;
+    let mut target = Target::prepare(&options.paths, options.layout)?;
+
+    let mut copies = Vec::new();
+    if options.layout == RestoreLayout::Boot {
+        for archive in &archives {
+            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir)?);
+        }
+    }
+    space_needed(&archives, &target, &copies)?.check()?;
+
+    let roots = target.create_partial_roots()?;
+    let bank_snapshot = PartialDir::create(&target.partial_bank, &target.owner)?;
+    let unpack_options =
+        UnpackOptions { roots: &roots, bank_snapshot: &bank_snapshot, owner: target.owner, threads: options.threads };
+    let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
+    let mut banks: Vec<BankFile> = Vec::new();
+    let mut names = Vec::new();
+    for archive in &archives {
+        let base_slot = match banks.last() {
+            Some(full) => Some(full.slot),
+            None => archive.name.as_ref().and_then(|name| name.base_slot),
+        };
+        progress.stage("Restoring", Some(archive.file.length_bytes));
+        assigner.begin_archive(base_slot);
+        // The bank file, status cache and version of the newer archive are the ones that stay.
+        bank_snapshot.clear()?;
+        unpack(&archive.file, archive.tail.as_ref(), &mut assigner, &unpack_options, progress)?;
+        let bank = check_unpacked(archive, base_slot, &mut assigner, &bank_snapshot)
+            .map_err(|error| error.within(archive.file.path.display()))?;
+        names.push(archive.final_name(&bank, base_slot));
+        banks.push(bank);
+    }
+
+    progress.stage("Syncing", None);
+    progress.check()?;
+    let bank = banks.pop().ok_or_else(|| Error::failed("no archive"))?;
+    let base_slot = banks.pop().map(|full| full.slot);
+    let storages = assigner.into_storages();
+    let (path, archives_placed) = match options.layout {
+        RestoreLayout::Boot => {
+            let copies = copies.into_iter().zip(names).collect();
+            finish_boot_layout(&target, bank.slot, &storages, roots, bank_snapshot, copies, progress)?
+        }
+        RestoreLayout::Archive => (finish_archive_layout(&target, bank.slot, roots, bank_snapshot)?, Vec::new()),
+    };
+    target.keep();
+    Ok(RestoreReport {
+        path,
+        slot: bank.slot,
+        base_slot,
+        hash: bank.snapshot_hash(),
+        storages: storages.len() as u64,
+        input_bytes: archives.iter().map(|archive| archive.file.length_bytes).sum(),
+        output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
+        archives: archives_placed,
+        accounts: target.accounts.clone(),
+        taken: stopwatch.taken(),
+    })
+}
+
+/// An archive to restore, with what its name and its tail say.
+struct SourceArchive {
+    file: ArchiveFile,
+    name: Option<ArchiveName>,
+    tail: Option<Tail>,
+}
+
+impl SourceArchive {
+    /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
+    /// for.
+    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
+        let extension = match self.file.compression {
+            Compression::Zstd => Extension::TarZstd,
+            Compression::None => Extension::Tar,
+        };
+        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
+    }
+}
+
+fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Vec<SourceArchive>> {
+    let mut archives = Vec::new();
+    for path in [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten() {
+        let file = ArchiveFile::open(path)?;
+        let name = ArchiveName::of_path(path);
+        let is_tail_wanted = file.compression == Compression::Zstd && !options.ignore_index;
+        let tail = match is_tail_wanted.then(|| Tail::read(&file.file, path, file.length_bytes)) {
+            Some(Ok(tail)) => tail,
+            Some(Err(error)) => {
+                progress.warn(&format!("{}: {error}; reading it without its index", path.display()));
+                None
+            }
+            None => None,
+        };
+        archives.push(SourceArchive { file, name, tail });
+    }
+    let base_of = |at: usize| archives.get(at).and_then(|archive: &SourceArchive| archive.name.as_ref()?.base_slot);
+    let full_slot = archives[0].name.as_ref().map(|name| name.slot);
+    match (options.layout, archives.len(), base_of(0), base_of(1)) {
+        (RestoreLayout::Archive, 2, ..) => Err(Error::usage("--layout archive unpacks one archive")
+            .hint("unpack the incremental archive on its own, into another directory")),
+        (RestoreLayout::Boot, _, Some(base), _) => {
+            Err(Error::usage(format!("an incremental archive alone does not make a ledger: it builds on slot {base}"))
+                .hint(format!("slotpress restore FULL_ARCHIVE_OF_SLOT_{base} INCREMENTAL_ARCHIVE --ledger DIR")))
+        }
+        (_, 2, _, None) if archives[1].name.is_some() => {
+            Err(Error::usage("the second archive is a full one")
+                .hint("give the full archive first, then the incremental"))
+        }
+        (_, _, _, Some(base)) if full_slot.is_some_and(|slot| slot != base) => Err(Error::usage(format!(
+            "the incremental archive builds on slot {base}, but the full archive is of slot {}",
+            full_slot.unwrap_or_default()
+        ))
+        .hint("give the full archive that the incremental one names")),
+        _ => Ok(archives),
+    }
+}
+
+/// Bytes that will be written, by file system. Where no index tells, the archive's own length is the least they can be.
+fn space_needed(archives: &[SourceArchive], target: &Target, copies: &[ArchiveCopy]) -> Result<SpaceNeeded> {
+    let mut needed = SpaceNeeded::default();
+    for archive in archives {
+        let unpacked_bytes = archive.tail.as_ref().map_or(archive.file.length_bytes, |tail| tail.index.tar_bytes());
+        let dirs = &target.partial_roots;
+        for dir in dirs.iter().filter_map(|dir| dir.parent()) {
+            needed.add(dir, unpacked_bytes / dirs.len() as u64)?;
+        }
+    }
+    for copy in copies {
+        needed.add(&target.snapshots_dir, copy.bytes_to_copy())?;
+    }
+    Ok(needed)
+}
+
+/// Checks an unpacked archive as a whole: everything there, the bank file sound and what the name says, no storage of
+/// its storage map missing.
+fn check_unpacked(
+    archive: &SourceArchive,
+    base_slot: Option<u64>,
+    assigner: &mut Assigner,
+    bank_snapshot: &PartialDir,
+) -> Result<BankFile> {
+    let slot = assigner.end_archive()?;
+    let mut missing = None;
+    let is_partial = base_slot.is_some() && archive.is_alone_on_its_base();
+    let bank = read_bank_file(&bank_snapshot.path.join(BANK_FILE_PARTIAL), &mut |item| {
+        if item.length_bytes > 0 && !assigner.has_slot(item.slot) {
+            missing = missing.or(Some(item));
+        }
+        Ok(())
+    })?;
+    if let Some(item) = missing.filter(|item| !is_partial || base_slot.is_some_and(|base| item.slot > base)) {
+        return Err(Error::damaged(format!(
+            "storage {}.{} of the bank file's storage map is missing",
+            item.slot, item.id
+        ))
+        .hint("the archive is not complete, or its incremental archive does not belong to this full one"));
+    }
+    let version = fs::read_to_string(bank_snapshot.path.join("version")).unwrap_or_default();
+    if version.trim() != crate::ledger::directory::SNAPSHOT_VERSION {
+        return Err(Error::damaged(format!("the archive is of the unknown snapshot version {:?}", version.trim())));
+    }
+    if bank.slot != slot {
+        return Err(Error::damaged(format!("the bank file is of slot {}, not {slot}", bank.slot)));
+    }
+    if let Some(name) = &archive.name {
+        let hash = bank.snapshot_hash();
+        if name.slot != bank.slot || name.hash != hash {
+            return Err(Error::damaged(format!(
+                "the archive is not what its name says: it holds slot {} with hash {hash}",
+                bank.slot
+            ))
+            .hint("do not use it: somebody renamed it, or made it up"));
+        }
+    }
+    Ok(bank)
+}
+
+impl SourceArchive {
+    /// An incremental archive restored without its full one, as its tree.
+    fn is_alone_on_its_base(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| name.base_slot.is_some())
+    }
+}

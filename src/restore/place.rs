@@ -1,0 +1,181 @@
+//! Files of a restore in the making: written under temporary directories, owned as the target is, removed when the
+//! restore does not finish.
+
+use {
+    crate::{
+        error::{Error, IoContext, Result},
+        restore::assign::Destination,
+    },
+    rustix::fs::{Gid, Mode, OFlags, Uid},
+    std::{
+        fs::{self, File},
+        os::{
+            fd::OwnedFd,
+            unix::fs::{FileExt, MetadataExt},
+        },
+        path::{Path, PathBuf},
+    },
+};
+
+/// Directories of this prefix are where a restore collects its files, beside their final place. A validator does not
+/// look at them, and the next restore removes what a killed one left.
+pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
+
+/// The name of the bank file while it is in a partial directory; its final name is its slot.
+pub const BANK_FILE_PARTIAL: &str = "bank-file";
+
+/// A temporary directory beside the final place of its content.
+#[derive(Debug)]
+pub struct PartialDir {
+    /// Its path.
+    pub path: PathBuf,
+    dir: OwnedFd,
+}
+
+impl PartialDir {
+    /// Makes an empty one at `path`; one that a killed run left is removed first. The caller holds the ledger's lock.
+    pub fn create(path: &Path, owner: &Owner) -> Result<Self> {
+        let path = path.to_path_buf();
+        if path.exists() {
+            fs::remove_dir_all(&path).or_path("remove what an interrupted restore left in", &path)?;
+        }
+        fs::create_dir(&path).or_path("create", &path)?;
+        owner.take_path(&path)?;
+        let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .or_path("open", &path)?;
+        Ok(Self { path, dir })
+    }
+
+    /// Makes a new file in it for writing; with `is_shared`, several workers may each open it and write a part.
+    pub fn create_file(&self, name: &str, owner: &Owner, is_shared: bool) -> Result<File> {
+        let exclusive = if is_shared { OFlags::empty() } else { OFlags::EXCL };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o644))
+            .or_path("create", &self.path.join(name))?;
+        owner.take_file(&file).or_path("change the owner of", &self.path.join(name))?;
+        Ok(file.into())
+    }
+
+    /// Removes the files in it: the next archive brings its own.
+    pub fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.path).or_path("read", &self.path)? {
+            let path = entry.or_path("read", &self.path)?.path();
+            fs::remove_file(&path).or_path("remove", &path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything under it to disk.
+    pub fn sync(&self) -> Result<()> {
+        // One call for all files; a call for each of 430,000 takes minutes.
+        rustix::fs::syncfs(&self.dir).or_path("sync", &self.path)
+    }
+
+    /// Moves it to its final place, where at most an empty directory may be.
+    pub fn rename(self, to: &Path) -> Result<()> {
+        fs::rename(&self.path, to).or_path("move the restored files to", to)
+        // Dropping it finds nothing to remove.
+    }
+}
+
+impl Drop for PartialDir {
+    fn drop(&mut self) {
+        // Best effort: the next restore tries again.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Who owns what a restore writes: the owner of the target directory. A restore run by root for a validator that runs
+/// as another user would otherwise leave files that the validator cannot read.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner(Option<(Uid, Gid)>);
+
+impl Owner {
+    /// The owner of a directory, or nobody in particular where it is ours, or where we cannot give files away.
+    pub fn of(dir: &Path) -> Result<Self> {
+        let metadata = fs::metadata(dir).or_path("read", dir)?;
+        let ours = (rustix::process::geteuid(), rustix::process::getegid());
+        let owner = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
+        Ok(Self((ours.0.is_root() && owner != ours).then_some(owner)))
+    }
+
+    fn take_file(&self, file: &OwnedFd) -> rustix::io::Result<()> {
+        match self.0 {
+            Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a path to the owner.
+    pub fn take_path(&self, path: &Path) -> Result<()> {
+        match self.0 {
+            Some((uid, gid)) => rustix::fs::chown(path, Some(uid), Some(gid)).or_path("change the owner of", path),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the files of one archive go.
+#[derive(Debug)]
+pub struct Places<'a> {
+    /// The partial directories of the accounts paths.
+    pub roots: &'a [PartialDir],
+    /// The partial directory for version, status cache and bank file.
+    pub bank_snapshot: &'a PartialDir,
+    /// Who owns what is written.
+    pub owner: Owner,
+    /// Whether several writers may each write a part of one file.
+    pub is_shared: bool,
+}
+
+/// Writes entries, one after another, as a parser finds them.
+#[derive(Debug)]
+pub struct EntryWriter<'a> {
+    places: &'a Places<'a>,
+    current: Option<(File, Destination)>,
+}
+
+impl<'a> EntryWriter<'a> {
+    /// A writer without a current entry.
+    pub fn new(places: &'a Places<'a>) -> Self {
+        Self { places, current: None }
+    }
+
+    /// Makes an entry the current one.
+    pub fn begin(&mut self, destination: Destination) -> Result<()> {
+        let Places { roots, bank_snapshot, owner, is_shared } = self.places;
+        let file = match destination {
+            Destination::Nothing => {
+                self.current = None;
+                return Ok(());
+            }
+            Destination::Version => bank_snapshot.create_file("version", owner, *is_shared)?,
+            Destination::StatusCache => bank_snapshot.create_file("status_cache", owner, *is_shared)?,
+            Destination::BankFile => bank_snapshot.create_file(BANK_FILE_PARTIAL, owner, *is_shared)?,
+            Destination::Storage { root, slot, id } => {
+                roots[usize::from(root)].create_file(&format!("{slot}.{id}"), owner, *is_shared)?
+            }
+        };
+        self.current = Some((file, destination));
+        Ok(())
+    }
+
+    /// Writes some of the current entry's content.
+    pub fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        let Some((file, destination)) = &self.current else { return Ok(()) };
+        file.write_all_at(bytes, offset_bytes).map_err(|error| {
+            let (dir, name) = match destination {
+                Destination::Storage { root, slot, id } => {
+                    (&self.places.roots[usize::from(*root)], format!("{slot}.{id}"))
+                }
+                _ => (self.places.bank_snapshot, format!("{destination:?}")),
+            };
+            Error::io("write", &dir.path.join(name), &error)
+        })
+    }
+
+    /// The current entry is complete.
+    pub fn end(&mut self) {
+        self.current = None;
+    }
+}

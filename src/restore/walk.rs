@@ -1,0 +1,373 @@
+//! Finding the frames of a zstd stream from any maker, by walking frame and block headers as the bytes come.
+//!
+//! A frame of a bounded size is handed on whole, so that any worker can decode it. A larger one, such as the single
+//! frame of `zstd` or Agave up to 4.2, is decoded here, piece by piece. Nothing is trusted: lengths are limited before
+//! memory is taken for them.
+
+use {
+    crate::{
+        error::{Error, Result},
+        format::zstd_frame::{
+            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
+            parse_frame_start,
+        },
+    },
+    std::{
+        io::Read,
+        sync::{Arc, Mutex},
+    },
+    zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer},
+};
+
+/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer make frames of 32 MiB
+/// and a little; twice that leaves room, and bounds a worker.
+pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The largest window that Agave accepts, 128 MiB; a frame that asks for more is refused before memory is taken.
+pub const WINDOW_LOG_MAX: u32 = 27;
+
+/// Bytes decoded at a time from a frame that is too large to be handed on whole: they stay in the second-level cache
+/// until they are parsed.
+const STREAM_PIECE_BYTES: usize = 1024 * 1024;
+
+/// Read-ahead.
+const READ_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// What the walker found next.
+#[derive(Debug)]
+pub enum Piece {
+    /// A whole frame, compressed.
+    Frame {
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// Where it starts in the stream.
+        offset_bytes: u64,
+        /// The most bytes that it decodes to.
+        content_bytes_max: u64,
+    },
+    /// Bytes of tar, decoded already.
+    Content {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Compressed bytes that they came from.
+        compressed_bytes: u64,
+    },
+}
+
+/// Buffers that workers have emptied, to be filled again: without it, every frame would fault in fresh pages.
+#[derive(Clone, Debug, Default)]
+pub struct Recycler(Arc<Mutex<Vec<Vec<u8>>>>);
+
+/// More buffers than are ever under way; a bound all the same.
+const RECYCLED_MAX: usize = 64;
+
+impl Recycler {
+    /// An empty buffer.
+    pub fn take(&self) -> Vec<u8> {
+        self.0.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default()
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        if let Ok(mut buffers) = self.0.lock()
+            && buffers.len() < RECYCLED_MAX
+        {
+            buffers.push(buffer);
+        }
+    }
+}
+
+/// Walks the frames of a stream.
+pub struct FrameWalker<R> {
+    input: Peeker<R>,
+    recycler: Recycler,
+    streamed: Option<StreamedFrame>,
+    is_over: bool,
+    window_bytes_max: u64,
+}
+
+struct StreamedFrame {
+    context: DCtx<'static>,
+    /// What was read of the frame before it turned out to be large, and how much of it is decoded.
+    read: Vec<u8>,
+    used: usize,
+    offset_bytes: u64,
+}
+
+impl<R: Read> FrameWalker<R> {
+    /// Walks `input`, and takes buffers from `recycler`.
+    pub fn new(input: R, recycler: Recycler) -> Self {
+        Self { input: Peeker::new(input), recycler, streamed: None, is_over: false, window_bytes_max: 0 }
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Piece>> {
+        loop {
+            if self.streamed.is_some() {
+                return self.continue_streamed().map(Some);
+            }
+            let offset_bytes = self.input.position;
+            let start = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
+            if start.is_empty() {
+                return Ok(None);
+            }
+            match parse_frame_start(start).map_err(|error| at(error, offset_bytes))? {
+                FrameStart::Skippable { content_bytes, .. } => {
+                    self.input.skip(SKIPPABLE_HEADER_BYTES as u64 + u64::from(content_bytes))?;
+                }
+                FrameStart::Zstd(header) => {
+                    self.window_bytes_max = self.window_bytes_max.max(header.window_bytes);
+                    if let Some(piece) = self.start_frame(&header, offset_bytes)? {
+                        return Ok(Some(piece));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a whole frame; or, when it turns out to be large, sets it up for streaming.
+    fn start_frame(&mut self, header: &FrameHeader, offset_bytes: u64) -> Result<Option<Piece>> {
+        let mut bytes = self.recycler.take();
+        let stated = header.content_bytes;
+        let mut is_small = stated.is_none_or(|content| content <= WHOLE_FRAME_BYTES_MAX);
+        let mut blocks: u64 = 0;
+        self.input.take(header.header_bytes, &mut bytes)?;
+        while is_small {
+            let block_header = self.input.peek(3)?.first_chunk().copied();
+            let block_header = block_header.ok_or_else(|| self.cut_off())?;
+            let block = parse_block_header(block_header).map_err(|error| at(error, self.input.position))?;
+            self.input.take(3 + block.stored_bytes as usize, &mut bytes)?;
+            blocks += 1;
+            if block.is_last {
+                if header.has_checksum {
+                    self.input.take(4, &mut bytes)?;
+                }
+                let bound = blocks * header.block_bytes_max;
+                let content_bytes_max = stated.unwrap_or(bound);
+                return Ok(Some(Piece::Frame { bytes, offset_bytes, content_bytes_max }));
+            }
+            is_small = match stated {
+                // What compresses to more than this was not made by zstd.
+                Some(content) => bytes.len() <= zstd_safe::compress_bound(content as usize),
+                None => (blocks + 1) * header.block_bytes_max <= WHOLE_FRAME_BYTES_MAX,
+            };
+        }
+        let mut context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
+        context
+            .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
+            .map_err(|code| Error::failed(zstd_safe::get_error_name(code)))?;
+        self.streamed = Some(StreamedFrame { context, read: bytes, used: 0, offset_bytes });
+        Ok(None)
+    }
+
+    fn continue_streamed(&mut self) -> Result<Piece> {
+        let mut content = self.recycler.take();
+        let Some(frame) = &mut self.streamed else { return Err(self.cut_off()) };
+        content.reserve(STREAM_PIECE_BYTES);
+        let mut out = PieceBuffer { bytes: &mut content };
+        let mut compressed_bytes = 0;
+        let mut is_end = false;
+        while out.bytes.len() < STREAM_PIECE_BYTES && !is_end {
+            let is_prefix = frame.used < frame.read.len();
+            let available = if is_prefix { &frame.read[frame.used..] } else { self.input.peek(1)? };
+            if available.is_empty() {
+                return Err(cut_off(self.input.position));
+            }
+            let mut input = InBuffer::around(available);
+            let left =
+                out.decode(&mut frame.context, &mut input).map_err(|code| undecodable(frame.offset_bytes, code))?;
+            let used = input.pos();
+            compressed_bytes += used as u64;
+            if is_prefix {
+                frame.used += used;
+            } else {
+                self.input.consume(used);
+            }
+            is_end = left == 0;
+        }
+        if is_end {
+            self.streamed = None;
+        }
+        Ok(Piece::Content { bytes: content, compressed_bytes })
+    }
+
+    fn cut_off(&self) -> Error {
+        cut_off(self.input.position)
+    }
+}
+
+struct PieceBuffer<'a> {
+    bytes: &'a mut Vec<u8>,
+}
+
+impl PieceBuffer<'_> {
+    fn decode(&mut self, context: &mut DCtx<'static>, input: &mut InBuffer<'_>) -> Result<usize, usize> {
+        let at = self.bytes.len();
+        let mut out = OutBuffer::around_pos(self.bytes, at);
+        context.decompress_stream(&mut out, input)
+    }
+}
+
+impl<R: Read> Iterator for FrameWalker<R> {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let piece = self.next_piece().transpose();
+        self.is_over = !matches!(piece, Some(Ok(_)));
+        piece
+    }
+}
+
+/// The error for a frame that does not decode.
+pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
+    Error::damaged(format!(
+        "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",
+        zstd_safe::get_error_name(code)
+    ))
+    .hint("download the archive again, from another source if it comes out the same")
+}
+
+fn at(error: Error, offset_bytes: u64) -> Error {
+    let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
+    error.hint("download the archive again, from another source if it comes out the same")
+}
+
+fn cut_off(position: u64) -> Error {
+    Error::damaged(format!("the archive is cut off: it ends inside a frame, after {position} bytes"))
+        .hint("the download did not finish: download it again")
+}
+
+/// A reader that can look ahead, and knows where it is.
+struct Peeker<R> {
+    input: R,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    position: u64,
+}
+
+impl<R: Read> Peeker<R> {
+    fn new(input: R) -> Self {
+        Self { input, buffer: vec![0; READ_BUFFER_BYTES], start: 0, end: 0, position: 0 }
+    }
+
+    /// The next bytes: at least `count`, or all that are left.
+    fn peek(&mut self, count: usize) -> Result<&[u8]> {
+        while self.end - self.start < count {
+            if self.start > 0 {
+                self.buffer.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            }
+            match self.input.read(&mut self.buffer[self.end..]) {
+                Ok(0) => break,
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::failed(format!("cannot read the archive: {error}"))),
+            }
+        }
+        Ok(&self.buffer[self.start..self.end])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        self.position += count as u64;
+    }
+
+    /// Appends the next `count` bytes.
+    fn take(&mut self, mut count: usize, to: &mut Vec<u8>) -> Result<()> {
+        while count > 0 {
+            let available = self.peek(1)?;
+            if available.is_empty() {
+                return Err(cut_off(self.position));
+            }
+            let step = available.len().min(count);
+            to.extend_from_slice(&available[..step]);
+            self.consume(step);
+            count -= step;
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, mut count: u64) -> Result<()> {
+        while count > 0 {
+            let available = self.peek(1)?.len() as u64;
+            if available == 0 {
+                return Err(cut_off(self.position));
+            }
+            let step = available.min(count);
+            self.consume(step as usize);
+            count -= step;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn decode(stream: &[u8]) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        for piece in FrameWalker::new(stream, Recycler::default()) {
+            match piece? {
+                Piece::Frame { bytes, content_bytes_max, .. } => content.extend(
+                    zstd::bulk::decompress(&bytes, content_bytes_max as usize)
+                        .map_err(|error| Error::damaged(error.to_string()))?,
+                ),
+                Piece::Content { bytes, .. } => content.extend(bytes),
+            }
+        }
+        Ok(content)
+    }
+
+    proptest! {
+        /// Streams of several frames, of known and unknown content size, with skippable frames anywhere.
+        #[test]
+        fn streams_of_many_frames(
+            frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5000), 0u8..4), 0..6),
+        ) {
+            let (mut stream, mut expected) = (Vec::new(), Vec::new());
+            for (content, kind) in frames {
+                match kind {
+                    0 => stream.extend(zstd::bulk::compress(&content, 1).expect("compresses")),
+                    1 => stream.extend(zstd::stream::encode_all(content.as_slice(), 1).expect("compresses")),
+                    _ => {
+                        stream.extend(crate::format::zstd_frame::skippable_frame(kind, &content).expect("small"));
+                        continue;
+                    }
+                }
+                expected.extend(content);
+            }
+            prop_assert_eq!(decode(&stream).expect("a good stream"), expected);
+        }
+
+        /// Cut off anywhere but between frames, a stream is refused.
+        #[test]
+        fn truncation_is_found(content in proptest::collection::vec(any::<u8>(), 0..3000), at in any::<prop::sample::Index>()) {
+            let stream = zstd::bulk::compress(&content, 1).expect("compresses");
+            let at = 1 + at.index(stream.len() - 1);
+            prop_assert!(decode(&stream[..at]).is_err());
+        }
+
+        #[test]
+        fn hostile_streams_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut stream = 0xFD2F_B528u32.to_le_bytes().to_vec();
+            stream.extend(bytes);
+            let _ = decode(&stream);
+        }
+    }
+
+    #[test]
+    fn a_large_frame_is_streamed() {
+        let content: Vec<u8> = (0..WHOLE_FRAME_BYTES_MAX as u32 / 4 + 100_000).flat_map(u32::to_le_bytes).collect();
+        let stream = zstd::stream::encode_all(content.as_slice(), 1).expect("compresses");
+        let mut pieces = FrameWalker::new(stream.as_slice(), Recycler::default());
+        assert!(matches!(pieces.next(), Some(Ok(Piece::Content { .. }))));
+        assert!(decode(&stream).expect("a good stream") == content);
+        assert!(decode(&stream[..stream.len() - 1]).is_err());
+    }
+}
