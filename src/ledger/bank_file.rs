@@ -152,7 +152,7 @@ pub fn parse_bank_file<R: BufRead>(
     r.skip(16)?; // collector fees, fee calculator: always 0
     r.skip(4 * 8 + 1)?; // fee rate governor
     r.skip(8)?; // collected rent
-    r.skip(8 + EPOCH_SCHEDULE_BYTES + 8 + 8 + 1)?; // rent collector
+    r.skip(8 + EPOCH_SCHEDULE_BYTES + 8 + 8 + 8 + 1)?; // rent collector
     let slots_per_epoch = r.u64()?;
     let _leader_schedule_slot_offset = r.u64()?;
     let is_warmup = r.flag("the warm-up")?;
