@@ -6,5 +6,6 @@
 pub mod error;
 pub mod ledger;
 pub mod progress;
+pub mod synth;
 
 pub use error::{Error, ErrorKind, Result};
