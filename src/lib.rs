@@ -13,5 +13,6 @@ pub mod progress;
 pub mod restore;
 pub mod stopwatch;
 pub mod store;
+pub mod synth;
 
 pub use error::{Error, ErrorKind, Result};
