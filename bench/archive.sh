@@ -68,13 +68,14 @@ row untar "zstd -dc | tar xf -" "$(ratio restore untar) x of it"
 if [ -n "${AGAVE_ORACLE:-}" ]; then
     echo
     "$AGAVE_ORACLE" gen "$work/gen" --accounts "${GEN_ACCOUNTS:-600000}" --slots "${GEN_SLOTS:-240}" >/dev/null 2>&1
-    dir=$(ls -d "$work"/gen/snapshots/* | tail -1)
     for round in $(seq "$rounds"); do
         timed gen "$slotpress" -q archive "$work/gen" -o "$work/out" --threads "$threads" --force
-        rm -rf "$work/agave" && mkdir "$work/agave"
-        "$AGAVE_ORACLE" loaddir "$dir" --archive-to "$work/agave" --zstd-level 1 >"$work/agave.log" 2>&1 ||
-            { cat "$work/agave.log"; exit 1; }
-        grep -o 'archived in [0-9.]*' "$work/agave.log" | grep -o '[0-9.]*' >>"$work/times/agave"
+        # Agave changes the directory that it loads.
+        rm -rf "$work/agave" "$work/gen-copy"
+        cp -r "$work/gen" "$work/gen-copy"
+        "$AGAVE_ORACLE" loaddir "$work"/gen-copy/snapshots/* --archive-to "$work/agave" --zstd-level 1 \
+            --genesis "$work/gen" >"$work/agave.log" 2>&1 || { cat "$work/agave.log"; exit 1; }
+        sed -n 's/^archiver: .*elapsed_seconds=//p' "$work/agave.log" >>"$work/times/agave"
         echo 0 >>"$work/memory/agave"
     done
     printf '%-34s %11s %13s   %s\n' "archive, a ledger made by Agave" seconds 'peak memory' 'slotpress takes'
