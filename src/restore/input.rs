@@ -70,7 +70,7 @@ impl ArchiveFile {
 }
 
 /// What the first bytes say.
-fn sniff(start: &[u8]) -> Result<Compression> {
+pub fn sniff(start: &[u8]) -> Result<Compression> {
     let other = match start {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => return Ok(Compression::Zstd),
         [0x04, 0x22, 0x4d, 0x18, ..] => "lz4",
