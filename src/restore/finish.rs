@@ -8,8 +8,9 @@ use {
         ledger::lists::{write_no_obsolete_accounts, write_storages_list},
         progress::Progress,
         restore::{
+            ConvertArchive,
             assign::AssignedStorage,
-            input::ArchiveFile,
+            input::{ArchiveFile, Compression},
             place::{BANK_FILE_PARTIAL, PartialDir},
             target::Target,
         },
@@ -31,68 +32,86 @@ pub struct ArchiveCopy {
     source: File,
     source_path: PathBuf,
     length_bytes: u64,
-    /// `None`: the archive lies there already.
-    copy: Option<Unpublished>,
-    is_cloned: bool,
+    way: Way,
+}
+
+/// How an archive gets into the archives directory.
+#[derive(Debug)]
+enum Way {
+    /// It lies there already.
+    Stays,
+    /// Cloned by the file system.
+    Cloned(Unpublished),
+    /// Copied, when everything else is written.
+    Copied(Unpublished),
+    /// Made anew in a format that Agave reads.
+    Converted(ConvertArchive),
 }
 
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &ArchiveFile, dir: &Path) -> Result<Self> {
+    pub fn begin(archive: &ArchiveFile, dir: &Path, convert: Option<ConvertArchive>) -> Result<Self> {
         let source = File::open(&archive.path).or_path("open", &archive.path)?;
-        let mut this = Self {
-            source,
-            source_path: archive.path.clone(),
-            length_bytes: archive.length_bytes,
-            copy: None,
-            is_cloned: false,
-        };
         let parent =
             archive.path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        let is_there =
-            parent.is_some_and(|parent| is_same_file(parent, dir) || is_same_file(parent, &dir.join("remote")));
-        if !is_there {
+        let lies_in = |dir: &Path| parent.is_some_and(|parent| is_same_file(parent, dir));
+        let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
+            Way::Converted(convert.ok_or_else(|| {
+                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", archive.path.display()))
+                    .hint("recompress it first, then restore the result")
+            })?)
+        } else if lies_in(dir) || lies_in(&dir.join("remote")) {
+            Way::Stays
+        } else {
             let copy = Unpublished::create(dir)?;
-            this.is_cloned = rustix::fs::ioctl_ficlone(copy.file(), &this.source).is_ok();
-            this.copy = Some(copy);
-        }
-        Ok(this)
+            match rustix::fs::ioctl_ficlone(copy.file(), &source) {
+                Ok(()) => Way::Cloned(copy),
+                Err(_) => Way::Copied(copy),
+            }
+        };
+        Ok(Self { source, source_path: archive.path.clone(), length_bytes: archive.length_bytes, way })
     }
 
     /// Bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
-        if self.copy.is_some() && !self.is_cloned { self.length_bytes } else { 0 }
+        match self.way {
+            Way::Stays | Way::Cloned(_) => 0,
+            // Converted, it is hardly larger than it was.
+            Way::Copied(_) | Way::Converted(_) => self.length_bytes,
+        }
     }
 
     /// Copies what was not cloned, and gives the archive its name; returns where it is.
     fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
-        let Some(copy) = self.copy else {
-            let path = self.source_path;
-            if path.file_name().is_some_and(|file_name| file_name == name) {
-                return Ok(path);
-            }
-            return Err(Error::failed(format!(
-                "{} lies in the archives directory under a name that no validator reads",
-                path.display()
-            ))
-            .hint(format!("rename it to {name}")));
-        };
         let path = dir.join(name);
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.len() == self.length_bytes => return Ok(path),
-            Ok(_) => {
+        let is_there = match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() == self.length_bytes => true,
+            Ok(_) if !matches!(self.way, Way::Stays | Way::Converted(_)) => {
                 return Err(Error::failed(format!("{} is there already, of another length", path.display()))
                     .hint("move it away: one of the two is damaged"));
             }
-            Err(_) => {}
+            _ => false,
+        };
+        match self.way {
+            Way::Stays if self.source_path.file_name().is_some_and(|file_name| file_name == name) => {
+                Ok(self.source_path)
+            }
+            Way::Stays => Err(Error::failed(format!(
+                "{} lies in the archives directory under a name that no validator reads",
+                self.source_path.display()
+            ))
+            .hint(format!("rename it to {name}"))),
+            Way::Converted(convert) => convert(&self.source_path, dir, progress),
+            Way::Cloned(_) | Way::Copied(_) if is_there => Ok(path),
+            Way::Cloned(copy) => copy.publish(name, false),
+            Way::Copied(copy) => {
+                progress.stage("Copying", Some(self.length_bytes));
+                copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
+                    .or_path("copy", &self.source_path)??;
+                copy.publish(name, false)
+            }
         }
-        if !self.is_cloned {
-            progress.stage("Copying", Some(self.length_bytes));
-            copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
-                .or_path("copy", &self.source_path)??;
-        }
-        copy.publish(name, false)
     }
 }
 
