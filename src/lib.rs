@@ -7,6 +7,7 @@ pub mod archive;
 pub mod cli;
 pub mod error;
 pub mod format;
+pub mod inspect;
 pub mod ledger;
 pub mod pipeline;
 pub mod progress;

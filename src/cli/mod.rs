@@ -3,8 +3,11 @@
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
 mod archive;
+mod demo;
+mod inspect;
 mod manual;
 mod restore;
+mod synth;
 pub mod ui;
 pub mod values;
 
@@ -51,6 +54,9 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Inspect(inspect::InspectArgs),
+    Synth(synth::SynthArgs),
+    Demo(demo::DemoArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -87,6 +93,9 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Inspect(args) => inspect::run(&args, ui),
+        Verb::Synth(args) => synth::run(&args, ui),
+        Verb::Demo(args) => demo::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }

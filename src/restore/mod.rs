@@ -5,6 +5,7 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+pub mod bank_stream;
 mod finish;
 pub mod input;
 pub mod place;
