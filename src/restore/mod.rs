@@ -122,7 +122,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
         // The bank file, status cache and version of the newer archive are the ones that stay.
         bank_snapshot.clear()?;
         unpack(&archive.file, archive.tail.as_ref(), &mut assigner, &unpack_options, progress)?;
-        let bank = check_unpacked(archive, base_slot, &mut assigner, &bank_snapshot)
+        let bank = check_unpacked(archive, base_slot, banks.is_empty(), &mut assigner, &bank_snapshot)
             .map_err(|error| error.within(archive.file.path.display()))?;
         names.push(archive.final_name(&bank, base_slot));
         banks.push(bank);
@@ -233,19 +233,22 @@ fn space_needed(archives: &[SourceArchive], target: &Target, copies: &[ArchiveCo
 fn check_unpacked(
     archive: &SourceArchive,
     base_slot: Option<u64>,
+    is_alone: bool,
     assigner: &mut Assigner,
     bank_snapshot: &PartialDir,
 ) -> Result<BankFile> {
     let slot = assigner.end_archive()?;
+    // An incremental archive without its full one, as its tree, holds only what is newer than its base.
+    let base_slot = base_slot.filter(|_| is_alone);
     let mut missing = None;
-    let is_partial = base_slot.is_some() && archive.is_alone_on_its_base();
     let bank = read_bank_file(&bank_snapshot.path.join(BANK_FILE_PARTIAL), &mut |item| {
-        if item.length_bytes > 0 && !assigner.has_slot(item.slot) {
+        let is_expected = item.length_bytes > 0 && base_slot.is_none_or(|base| item.slot > base);
+        if is_expected && !assigner.has_slot(item.slot) {
             missing = missing.or(Some(item));
         }
         Ok(())
     })?;
-    if let Some(item) = missing.filter(|item| !is_partial || base_slot.is_some_and(|base| item.slot > base)) {
+    if let Some(item) = missing {
         return Err(Error::damaged(format!(
             "storage {}.{} of the bank file's storage map is missing",
             item.slot, item.id
@@ -270,11 +273,4 @@ fn check_unpacked(
         }
     }
     Ok(bank)
-}
-
-impl SourceArchive {
-    /// An incremental archive restored without its full one, as its tree.
-    fn is_alone_on_its_base(&self) -> bool {
-        self.name.as_ref().is_some_and(|name| name.base_slot.is_some())
-    }
 }
