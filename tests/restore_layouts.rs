@@ -208,17 +208,25 @@ fn other_makers_frames() {
     }
 }
 
-/// A plain tar restores; Agave looks for compressed archives only, so it is told.
+/// Agave looks for compressed archives only, and without one it does not look at the restored state at all: a plain tar
+/// is compressed on its way, wherever it lies.
 #[test]
 fn a_plain_tar() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
+    let compressed = archive(ledger.path(), out.path(), &[]);
     let target = Target::new(0);
-    let output = target.command(&[&plain]).output().expect("runs");
-    assert!(output.status.success());
-    check_boot_layout(&target, &[&plain]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("warning: ") && said.contains("Agave does not"), "{said}");
+    target.restore(&[&plain]);
+    let placed = target.ledger.join(name(&compressed));
+    assert!(tar_of(&placed) == tar_of(&plain));
+    check_boot_layout(&target, &[&placed]);
+
+    let there = Target::new(0);
+    fs::create_dir(&there.ledger).expect("made");
+    let inside = there.ledger.join(name(&plain));
+    fs::copy(&plain, &inside).expect("copied");
+    there.restore(&[&inside]);
+    check_boot_layout(&there, &[&there.ledger.join(name(&compressed))]);
 }
 
 /// Archives of two nodes: the same ids in both, and ids that a validator could not count on from.
@@ -362,6 +370,10 @@ fn an_incremental_archive_without_its_full_one() {
     fails(&mut target.command(&[&renamed]), 3, &["is missing", "hint: "]);
     assert_nothing_left(&target);
 
+    let full = dir.path().join("full");
+    fs::copy(fixture(FULL_3500), &full).expect("copied");
+    fails(&mut target.command(&[&full, &incremental]), 2, &["builds on slot 26", "slot 3500"]);
+    assert_nothing_left(&target);
     fails(&mut target.command(&[&fixture(FULL_3500), &incremental]), 2, &["builds on slot 26", "slot 3500"]);
     fails(&mut target.command(&[&incremental, &fixture(FULL_26)]), 2, &["builds on slot 26"]);
     fails(&mut target.command(&[&fixture(FULL_26), &fixture(FULL_3500)]), 2, &["second archive is a full one"]);

@@ -3,21 +3,26 @@
 
 use {
     crate::{
-        archive::publish::{Unpublished, sync_dir},
+        archive::{
+            encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_frames},
+            publish::{Unpublished, sync_dir},
+        },
         error::{Error, IoContext, Result},
+        format::frames::FRAME_SIZE_BYTES_DEFAULT,
         ledger::lists::{write_no_obsolete_accounts, write_storages_list},
         progress::Progress,
         restore::{
             assign::AssignedStorage,
-            input::ArchiveFile,
+            input::{ArchiveFile, Compression},
             place::{BANK_FILE_PARTIAL, PartialDir},
             target::Target,
         },
     },
     std::{
         fs::{self, File},
-        io::{BufWriter, Write},
-        os::unix::fs::MetadataExt,
+        io::{BufWriter, Read, Write},
+        ops::Range,
+        os::unix::fs::{FileExt, MetadataExt},
         path::{Path, PathBuf},
     },
 };
@@ -33,7 +38,18 @@ pub struct ArchiveCopy {
     length_bytes: u64,
     /// `None`: the archive lies there already.
     copy: Option<Unpublished>,
-    is_cloned: bool,
+    way: CopyWay,
+}
+
+/// How the archive's bytes get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyWay {
+    /// The file system shares them: done.
+    Cloned,
+    /// As they are.
+    Copy,
+    /// A plain tar must be compressed: Agave looks for compressed archives only.
+    Compress,
 }
 
 impl ArchiveCopy {
@@ -41,36 +57,38 @@ impl ArchiveCopy {
     /// hard link: Firedancer aborts on one, and reuses the inode later.
     pub fn begin(archive: &ArchiveFile, dir: &Path) -> Result<Self> {
         let source = File::open(&archive.path).or_path("open", &archive.path)?;
-        let mut this = Self {
-            source,
-            source_path: archive.path.clone(),
-            length_bytes: archive.length_bytes,
-            copy: None,
-            is_cloned: false,
-        };
+        let source_path = archive.path.clone();
+        let length_bytes = archive.length_bytes;
+        let is_plain = archive.compression == Compression::None;
         let parent =
             archive.path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let is_there =
             parent.is_some_and(|parent| is_same_file(parent, dir) || is_same_file(parent, &dir.join("remote")));
-        if !is_there {
-            let copy = Unpublished::create(dir)?;
-            this.is_cloned = rustix::fs::ioctl_ficlone(copy.file(), &this.source).is_ok();
-            this.copy = Some(copy);
+        if is_there && !is_plain {
+            return Ok(Self { source, source_path, length_bytes, copy: None, way: CopyWay::Copy });
         }
-        Ok(this)
+        let copy = Unpublished::create(dir)?;
+        let way = if is_plain {
+            CopyWay::Compress
+        } else if rustix::fs::ioctl_ficlone(copy.file(), &source).is_ok() {
+            CopyWay::Cloned
+        } else {
+            CopyWay::Copy
+        };
+        Ok(Self { source, source_path, length_bytes, copy: Some(copy), way })
     }
 
-    /// Bytes that copying will take.
+    /// The most bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
-        if self.copy.is_some() && !self.is_cloned { self.length_bytes } else { 0 }
+        if self.copy.is_some() && self.way != CopyWay::Cloned { self.length_bytes } else { 0 }
     }
 
-    /// Copies what was not cloned, and gives the archive its name; returns where it is.
-    fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
+    /// Copies what was not cloned, and gives the archive its name; says where it is, and whether it was put there.
+    fn finish(self, name: &str, dir: &Path, threads: usize, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
         let Some(copy) = self.copy else {
             let path = self.source_path;
             if path.file_name().is_some_and(|file_name| file_name == name) {
-                return Ok(path);
+                return Ok((path, false));
             }
             return Err(Error::failed(format!(
                 "{} lies in the archives directory under a name that no validator reads",
@@ -78,21 +96,108 @@ impl ArchiveCopy {
             ))
             .hint(format!("rename it to {name}")));
         };
-        let path = dir.join(name);
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.len() == self.length_bytes => return Ok(path),
-            Ok(_) => {
-                return Err(Error::failed(format!("{} is there already, of another length", path.display()))
-                    .hint("move it away: one of the two is damaged"));
+        match self.way {
+            CopyWay::Cloned => {}
+            CopyWay::Copy => {
+                progress.stage("Copying", Some(self.length_bytes));
+                copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
+                    .or_path("copy", &self.source_path)??;
             }
-            Err(_) => {}
+            CopyWay::Compress => {
+                progress.stage("Compressing", Some(self.length_bytes));
+                compress(&self.source, &self.source_path, self.length_bytes, &copy, threads, progress)?;
+            }
         }
-        if !self.is_cloned {
-            progress.stage("Copying", Some(self.length_bytes));
-            copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
-                .or_path("copy", &self.source_path)??;
+        let path = dir.join(name);
+        if path.exists() {
+            if has_same_content(copy.path(), &path, progress)? {
+                return Ok((path, false));
+            }
+            return Err(Error::failed(format!("{} is there already, and is not the same archive", path.display()))
+                .hint("move it away: one of the two is damaged"));
         }
-        copy.publish(name, false)
+        Ok((copy.publish(name, false)?, true))
+    }
+}
+
+/// Compresses a plain tar, in frames that are cut at any byte.
+fn compress(
+    from: &File,
+    from_path: &Path,
+    length_bytes: u64,
+    to: &Unpublished,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let codec = Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true };
+    let frames = (0..length_bytes.div_ceil(FRAME_SIZE_BYTES_DEFAULT)).map(|number| {
+        let offset = number * FRAME_SIZE_BYTES_DEFAULT;
+        Ok(offset..length_bytes.min(offset + FRAME_SIZE_BYTES_DEFAULT))
+    });
+    encode_frames(
+        frames,
+        &|span: &Range<u64>| span.end - span.start,
+        &|span, content| from.read_exact_at(content, span.start).or_path("read", from_path),
+        &codec,
+        threads,
+        progress,
+        &mut |frame| to.file().write_all(frame.bytes).or_path("write", to.path()),
+    )
+}
+
+fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool> {
+    /// Large enough for disks, small enough for a buffer.
+    const PIECE_BYTES: usize = 1024 * 1024;
+    let open = |path: &Path| File::open(path).or_path("open", path);
+    let (file_a, file_b) = (open(a)?, open(b)?);
+    let (mut piece_a, mut piece_b) = (Vec::new(), Vec::new());
+    loop {
+        progress.check()?;
+        for (file, path, piece) in [(&file_a, a, &mut piece_a), (&file_b, b, &mut piece_b)] {
+            piece.clear();
+            Read::take(file, PIECE_BYTES as u64).read_to_end(piece).or_path("read", path)?;
+        }
+        if piece_a != piece_b {
+            return Ok(false);
+        }
+        if piece_a.is_empty() {
+            return Ok(true);
+        }
+    }
+}
+
+/// What has its final name already. All of it goes again when the restore does not come to its end.
+#[derive(Debug, Default)]
+struct Placed(Vec<PlacedPath>);
+
+#[derive(Debug)]
+enum PlacedPath {
+    File(PathBuf),
+    /// A directory, in the place of an empty one where `was_there`.
+    Dir {
+        path: PathBuf,
+        was_there: bool,
+    },
+}
+
+impl Placed {
+    fn dir(&mut self, path: &Path, was_there: bool) {
+        self.0.push(PlacedPath::Dir { path: path.to_path_buf(), was_there });
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        // Best effort, in reverse: the bank snapshot, without which nothing looks complete, goes first.
+        for placed in self.0.iter().rev() {
+            let _ = match placed {
+                PlacedPath::File(path) => fs::remove_file(path),
+                PlacedPath::Dir { path, was_there: false } => fs::remove_dir_all(path),
+                PlacedPath::Dir { path, was_there: true } => {
+                    fs::remove_dir_all(path).and_then(|()| fs::create_dir(path))
+                }
+            };
+        }
     }
 }
 
@@ -130,6 +235,7 @@ pub fn finish_boot_layout(
     roots: Vec<PartialDir>,
     bank_snapshot: PartialDir,
     copies: Vec<(ArchiveCopy, String)>,
+    threads: usize,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
     let owner = &target.owner;
@@ -138,10 +244,14 @@ pub fn finish_boot_layout(
     write_file(&bank_snapshot, owner, "obsolete_accounts", &|to| write_no_obsolete_accounts(to, ids()))?;
     rename_within(&bank_snapshot, BANK_FILE_PARTIAL, &slot.to_string())?;
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
+    let mut placed = Placed::default();
     let mut archives = Vec::new();
     for (copy, name) in copies {
-        let path = copy.finish(&name, &target.snapshots_dir, progress)?;
-        owner.take_path(&path)?;
+        let (path, is_new) = copy.finish(&name, &target.snapshots_dir, threads, progress)?;
+        if is_new {
+            placed.0.push(PlacedPath::File(path.clone()));
+            owner.take_path(&path)?;
+        }
         archives.push(path);
     }
     progress.stage("Syncing", None);
@@ -156,14 +266,19 @@ pub fn finish_boot_layout(
         let snapshot = accounts.join("snapshot");
         if !snapshot.is_dir() {
             fs::create_dir(&snapshot).or_path("create", &snapshot)?;
+            placed.dir(&snapshot, false);
             owner.take_path(&snapshot)?;
         }
-        root.rename(&accounts.join("run"))?;
+        let run = accounts.join("run");
+        let was_there = run.is_dir();
+        root.rename(&run)?;
+        placed.dir(&run, was_there);
         sync_dir(accounts)?;
     }
     let snapshots = target.snapshots_dir.join("snapshots");
     let dir = snapshots.join(slot.to_string());
     bank_snapshot.rename(&dir)?;
+    placed.dir(&dir, false);
     sync_dir(&snapshots)?;
     sync_dir(&target.snapshots_dir)?;
 
@@ -176,6 +291,7 @@ pub fn finish_boot_layout(
     file.as_file().sync_all().or_path("sync", &mark)?;
     file.persist(&mark).map_err(|error| Error::io("write", &mark, &error.error))?;
     sync_dir(&dir)?;
+    placed.0.clear();
     Ok((dir, archives))
 }
 
