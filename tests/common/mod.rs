@@ -27,9 +27,15 @@ pub fn fixture(name: &str) -> PathBuf {
     if path.exists() { path } else { fixtures.join("agave-validator-4.2.2").join(name) }
 }
 
-/// A directory that goes away with the test.
+/// A directory that goes away with the test: in memory where there is room, since syncing to a disk that others write
+/// to takes most of the time otherwise.
 pub fn temp_dir() -> TempDir {
-    tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a temporary directory")
+    const ROOM_BYTES: u64 = 2 << 30;
+    let memory = Path::new("/dev/shm");
+    let has_room = rustix::fs::statvfs(memory).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > ROOM_BYTES);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("slotpress-test-");
+    if has_room { builder.tempdir_in(memory) } else { builder.tempdir() }.expect("a temporary directory")
 }
 
 /// A ledger of the fixtures, unpacked: `ledger-at-40`, for example.
