@@ -2,7 +2,11 @@
 
 use {
     crate::{
-        archive::{lz4, stored},
+        archive::{
+            layout::{FrameClusterer, FrameLink, RecordLayout},
+            lz4, stored,
+            zstd_params::ZstdParams,
+        },
         error::{Error, Result},
         ledger::names::Extension,
         pipeline::run_in_order,
@@ -20,6 +24,8 @@ pub struct Codec {
     pub has_checksum: bool,
     /// A frame that saves less than this is stored raw, 0 to 100; 0 compresses every frame.
     pub min_savings_percent: u8,
+    /// How the records of storages lie in the archive.
+    pub layout: RecordLayout,
 }
 
 /// The format of an archive, as its file name's ending tells.
@@ -29,6 +35,8 @@ pub enum Format {
     Zstd {
         /// From [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`].
         level: i32,
+        /// What replaces the level's own choices.
+        params: ZstdParams,
     },
     /// `.tar.lz4`, which Agave reads and Firedancer does not.
     Lz4,
@@ -39,7 +47,8 @@ pub enum Format {
 impl Codec {
     /// zstd with checksums, at a level.
     pub fn zstd(level: i32) -> Self {
-        Self { format: Format::Zstd { level }, has_checksum: true, min_savings_percent: 0 }
+        let format = Format::Zstd { level, params: ZstdParams::STOCK };
+        Self { format, has_checksum: true, min_savings_percent: 0, layout: RecordLayout::Verbatim }
     }
 
     /// The ending of the archive's file name.
@@ -54,7 +63,8 @@ impl Codec {
     /// The settings as the index names them.
     pub(crate) fn settings(&self) -> String {
         let mut settings = match &self.format {
-            Format::Zstd { level } => format!("zstd-level={level}"),
+            Format::Zstd { level, params } if params.is_stock() => format!("zstd-level={level}"),
+            Format::Zstd { level, params } => format!("zstd-level={level} zstd-params={params}"),
             Format::Lz4 | Format::None => String::new(),
         };
         if !self.has_checksum {
@@ -62,6 +72,9 @@ impl Codec {
         }
         if self.min_savings_percent > 0 {
             settings += &format!(" min-savings={}", self.min_savings_percent);
+        }
+        if self.layout == RecordLayout::Clustered {
+            settings += " layout=clustered";
         }
         settings
     }
@@ -87,14 +100,15 @@ impl FrameCompressor {
     /// A compressor for the codec.
     pub fn new(codec: &Codec) -> Result<Self> {
         let mut this = Self { codec: codec.clone(), context: None, sample: Vec::new() };
-        let Format::Zstd { level } = codec.format else { return Ok(this) };
+        let Format::Zstd { level, params } = &codec.format else { return Ok(this) };
         let mut context =
             CCtx::try_create().ok_or_else(|| Error::failed("not enough memory for a compression context"))?;
-        for parameter in [
-            CParameter::CompressionLevel(level),
+        let general = [
+            CParameter::CompressionLevel(*level),
             CParameter::ContentSizeFlag(true),
             CParameter::ChecksumFlag(codec.has_checksum),
-        ] {
+        ];
+        for parameter in general.into_iter().chain(params.settings()) {
             context.set_parameter(parameter).map_err(|code| zstd_error("set a parameter", code))?;
         }
         this.context = Some(context);
@@ -162,12 +176,14 @@ pub struct EncodedFrame<'a> {
     pub content_bytes: u64,
     /// Whether it is stored raw.
     pub is_stored: bool,
+    /// Storages in it of which some could not be clustered.
+    pub left_as_is: u64,
 }
 
 /// Encodes every frame that `frames` yields, on `threads` workers. `fill` puts a frame's content into a buffer, which each
-/// worker reuses, and returns its length; `on_frame` gets the frames in order, on the calling thread.
+/// worker reuses, and returns its length; then it is clustered, where the codec says so; `on_frame` gets the frames in order, on the calling thread.
 pub fn encode_frames<F: Send>(
-    frames: impl Iterator<Item = Result<F>> + Send,
+    frames: impl Iterator<Item = Result<(F, FrameLink)>> + Send,
     fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<usize> + Sync),
     codec: &Codec,
     threads: usize,
@@ -176,15 +192,21 @@ pub fn encode_frames<F: Send>(
 ) -> Result<()> {
     let new_worker = || {
         let mut compressor = FrameCompressor::new(codec)?;
+        let mut clusterer = (codec.layout == RecordLayout::Clustered).then(FrameClusterer::default);
         let mut content = Vec::new();
-        Ok(move |frame: F, to: &mut Vec<u8>| {
+        Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
             let content_bytes = fill(frame, &mut content)?;
-            let is_stored = compressor.compress(&content[..content_bytes], to)?;
-            Ok((content_bytes as u64, is_stored))
+            let content = &content[..content_bytes];
+            let (content, left_as_is) = match &mut clusterer {
+                Some(clusterer) => clusterer.cluster(content, link)?,
+                None => (content, 0),
+            };
+            let is_stored = compressor.compress(content, to)?;
+            Ok((content_bytes as u64, is_stored, left_as_is))
         })
     };
-    run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, is_stored)| {
-        on_frame(EncodedFrame { bytes, content_bytes, is_stored })?;
+    run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, is_stored, left_as_is)| {
+        on_frame(EncodedFrame { bytes, content_bytes, is_stored, left_as_is })?;
         progress.advance(content_bytes, bytes.len() as u64);
         Ok(())
     })

@@ -4,7 +4,9 @@
 //! plan, and any worker makes any frame. The bytes depend on the ledger, the settings and the version only, never on
 //! threads or timing.
 
+pub mod cluster;
 pub mod encode;
+pub mod layout;
 mod lz4;
 pub mod plan;
 pub mod publish;
@@ -12,11 +14,13 @@ pub mod sink;
 pub mod source;
 mod stored;
 pub mod writer;
+pub mod zstd_params;
 
 use {
     crate::{
         archive::{
             encode::{Codec, FrameCompressor, encode_frames},
+            layout::{Linker, clustering_bytes, warn_left_as_is},
             plan::Plan,
             sink::{OpenSink, Sink},
             writer::{ArchiveWriter, FrameTotals},
@@ -147,8 +151,15 @@ fn write_archive(
 ) -> Result<(u64, FrameTotals)> {
     let path = sink.path();
     let mut writer = ArchiveWriter::new(sink, &path, &options.codec);
+    let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
+    let mut linker = Linker::new(options.codec.layout);
+    let frames = std::iter::from_fn(move || {
+        let span = spans.next()?;
+        let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
+        Some(Ok((span, link)))
+    });
     encode_frames(
-        FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
+        frames,
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
             // Zeroed once per worker, then reused.
@@ -162,7 +173,9 @@ fn write_archive(
         progress,
         &mut |frame| writer.frame(&frame),
     )?;
-    writer.finish(plan.entries(), options.frame_size_bytes)
+    let (output_bytes, frames) = writer.finish(plan.entries(), options.frame_size_bytes)?;
+    warn_left_as_is(frames.left_as_is, progress);
+    Ok((output_bytes, frames))
 }
 
 /// Refuses frame sizes that one of the clients could not read, or that make no sense.
@@ -221,5 +234,6 @@ fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
     // One buffer more than per worker is under way; counting it to each keeps the sum on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
-    Ok(frame_size_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
+    let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
+    Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
 }

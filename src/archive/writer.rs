@@ -34,6 +34,8 @@ pub struct FrameTotals {
     pub frames: u64,
     /// Of those, frames that are stored raw.
     pub stored_frames: u64,
+    /// Storages, or pieces of them, that could not be clustered.
+    pub left_as_is: u64,
 }
 
 impl<'a, W: Write> ArchiveWriter<'a, W> {
@@ -49,6 +51,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         }
         self.totals.frames += 1;
         self.totals.stored_frames += u64::from(frame.is_stored);
+        self.totals.left_as_is += frame.left_as_is;
         if self.is_framed() {
             let too_large = |_| Error::failed("a frame of 4 GiB");
             let compressed_bytes = u32::try_from(frame.bytes.len()).map_err(too_large)?;

@@ -79,7 +79,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         out_dir: args.output.clone(),
         slot: args.slot,
         base_slot: args.base_slot,
-        codec: args.codec.codec(ui),
+        codec: args.codec.codec(ui)?,
         frame_size_bytes: args.codec.frame_size,
         threads: values::threads_or_all(args.threads),
         memory_bytes: args.memory,

@@ -5,7 +5,9 @@ use {
     crate::{
         archive::{
             encode::{Codec, Format, ZSTD_LEVEL_DEFAULT},
+            layout::RecordLayout,
             writer::FrameTotals,
+            zstd_params::{Preset, ZstdParams},
         },
         error::{Error, Result},
         progress::Progress,
@@ -21,6 +23,17 @@ pub struct CodecArgs {
     #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
           allow_negative_numbers = true)]
     zstd_level: i32,
+    /// Settings measured on account storages: level 1's size in less time; with --layout clustered, level 10's size in
+    /// about level 1's time; small, slowly
+    #[arg(long, value_enum, conflicts_with = "zstd_level")]
+    preset: Option<PresetArg>,
+    /// zstd's own parameters, on top of the level or the preset, by the names of the zstd command: wlog=21,strat=fast
+    #[arg(long, value_name = "NAME=N,…")]
+    zstd_params: Option<String>,
+    /// Keep the records of storages byte for byte, or order them for compression and zero what carries no meaning;
+    /// validators load both
+    #[arg(long, value_enum, default_value_t)]
+    layout: LayoutArg,
     /// zstd for .tar.zst; lz4 for .tar.lz4, which Firedancer does not read; none for a plain .tar, which Agave does not
     /// read
     #[arg(long, value_enum, default_value_t)]
@@ -44,11 +57,28 @@ enum FormatArg {
     None,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PresetArg {
+    Fast,
+    Balanced,
+    Small,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum LayoutArg {
+    #[default]
+    Verbatim,
+    Clustered,
+}
+
 impl CodecArgs {
     /// The codec that the flags ask for; warns of formats that not every client reads.
-    pub fn codec(&self, ui: &Ui) -> Codec {
+    pub fn codec(&self, ui: &Ui) -> Result<Codec> {
         let format = match self.format {
-            FormatArg::Zstd => Format::Zstd { level: self.zstd_level },
+            FormatArg::Zstd => self.zstd()?,
+            _ if self.preset.is_some() || self.zstd_params.is_some() => {
+                return Err(Error::usage("--preset and --zstd-params are for zstd").hint("leave out --format"));
+            }
             FormatArg::Lz4 => {
                 ui.warn(".tar.lz4: Agave reads it, Firedancer does not");
                 Format::Lz4
@@ -58,14 +88,30 @@ impl CodecArgs {
                 Format::None
             }
         };
-        Codec { format, has_checksum: !self.no_checksum, min_savings_percent: self.min_savings }
+        let layout = match self.layout {
+            LayoutArg::Verbatim => RecordLayout::Verbatim,
+            LayoutArg::Clustered => RecordLayout::Clustered,
+        };
+        Ok(Codec { format, has_checksum: !self.no_checksum, min_savings_percent: self.min_savings, layout })
+    }
+
+    fn zstd(&self) -> Result<Format> {
+        let (level, preset) = match self.preset {
+            None => (self.zstd_level, ""),
+            Some(PresetArg::Fast) => Preset::Fast.level_and_params(),
+            Some(PresetArg::Balanced) => Preset::Balanced.level_and_params(),
+            Some(PresetArg::Small) => Preset::Small.level_and_params(),
+        };
+        let params = ZstdParams::parse(preset)?;
+        let own = ZstdParams::parse(self.zstd_params.as_deref().unwrap_or_default())?;
+        Ok(Format::Zstd { level, params: params.with(&own) })
     }
 }
 
 /// How a codec is called in JSON, and its level.
 pub fn format_and_level(codec: &Codec) -> (&'static str, Option<i32>) {
     match codec.format {
-        Format::Zstd { level } => ("zstd", Some(level)),
+        Format::Zstd { level, .. } => ("zstd", Some(level)),
         Format::Lz4 => ("lz4", None),
         Format::None => ("none", None),
     }
@@ -73,8 +119,10 @@ pub fn format_and_level(codec: &Codec) -> (&'static str, Option<i32>) {
 
 /// How a codec and what it made are called for people.
 pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
+    let has_clusters = codec.layout == RecordLayout::Clustered;
     let codec = match codec.format {
-        Format::Zstd { level } => format!("zstd level {level}"),
+        Format::Zstd { level, params } if params.is_stock() => format!("zstd level {level}"),
+        Format::Zstd { level, params } => format!("zstd level {level} with {params}"),
         Format::Lz4 => "lz4".to_string(),
         Format::None => "plain tar".to_string(),
     };
@@ -82,7 +130,8 @@ pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
         0 => String::new(),
         stored => format!(" ({} stored raw)", values::show_count(stored)),
     };
-    format!("{codec}, {}{stored}", values::count_of(frames.frames, "frame"))
+    let layout = if has_clusters { ", clustered" } else { "" };
+    format!("{codec}{layout}, {}{stored}", values::count_of(frames.frames, "frame"))
 }
 
 /// Whether the archive goes to standard output, which must then not be a terminal.

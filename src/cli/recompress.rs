@@ -71,7 +71,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let source =
         if is_stream { Source::Stream(Box::new(std::io::stdin())) } else { Source::File(args.archive.clone()) };
     let options = RecompressOptions {
-        codec: args.codec.codec(ui),
+        codec: args.codec.codec(ui)?,
         frame_size_bytes: args.codec.frame_size,
         threads: values::threads_or_all(args.threads),
         memory_bytes: args.memory,

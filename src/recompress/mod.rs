@@ -9,6 +9,7 @@ use {
         archive::{
             check_frame_size,
             encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_frames},
+            layout::{FrameLink, Linker, warn_left_as_is},
             sink::Sink,
             threads_within,
             writer::{ArchiveWriter, FrameTotals},
@@ -33,6 +34,7 @@ use {
     },
     crossbeam_channel::{Receiver, Sender, bounded},
     std::{
+        cell::Cell,
         io::{Cursor, Read},
         path::{Path, PathBuf},
     },
@@ -118,7 +120,7 @@ pub fn recompress(
     progress.stage("Recompressing", input.length_bytes);
 
     let recycler = Recycler::default();
-    let (frames_tx, frames_rx) = bounded::<Result<Vec<u8>>>(FRAMES_UNDER_WAY);
+    let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
     let mut writer = ArchiveWriter::new(&mut sink, &sink_path, &options.codec);
     let (decoded, encoded) = std::thread::scope(|scope| {
         let reading = Reading { recycler: &recycler, frames_tx, options, threads, base_slot, progress };
@@ -148,6 +150,7 @@ pub fn recompress(
     let tar_bytes =
         decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + crate::format::entry::END_OF_ARCHIVE_BYTES;
     let (output_bytes, frames) = writer.finish(decoded.entries.into_iter(), options.frame_size_bytes)?;
+    warn_left_as_is(frames.left_as_is, progress);
 
     progress.stage("Syncing", None);
     progress.check()?;
@@ -228,7 +231,7 @@ struct Decoded {
 /// The decoding side: source to frames of tar.
 struct Reading<'a> {
     recycler: &'a Recycler,
-    frames_tx: Sender<Result<Vec<u8>>>,
+    frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
     options: &'a RecompressOptions,
     threads: usize,
     base_slot: Option<u64>,
@@ -257,8 +260,12 @@ impl Reading<'_> {
         let mut content = Content::new(self.base_slot);
         let mut parser = EntryParser::new();
         let mut assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
+        let mut linker = Linker::new(self.options.codec.layout);
+        // Whether the stream is inside an entry whose header is in a frame already.
+        let is_inside = Cell::new(false);
         let mut on_frame = |frame: Vec<u8>| {
-            self.frames_tx.send(Ok(frame)).map_err(|_| Error::failed(STOPPED))?;
+            let link = linker.link(is_inside.get());
+            self.frames_tx.send(Ok((frame, link))).map_err(|_| Error::failed(STOPPED))?;
             Ok(self.recycler.take())
         };
         let count = CountedProgress { inner: self.progress, input_bytes: Default::default() };
@@ -268,10 +275,17 @@ impl Reading<'_> {
             parser.feed(bytes, &mut |event| {
                 content.look_at(&event)?;
                 match event {
-                    TarEvent::Begin(entry) => assembler.begin(&entry, &mut on_frame),
-                    TarEvent::Content { bytes, .. } => assembler.content(bytes, &mut on_frame),
-                    TarEvent::End(entry) => assembler.end(&entry, &mut on_frame),
+                    TarEvent::Begin(entry) => {
+                        assembler.begin(&entry, &mut on_frame)?;
+                        is_inside.set(true);
+                    }
+                    TarEvent::Content { bytes, .. } => assembler.content(bytes, &mut on_frame)?,
+                    TarEvent::End(entry) => {
+                        assembler.end(&entry, &mut on_frame)?;
+                        is_inside.set(false);
+                    }
                 }
+                Ok(())
             })
         })?;
         if parser.has_junk_after_end() {
@@ -346,10 +360,10 @@ impl Content {
 }
 
 /// The encoding side's items: frames as they come over the channel.
-struct FrameQueue(Receiver<Result<Vec<u8>>>);
+struct FrameQueue(Receiver<Result<(Vec<u8>, FrameLink)>>);
 
 impl Iterator for FrameQueue {
-    type Item = Result<Vec<u8>>;
+    type Item = Result<(Vec<u8>, FrameLink)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.0.recv().ok()

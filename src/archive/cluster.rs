@@ -1,0 +1,394 @@
+//! Ordering the records of a storage for compression: like beside like.
+//!
+//! The order of the records in a storage carries no meaning, nor do some bytes of each (format page, "Append vec
+//! records"): `write_version`, what follows the executable flag, the stored hash, and the padding after the data.
+//! Clustering sorts records and zeroes those bytes; nothing else changes, neither does any length.
+//!
+//! A storage that lies in several frames comes in pieces. A piece permutes the records that lie wholly in it; what is
+//! cut by its ends stays where it is. So each piece maps to the same range of the file, and memory is bounded by the
+//! frame, whatever the storage's size. What must be known from the piece before is one offset: [`Position`].
+//!
+//! Keys before copies: one walk over the headers makes a key of 16 bytes per record, keys are sorted, and one pass
+//! copies the records into place.
+
+use crate::ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, align8};
+
+/// Where the records of a storage stand at the end of a piece of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// The next record begins at this offset of the storage.
+    RecordAt(u64),
+    /// The piece ends inside the header of the record at this offset; these are the header's first bytes.
+    Header(u64, Vec<u8>),
+    /// No more records: they are over, or what follows is something else. The rest stays as it is.
+    Over,
+}
+
+/// Where a storage begins.
+pub const START: Position = Position::RecordAt(0);
+
+/// Orders the records of one piece after another, reusing its memory: 32 bytes per record.
+#[derive(Debug, Default)]
+pub struct Clusterer {
+    /// Where records that lie wholly in the piece begin and end.
+    records: Vec<(u32, u32)>,
+    /// For each, the sort key; its lowest bits are the record's number.
+    keys: Vec<u128>,
+    /// The addresses of the piece, as a hash table.
+    addresses: Vec<u64>,
+}
+
+/// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
+const NUMBER_BITS: u32 = 18;
+const RECORDS_MAX: usize = 1 << NUMBER_BITS;
+
+const META: std::ops::Range<usize> = 97..RECORD_HEADER_BYTES;
+
+impl Clusterer {
+    /// Finds the records of `piece`, which begins at `offset` of a storage of `storage_bytes`, at `position`. Returns
+    /// where the next piece begins, and whether all was records: nothing of a piece that is not will be moved.
+    pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
+        self.records.clear();
+        self.keys.clear();
+        let end = offset + piece.len() as u64;
+        let mut at = match position {
+            Position::Over => return (Position::Over, true),
+            Position::RecordAt(at) => *at,
+            Position::Header(at, bytes) => {
+                let mut header = [0; RECORD_HEADER_BYTES];
+                let (before, after) = header.split_at_mut(bytes.len().min(RECORD_HEADER_BYTES));
+                // Headers that do not fit into the storage have been refused: the rest is here.
+                let Some(rest) = piece.get(..after.len()) else { return (Position::Over, false) };
+                before.copy_from_slice(&bytes[..before.len()]);
+                after.copy_from_slice(rest);
+                match record_bytes(&header) {
+                    Record::Bytes(length) if at.saturating_add(length) <= storage_bytes => align8(at + length),
+                    Record::End => return (Position::Over, true),
+                    _ => return (Position::Over, false),
+                }
+            }
+        };
+        loop {
+            if at >= storage_bytes {
+                return (Position::Over, true);
+            }
+            if at >= end {
+                return (Position::RecordAt(at), true);
+            }
+            // Records before the piece end in it or after it, never before: `at` is in the piece.
+            let start = (at - offset) as usize;
+            let Some(header) = piece[start..].first_chunk::<RECORD_HEADER_BYTES>() else {
+                if at + RECORD_HEADER_BYTES as u64 > storage_bytes {
+                    return self.give_up();
+                }
+                return (Position::Header(at, piece[start..].to_vec()), true);
+            };
+            let length = match record_bytes(header) {
+                Record::Bytes(length) if at + length <= storage_bytes => length,
+                Record::End => return (Position::Over, true),
+                _ => return self.give_up(),
+            };
+            let next = align8(at + length);
+            let stored_end = next.min(storage_bytes);
+            if stored_end <= end {
+                if self.records.len() == RECORDS_MAX {
+                    return self.give_up();
+                }
+                let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
+                self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u128);
+                self.records.push((start as u32, (stored_end - offset) as u32));
+            }
+            at = next;
+        }
+    }
+
+    fn give_up(&mut self) -> (Position, bool) {
+        self.records.clear();
+        self.keys.clear();
+        (Position::Over, false)
+    }
+
+    /// Copies the piece that was walked into `to`, which is as long, with its records in order and meaningless bytes
+    /// zeroed. Returns whether it did so: a piece that holds an address twice stays as it is, since the order tells
+    /// which of the two counts.
+    pub fn copy(&mut self, piece: &[u8], to: &mut [u8]) -> bool {
+        let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else {
+            to.copy_from_slice(piece);
+            return true;
+        };
+        if self.has_address_twice(piece) {
+            to.copy_from_slice(piece);
+            return false;
+        }
+        let first = first.0 as usize;
+        to[..first].copy_from_slice(&piece[..first]);
+        // The last record of a storage may end without its padding: it stays the last, so that lengths stay.
+        let is_cut = (last.1 - last.0) % 8 != 0;
+        let sorted = self.keys.len() - usize::from(is_cut);
+        self.keys[..sorted].sort_unstable();
+        let mut at = first;
+        for key in &self.keys {
+            let (start, end) = self.records[(*key as usize) & (RECORDS_MAX - 1)];
+            let record = &piece[start as usize..end as usize];
+            let copy = &mut to[at..at + record.len()];
+            copy.copy_from_slice(record);
+            at += record.len();
+            if let Some(header) = copy.first_chunk_mut::<RECORD_HEADER_BYTES>() {
+                header[..8].fill(0);
+                header[META].fill(0);
+            }
+            let data_end = RECORD_HEADER_BYTES + u64_at(record, 8) as usize;
+            copy[data_end..].fill(0);
+        }
+        to[at..].copy_from_slice(&piece[at..]);
+        true
+    }
+
+    /// Looks for an address that occurs twice, by 64 bits of each. Should two addresses ever agree in those, the piece
+    /// stays as it is, and nothing is lost.
+    fn has_address_twice(&mut self, piece: &[u8]) -> bool {
+        let bits = (self.records.len() * 2).next_power_of_two().trailing_zeros().max(4);
+        self.addresses.clear();
+        self.addresses.resize(1 << bits, 0);
+        let mask = self.addresses.len() - 1;
+        for (start, _) in &self.records {
+            let at = *start as usize + 16;
+            // Zero marks a free place of the table.
+            let address = mix(u64_at(piece, at), u64_at(piece, at + 24)).max(1);
+            let mut place = (address >> (64 - bits)) as usize;
+            while self.addresses[place] != 0 {
+                if self.addresses[place] == address {
+                    return true;
+                }
+                place = (place + 1) & mask;
+            }
+            self.addresses[place] = address;
+        }
+        false
+    }
+}
+
+enum Record {
+    /// A record of this many bytes, without padding.
+    Bytes(u64),
+    /// The mark after the last record.
+    End,
+    /// Not a record.
+    Other,
+}
+
+fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
+    let data_len = u64_at(header, 8);
+    if header[96] > 1 || data_len > ACCOUNT_DATA_BYTES_MAX {
+        return Record::Other;
+    }
+    if u64_at(header, 48) == 0 && header[16..48] == [0; 32] {
+        return Record::End;
+    }
+    Record::Bytes(RECORD_HEADER_BYTES as u64 + data_len)
+}
+
+/// What brings like beside like: data length, owner, then the first 32 bytes of data (the mint of a token account, what
+/// kind of state a program keeps, who may change it), or the balance of an account that holds no data. Long fields take
+/// part by a hash: only whether they are equal matters.
+fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u128 {
+    const LENGTH_BITS: u32 = 20;
+    const OWNER_BITS: u32 = 18;
+    let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
+    let owner = mix(u64_at(header, 64), u64_at(header, 80)) >> (64 - OWNER_BITS);
+    let (prefix, hash) = match data.first_chunk::<32>() {
+        Some(start) => {
+            let hash = mix(mix(u64_at(start, 0), u64_at(start, 8)), mix(u64_at(start, 16), u64_at(start, 24)));
+            (u64_at(start, 0).swap_bytes() >> 16, hash >> 40)
+        }
+        None => (u64_at(header, 48) >> 16, (u64_at(header, 48) & 0xffff) << 8),
+    };
+    u128::from(length << OWNER_BITS | owner) << 72 | u128::from(prefix) << 24 | u128::from(hash)
+}
+
+fn mix(one: u64, other: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio
+    (one.wrapping_mul(ODD).rotate_left(29) ^ other).wrapping_mul(ODD)
+}
+
+/// Reads a little-endian `u64`. The caller has checked that it is there.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut array = [0; 8];
+    array.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(array)
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    #[derive(Clone, Debug)]
+    struct Account {
+        address: u16,
+        owner: u8,
+        lamports: u64,
+        is_executable: bool,
+        data: Vec<u8>,
+        noise: u8,
+    }
+
+    fn accounts() -> impl Strategy<Value = Vec<Account>> {
+        let data = prop_oneof![
+            Just(Vec::new()),
+            proptest::collection::vec(any::<u8>(), 0..200),
+            (any::<bool>(), 0usize..300).prop_map(|(bit, length)| vec![u8::from(bit); length]),
+        ];
+        let account = (0u8..4, prop_oneof![Just(0), any::<u64>()], any::<bool>(), data, any::<u8>());
+        proptest::collection::vec(account, 0..40).prop_map(|accounts| {
+            let number = |(number, (owner, lamports, is_executable, data, noise))| Account {
+                address: number as u16 + 1,
+                owner,
+                lamports,
+                is_executable,
+                data,
+                noise,
+            };
+            accounts.into_iter().enumerate().map(number).collect()
+        })
+    }
+
+    fn storage(accounts: &[Account], is_last_padded: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (number, account) in accounts.iter().enumerate() {
+            let start = bytes.len();
+            bytes.resize(start + RECORD_HEADER_BYTES, account.noise);
+            let header = &mut bytes[start..];
+            header[8..16].copy_from_slice(&(account.data.len() as u64).to_le_bytes());
+            header[16..48].fill(0);
+            header[16..18].copy_from_slice(&account.address.to_le_bytes());
+            header[48..56].copy_from_slice(&account.lamports.to_le_bytes());
+            header[64..96].fill(account.owner);
+            header[96] = u8::from(account.is_executable);
+            bytes.extend_from_slice(&account.data);
+            if is_last_padded || number + 1 < accounts.len() {
+                bytes.resize(bytes.len().next_multiple_of(8), account.noise);
+            }
+        }
+        bytes
+    }
+
+    /// What carries meaning of each record, in order.
+    fn meaning(mut storage: &[u8]) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        while !storage.is_empty() {
+            let length = RECORD_HEADER_BYTES + u64_at(storage, 8) as usize;
+            records.push([&storage[8..97], &storage[RECORD_HEADER_BYTES..length]].concat());
+            storage = storage.get(length.next_multiple_of(8)..).unwrap_or_default();
+        }
+        records
+    }
+
+    fn cluster(storage: &[u8]) -> (Vec<u8>, bool) {
+        let mut clusterer = Clusterer::default();
+        let mut to = vec![0xee; storage.len()];
+        let (position, is_records) = clusterer.walk(storage, 0, storage.len() as u64, &START);
+        assert_eq!(position, Position::Over);
+        let is_ordered = clusterer.copy(storage, &mut to);
+        (to, is_records && is_ordered)
+    }
+
+    proptest! {
+        /// Clustering changes nothing but the order of records and the bytes that carry no meaning.
+        #[test]
+        fn nothing_but_order_and_noise_changes(accounts in accounts(), is_last_padded in any::<bool>()) {
+            let storage = storage(&accounts, is_last_padded);
+            let (clustered, is_ordered) = cluster(&storage);
+            prop_assert!(is_ordered);
+            let (mut before, mut after) = (meaning(&storage), meaning(&clustered));
+            before.sort();
+            after.sort();
+            prop_assert_eq!(before, after);
+            // The same records in another order, and with other noise, give the same bytes: nothing else is looked at.
+            let quiet: Vec<Account> = accounts.iter().map(|account| Account { noise: 0, ..account.clone() }).collect();
+            prop_assert_eq!(cluster(&self::storage(&quiet, is_last_padded)).0, clustered.clone());
+            prop_assert_eq!(cluster(&clustered).0, clustered, "clustering again changes nothing");
+        }
+
+        /// Pieces of any size permute the records inside, and those that are cut stay.
+        #[test]
+        fn pieces_cover_a_storage(accounts in accounts(), size in 1usize..2000, is_last_padded in any::<bool>()) {
+            let storage = storage(&accounts, is_last_padded);
+            // Shorter pieces than a header do not occur.
+            let size = size.max(RECORD_HEADER_BYTES);
+            let mut clusterer = Clusterer::default();
+            let mut position = START;
+            let mut whole = Vec::new();
+            for (number, piece) in storage.chunks(size).enumerate() {
+                let mut to = vec![0xee; piece.len()];
+                let (next, is_records) =
+                    clusterer.walk(piece, (number * size) as u64, storage.len() as u64, &position);
+                prop_assert!(is_records);
+                position = next;
+                prop_assert!(clusterer.copy(piece, &mut to));
+                whole.extend_from_slice(&to);
+            }
+            prop_assert!(storage.is_empty() || position == Position::Over);
+            let (mut before, mut after) = (meaning(&storage), meaning(&whole));
+            before.sort();
+            after.sort();
+            prop_assert_eq!(before, after);
+        }
+
+        /// What is not records stays as it is, and never makes anything panic.
+        #[test]
+        fn other_bytes_stay(bytes in proptest::collection::vec(any::<u8>(), 1..600), kind in 0u8..3) {
+            let mut bytes = bytes;
+            // Closer to records than chance: a short length, and no impossible flag.
+            if kind > 0 && bytes.len() >= RECORD_HEADER_BYTES {
+                bytes[9..16].fill(0);
+                bytes[96] = kind - 1;
+            }
+            let (clustered, is_ordered) = cluster(&bytes);
+            prop_assert!(is_ordered || clustered == bytes);
+        }
+
+        /// Damage anywhere in the headers never loses a byte: either it is still records, or it stays.
+        #[test]
+        fn damage_stays(accounts in accounts(), at in any::<prop::sample::Index>(), value in any::<u8>()) {
+            let mut bytes = storage(&accounts, true);
+            prop_assume!(!bytes.is_empty());
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            let (clustered, is_ordered) = cluster(&bytes);
+            if !is_ordered {
+                prop_assert_eq!(&clustered, &bytes);
+            }
+            let sorted = |bytes: &[u8]| {
+                let mut bytes = bytes.to_vec();
+                bytes.retain(|byte| *byte != 0);
+                bytes.sort_unstable();
+                bytes
+            };
+            if accounts.iter().all(|account| account.noise == 0) && is_ordered {
+                prop_assert!(sorted(&clustered).len() <= sorted(&bytes).len());
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_twice_stays_in_order() {
+        let account = Account { address: 1, owner: 9, lamports: 5, is_executable: false, data: vec![1; 9], noise: 3 };
+        let twice = [account.clone(), Account { owner: 1, data: Vec::new(), ..account }];
+        let storage = storage(&twice, true);
+        assert_eq!(cluster(&storage), (storage, false));
+    }
+
+    #[test]
+    fn what_follows_the_end_mark_stays() {
+        let account = Account { address: 1, owner: 9, lamports: 5, is_executable: false, data: vec![1; 9], noise: 0 };
+        let first = Account { address: 2, owner: 1, data: Vec::new(), ..account.clone() };
+        let mut storage = storage(&[account, first], true);
+        let records = storage.len();
+        storage.resize(records + 200, 0);
+        storage.extend_from_slice(&[0xff; 300]);
+        let (clustered, is_ordered) = cluster(&storage);
+        assert!(is_ordered);
+        assert_ne!(clustered[..records], storage[..records]);
+        assert_eq!(clustered[records..], storage[records..]);
+    }
+}

@@ -1,0 +1,224 @@
+//! Clustering the storages of a frame, whatever made the frame: the ledger's plan or another archive.
+//!
+//! A frame is clustered as a whole, after it was filled: its tar headers tell where the storages lie. Any worker makes any
+//! frame; only where a frame starts inside an entry must its worker know where that entry's records stand. The frame
+//! before tells, over a [`FrameLink`], as soon as it has walked over its headers (a small part of making a frame), long
+//! before it is compressed. Frames are taken in order, so whoever waits, waits for a worker that is at work.
+
+use {
+    crate::{
+        archive::cluster::{Clusterer, Position, START},
+        error::Result,
+        format::{
+            entry::{BLOCK_BYTES, Entry, EntryKind},
+            entry_parser::{EntryParser, TarEvent},
+        },
+        progress::Progress,
+    },
+    crossbeam_channel::{Receiver, Sender, bounded},
+};
+
+/// How the records of a storage lie in the archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordLayout {
+    /// As in the ledger, byte for byte.
+    #[default]
+    Verbatim,
+    /// Ordered for compression, with bytes that carry no meaning zeroed.
+    Clustered,
+}
+
+/// What a frame that starts inside an entry must know.
+#[derive(Debug)]
+struct Carry {
+    entry: Entry,
+    /// Bytes of the entry before the frame, with its header.
+    offset_bytes: u64,
+    position: Position,
+}
+
+/// A frame's ends to its neighbours, where an entry lies across. A link that is dropped unused (an error, an
+/// interruption) lets the next frame pass on as it is; the run has failed then, and nothing of it is published.
+#[derive(Debug, Default)]
+pub struct FrameLink {
+    before: Option<Receiver<Carry>>,
+    after: Option<Sender<Carry>>,
+}
+
+/// Links one frame after another.
+#[derive(Debug)]
+pub struct Linker {
+    layout: RecordLayout,
+    before: Option<Receiver<Carry>>,
+}
+
+impl Linker {
+    /// Frames of verbatim storages need no links.
+    pub fn new(layout: RecordLayout) -> Self {
+        Self { layout, before: None }
+    }
+
+    /// The link of the next frame; `ends_inside` tells whether the one after it starts inside an entry.
+    pub fn link(&mut self, ends_inside: bool) -> FrameLink {
+        let before = self.before.take();
+        let mut link = FrameLink { before, after: None };
+        if ends_inside && self.layout == RecordLayout::Clustered {
+            let (after, before) = bounded(1);
+            (link.after, self.before) = (Some(after), Some(before));
+        }
+        link
+    }
+}
+
+/// Clusters one frame after another, reusing its memory.
+#[derive(Debug, Default)]
+pub struct FrameClusterer {
+    clusterer: Clusterer,
+    clustered: Vec<u8>,
+}
+
+impl FrameClusterer {
+    /// The tar bytes of a frame with the records of its storages in order; and of how many storages some is left as it
+    /// is, since it holds something else than records, or an address twice.
+    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], u64)> {
+        let (mut parser, mut entry, mut position) = match link.before {
+            None => (EntryParser::new(), None, START),
+            Some(before) => match before.recv() {
+                Ok(Carry { entry, offset_bytes, position }) => match EntryParser::inside(entry, offset_bytes) {
+                    Some(parser) => (parser, Some(entry), position),
+                    None => return Ok((tar, 0)),
+                },
+                Err(_) => return Ok((tar, 0)),
+            },
+        };
+        if self.clustered.len() < tar.len() {
+            self.clustered.resize(tar.len(), 0);
+        }
+        let Self { clusterer, clustered } = self;
+        let mut done = 0;
+        let mut left_as_is = 0;
+        parser.feed(tar, &mut |event| {
+            let (offset, piece) = match event {
+                TarEvent::Begin(begun) => {
+                    (entry, position) = (Some(begun), START);
+                    return Ok(());
+                }
+                TarEvent::End(_) => return Ok(()),
+                TarEvent::Content { offset_bytes, bytes } => (offset_bytes, bytes),
+            };
+            let Some(entry) = entry else { return Ok(()) };
+            // Contents are handed on as they lie in the frame.
+            let at = piece.as_ptr().addr() - tar.as_ptr().addr();
+            let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
+            let mut is_ordered = true;
+            if is_storage {
+                (position, is_ordered) = clusterer.walk(piece, offset, entry.content_bytes, &position);
+            }
+            // First things first: the worker of the next frame may be waiting.
+            let offset_bytes = BLOCK_BYTES + offset + (tar.len() - at) as u64;
+            if let Some(after) = &link.after
+                && offset_bytes < entry.tar_bytes()
+            {
+                // Fails only when the next frame was given up.
+                let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
+            }
+            if is_storage {
+                clustered[done..at].copy_from_slice(&tar[done..at]);
+                done = at + piece.len();
+                is_ordered &= clusterer.copy(piece, &mut clustered[at..done]);
+                left_as_is += u64::from(!is_ordered);
+            }
+            Ok(())
+        })?;
+        clustered[done..tar.len()].copy_from_slice(&tar[done..]);
+        Ok((&clustered[..tar.len()], left_as_is))
+    }
+}
+
+/// The most memory that clustering takes per worker: a second frame, and 8 + 16 + 32 bytes for each record of 136.
+pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
+    match layout {
+        RecordLayout::Verbatim => 0,
+        RecordLayout::Clustered => frame_size_bytes * 3 / 2,
+    }
+}
+
+/// Says of how many storages some was left as it is.
+pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
+    if storages > 0 {
+        progress.warn(&format!(
+            "not clustered: {storages} storages, which hold something else than records, or an address twice; they are \
+             in the archive as they were"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u8, data_len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; 136];
+        bytes[8..16].copy_from_slice(&(data_len as u64).to_le_bytes());
+        bytes[16..48].fill(number + 1);
+        bytes[48] = 1;
+        bytes[64..96].fill(number % 3);
+        bytes.resize(136 + data_len, number % 5);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    /// A storage over several frames: the same bytes whichever worker makes which frame, and the records of a cut at any
+    /// place are followed.
+    #[test]
+    fn storages_over_several_frames() {
+        let content: Vec<u8> = (0..250).flat_map(|number| record(number, usize::from(number) * 7 % 300)).collect();
+        let entry = Entry { kind: EntryKind::Storage { slot: 1, id: 1 }, content_bytes: content.len() as u64 };
+        let mut tar = entry.header().to_vec();
+        tar.extend_from_slice(&content);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+        for size in [513, 700, 1000, 1024, 4096, 9999, tar.len()] {
+            let frames: Vec<&[u8]> = tar.chunks(size).collect();
+            let mut linker = Linker::new(RecordLayout::Clustered);
+            let links: Vec<FrameLink> =
+                (0..frames.len()).map(|number| linker.link(number + 1 < frames.len())).collect();
+            let results: Vec<Vec<u8>> = std::thread::scope(|scope| {
+                let work = frames.iter().zip(links).map(|(frame, link)| {
+                    scope.spawn(move || {
+                        let mut clusterer = FrameClusterer::default();
+                        let (bytes, left_as_is) = clusterer.cluster(frame, link).expect("a frame");
+                        assert_eq!(left_as_is, 0);
+                        bytes.to_vec()
+                    })
+                });
+                work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            let whole = results.concat();
+            assert_eq!(whole[..512], tar[..512]);
+            let records = |bytes: &[u8]| {
+                let (mut records, mut at) = (Vec::new(), 0);
+                while at < bytes.len() {
+                    let length = 136 + usize::from(bytes[at + 8]) + usize::from(bytes[at + 9]) * 256;
+                    records.push(bytes[at..at + length].to_vec());
+                    at += length.next_multiple_of(8);
+                }
+                records.sort();
+                records
+            };
+            assert_eq!(records(&whole[512..512 + content.len()]), records(&content), "frames of {size} bytes");
+        }
+    }
+
+    /// A frame whose neighbour was given up passes on as it is.
+    #[test]
+    fn a_dropped_link_does_not_stall() {
+        let mut linker = Linker::new(RecordLayout::Clustered);
+        let (first, second) = (linker.link(true), linker.link(true));
+        drop(first);
+        let third = linker.link(false);
+        let mut clusterer = FrameClusterer::default();
+        for link in [second, third] {
+            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], 0));
+        }
+    }
+}
