@@ -27,15 +27,17 @@ pub enum Position {
 /// Where a storage begins.
 pub const START: Position = Position::RecordAt(0);
 
-/// Orders the records of one piece after another, reusing its memory: 32 bytes per record.
+/// Orders the records of one piece after another, reusing its memory: at most 64 bytes per record.
 #[derive(Debug, Default)]
 pub struct Clusterer {
     /// Where records that lie wholly in the piece begin and end.
     records: Vec<(u32, u32)>,
     /// For each, the sort key; its lowest bits are the record's number.
     keys: Vec<u128>,
-    /// The addresses of the piece, as a hash table.
+    /// For each, 64 bits that stand for its address.
     addresses: Vec<u64>,
+    /// The same as a hash table.
+    table: Vec<u64>,
 }
 
 /// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
@@ -50,6 +52,7 @@ impl Clusterer {
     pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
         self.records.clear();
         self.keys.clear();
+        self.addresses.clear();
         let end = offset + piece.len() as u64;
         let mut at = match position {
             Position::Over => return (Position::Over, true),
@@ -96,6 +99,7 @@ impl Clusterer {
                 }
                 let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
                 self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u128);
+                self.addresses.push(mix(u64_at(header, 16), u64_at(header, 40)));
                 self.records.push((start as u32, (stored_end - offset) as u32));
             }
             at = next;
@@ -116,7 +120,7 @@ impl Clusterer {
             to.copy_from_slice(piece);
             return true;
         };
-        if self.has_address_twice(piece) {
+        if self.has_address_twice() {
             to.copy_from_slice(piece);
             return false;
         }
@@ -146,23 +150,22 @@ impl Clusterer {
 
     /// Looks for an address that occurs twice, by 64 bits of each. Should two addresses ever agree in those, the piece
     /// stays as it is, and nothing is lost.
-    fn has_address_twice(&mut self, piece: &[u8]) -> bool {
-        let bits = (self.records.len() * 2).next_power_of_two().trailing_zeros().max(4);
-        self.addresses.clear();
-        self.addresses.resize(1 << bits, 0);
-        let mask = self.addresses.len() - 1;
-        for (start, _) in &self.records {
-            let at = *start as usize + 16;
+    fn has_address_twice(&mut self) -> bool {
+        let bits = (self.addresses.len() * 2).next_power_of_two().trailing_zeros().max(4);
+        self.table.clear();
+        self.table.resize(1 << bits, 0);
+        let mask = self.table.len() - 1;
+        for address in &self.addresses {
             // Zero marks a free place of the table.
-            let address = mix(u64_at(piece, at), u64_at(piece, at + 24)).max(1);
+            let address = (*address).max(1);
             let mut place = (address >> (64 - bits)) as usize;
-            while self.addresses[place] != 0 {
-                if self.addresses[place] == address {
+            while self.table[place] != 0 {
+                if self.table[place] == address {
                     return true;
                 }
                 place = (place + 1) & mask;
             }
-            self.addresses[place] = address;
+            self.table[place] = address;
         }
         false
     }
