@@ -11,6 +11,7 @@ pub mod inspect;
 pub mod ledger;
 pub mod pipeline;
 pub mod progress;
+pub mod recompress;
 pub mod restore;
 pub mod stopwatch;
 pub mod store;

@@ -13,7 +13,7 @@ use {
             seek_table::{SeekTableItem, seek_table_frame},
         },
         ledger::directory::LedgerPaths,
-        progress::NoProgress,
+        progress::{NoProgress, Progress},
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
     std::{
@@ -26,6 +26,11 @@ use {
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
+/// What is damaged is found before anything is converted.
+fn convert(_: &Path, _: &Path, _: &dyn Progress) -> Result<PathBuf, Error> {
+    Err(Error::failed("a damaged archive was to be converted"))
+}
+
 fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
     let options = RestoreOptions {
         archive: archive.to_path_buf(),
@@ -34,6 +39,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         layout,
         threads: 2,
         ignore_index,
+        convert: Some(convert),
     };
     restore(&options, &NoProgress)
 }

@@ -6,6 +6,7 @@ mod archive;
 mod demo;
 mod inspect;
 mod manual;
+mod recompress;
 mod restore;
 mod synth;
 pub mod ui;
@@ -54,6 +55,7 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Recompress(recompress::RecompressArgs),
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
@@ -93,6 +95,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Recompress(args) => recompress::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),

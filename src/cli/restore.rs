@@ -3,7 +3,11 @@
 use {
     super::{ui::Ui, values},
     crate::{
+        archive::encode::{Codec, ZSTD_LEVEL_DEFAULT},
         error::Result,
+        format::frames::FRAME_SIZE_BYTES_DEFAULT,
+        progress::Progress,
+        recompress::{RecompressOptions, Source, recompress},
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
     clap::{Args, ValueEnum},
@@ -78,10 +82,24 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         },
         threads: values::threads_or_all(args.threads),
         ignore_index: args.ignore_index,
+        convert: Some(convert_archive),
     };
     let report = restore(&options, ui)?;
     print_report(&report, &options, ui);
     Ok(())
+}
+
+/// Recompresses an archive that Agave does not read, such as a .tar.bz2 of old.
+fn convert_archive(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
+    let options = RecompressOptions {
+        out_dir: dir.to_path_buf(),
+        codec: Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true },
+        frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
+        threads: values::threads_or_all(None),
+        replace: false,
+        base_slot: None,
+    };
+    recompress(Source::File(archive.to_path_buf()), &options, progress).map(|report| report.path)
 }
 
 /// Prints what was restored, and how to start a validator on it.

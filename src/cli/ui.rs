@@ -228,7 +228,7 @@ impl Progress for Ui {
         if self.style == ProgressStyle::Bar {
             let bar = match total_bytes {
                 Some(total) => ProgressBar::new(total).with_style(style(
-                    "{prefix} {wide_bar} {percent}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}{eta} left",
+                    "{prefix} {wide_bar} {percent}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}{eta} left   ",
                 )),
                 None => ProgressBar::new_spinner().with_style(style("{prefix} {spinner} {elapsed}")),
             };

@@ -3,15 +3,15 @@
 
 use {
     crate::{
-        archive::{
-            encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_frames},
-            publish::{Unpublished, sync_dir},
-        },
+        archive::publish::{Unpublished, sync_dir},
         error::{Error, IoContext, Result},
-        format::frames::FRAME_SIZE_BYTES_DEFAULT,
-        ledger::lists::{write_no_obsolete_accounts, write_storages_list},
+        ledger::{
+            lists::{write_no_obsolete_accounts, write_storages_list},
+            names::{ArchiveName, Extension},
+        },
         progress::Progress,
         restore::{
+            ConvertArchive,
             assign::AssignedStorage,
             input::{ArchiveFile, Compression},
             place::{BANK_FILE_PARTIAL, PartialDir},
@@ -21,8 +21,7 @@ use {
     std::{
         fs::{self, File},
         io::{BufWriter, Read, Write},
-        ops::Range,
-        os::unix::fs::{FileExt, MetadataExt},
+        os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
     },
 };
@@ -36,79 +35,83 @@ pub struct ArchiveCopy {
     source: File,
     source_path: PathBuf,
     length_bytes: u64,
-    /// `None`: the archive lies there already.
-    copy: Option<Unpublished>,
-    way: CopyWay,
+    way: Way,
 }
 
-/// How the archive's bytes get there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CopyWay {
-    /// The file system shares them: done.
-    Cloned,
-    /// As they are.
-    Copy,
-    /// A plain tar must be compressed: Agave looks for compressed archives only.
-    Compress,
+/// How an archive gets into the archives directory.
+#[derive(Debug)]
+enum Way {
+    /// It lies there already.
+    Stays,
+    /// Cloned by the file system.
+    Cloned(Unpublished),
+    /// Copied, when everything else is written.
+    Copied(Unpublished),
+    /// Made anew in a format that Agave reads.
+    Converted(ConvertArchive),
 }
 
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &ArchiveFile, dir: &Path) -> Result<Self> {
+    pub fn begin(archive: &ArchiveFile, dir: &Path, convert: Option<ConvertArchive>) -> Result<Self> {
         let source = File::open(&archive.path).or_path("open", &archive.path)?;
-        let source_path = archive.path.clone();
-        let length_bytes = archive.length_bytes;
-        let is_plain = archive.compression == Compression::None;
         let parent =
             archive.path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        let is_there =
-            parent.is_some_and(|parent| is_same_file(parent, dir) || is_same_file(parent, &dir.join("remote")));
-        if is_there && !is_plain {
-            return Ok(Self { source, source_path, length_bytes, copy: None, way: CopyWay::Copy });
-        }
-        let copy = Unpublished::create(dir)?;
-        let way = if is_plain {
-            CopyWay::Compress
-        } else if rustix::fs::ioctl_ficlone(copy.file(), &source).is_ok() {
-            CopyWay::Cloned
+        let lies_in = |dir: &Path| parent.is_some_and(|parent| is_same_file(parent, dir));
+        let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
+            Way::Converted(convert.ok_or_else(|| {
+                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", archive.path.display()))
+                    .hint("recompress it first, then restore the result")
+            })?)
+        } else if lies_in(dir) || lies_in(&dir.join("remote")) {
+            Way::Stays
         } else {
-            CopyWay::Copy
+            let copy = Unpublished::create(dir)?;
+            match rustix::fs::ioctl_ficlone(copy.file(), &source) {
+                Ok(()) => Way::Cloned(copy),
+                Err(_) => Way::Copied(copy),
+            }
         };
-        Ok(Self { source, source_path, length_bytes, copy: Some(copy), way })
+        Ok(Self { source, source_path: archive.path.clone(), length_bytes: archive.length_bytes, way })
     }
 
-    /// The most bytes that copying will take.
+    /// Bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
-        if self.copy.is_some() && self.way != CopyWay::Cloned { self.length_bytes } else { 0 }
+        match self.way {
+            Way::Stays | Way::Cloned(_) => 0,
+            // Converted, it is hardly larger than it was.
+            Way::Copied(_) | Way::Converted(_) => self.length_bytes,
+        }
     }
 
     /// Copies what was not cloned, and gives the archive its name; says where it is, and whether it was put there.
-    fn finish(self, name: &str, dir: &Path, threads: usize, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
-        let Some(copy) = self.copy else {
-            let path = self.source_path;
-            if path.file_name().is_some_and(|file_name| file_name == name) {
-                return Ok((path, false));
+    fn finish(self, name: &ArchiveName, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
+        let path = dir.join(name.to_string());
+        let copy = match self.way {
+            Way::Stays if ArchiveName::of_path(&self.source_path).as_ref() == Some(name) => {
+                return Ok((self.source_path, false));
             }
-            return Err(Error::failed(format!(
-                "{} lies in the archives directory under a name that no validator reads",
-                path.display()
-            ))
-            .hint(format!("rename it to {name}")));
-        };
-        match self.way {
-            CopyWay::Cloned => {}
-            CopyWay::Copy => {
+            Way::Stays => {
+                return Err(Error::failed(format!(
+                    "{} lies in the archives directory under a name that no validator reads",
+                    self.source_path.display()
+                ))
+                .hint(format!("rename it to {name}")));
+            }
+            Way::Converted(convert) => {
+                let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
+                let was_there = dir.join(converted.to_string()).exists();
+                return Ok((convert(&self.source_path, dir, progress)?, !was_there));
+            }
+            Way::Cloned(copy) => copy,
+            Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
                 copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
                     .or_path("copy", &self.source_path)??;
+                copy
             }
-            CopyWay::Compress => {
-                progress.stage("Compressing", Some(self.length_bytes));
-                compress(&self.source, &self.source_path, self.length_bytes, &copy, threads, progress)?;
-            }
-        }
-        let path = dir.join(name);
+        };
         if path.exists() {
             if has_same_content(copy.path(), &path, progress)? {
                 return Ok((path, false));
@@ -116,33 +119,8 @@ impl ArchiveCopy {
             return Err(Error::failed(format!("{} is there already, and is not the same archive", path.display()))
                 .hint("move it away: one of the two is damaged"));
         }
-        Ok((copy.publish(name, false)?, true))
+        Ok((copy.publish(&name.to_string(), false)?, true))
     }
-}
-
-/// Compresses a plain tar, in frames that are cut at any byte.
-fn compress(
-    from: &File,
-    from_path: &Path,
-    length_bytes: u64,
-    to: &Unpublished,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let codec = Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true };
-    let frames = (0..length_bytes.div_ceil(FRAME_SIZE_BYTES_DEFAULT)).map(|number| {
-        let offset = number * FRAME_SIZE_BYTES_DEFAULT;
-        Ok(offset..length_bytes.min(offset + FRAME_SIZE_BYTES_DEFAULT))
-    });
-    encode_frames(
-        frames,
-        &|span: &Range<u64>| span.end - span.start,
-        &|span, content| from.read_exact_at(content, span.start).or_path("read", from_path),
-        &codec,
-        threads,
-        progress,
-        &mut |frame| to.file().write_all(frame.bytes).or_path("write", to.path()),
-    )
 }
 
 fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool> {
@@ -234,8 +212,7 @@ pub fn finish_boot_layout(
     storages: &[AssignedStorage],
     roots: Vec<PartialDir>,
     bank_snapshot: PartialDir,
-    copies: Vec<(ArchiveCopy, String)>,
-    threads: usize,
+    copies: Vec<(ArchiveCopy, ArchiveName)>,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
     let owner = &target.owner;
@@ -247,7 +224,7 @@ pub fn finish_boot_layout(
     let mut placed = Placed::default();
     let mut archives = Vec::new();
     for (copy, name) in copies {
-        let (path, is_new) = copy.finish(&name, &target.snapshots_dir, threads, progress)?;
+        let (path, is_new) = copy.finish(&name, &target.snapshots_dir, progress)?;
         if is_new {
             placed.0.push(PlacedPath::File(path.clone()));
             owner.take_path(&path)?;
