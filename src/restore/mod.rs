@@ -180,9 +180,9 @@ struct SourceArchive {
 impl SourceArchive {
     /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
     /// for.
-    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
+    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
         let extension = self.file.compression.extension();
-        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
+        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
     }
 }
 
