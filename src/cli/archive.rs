@@ -38,7 +38,7 @@ pub struct ArchiveArgs {
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     #[arg(long, value_name = "DIR")]
     accounts: Vec<PathBuf>,
-    /// The zstd level: 1 to 22, or negative for less and faster
+    /// The zstd level: 1 to 22, or negative for less and faster; `slotpress levels` tells which one to choose
     #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
           allow_negative_numbers = true)]
     zstd_level: i32,

@@ -3,6 +3,7 @@
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
 mod archive;
+mod levels;
 mod manual;
 mod restore;
 pub mod ui;
@@ -51,6 +52,7 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Levels(levels::LevelsArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -87,6 +89,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Levels(args) => levels::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }
