@@ -7,12 +7,15 @@ pub mod archive;
 pub mod cli;
 pub mod error;
 pub mod format;
+pub mod inspect;
 pub mod ledger;
 pub mod levels;
 pub mod pipeline;
 pub mod progress;
+pub mod recompress;
 pub mod restore;
 pub mod stopwatch;
 pub mod store;
+pub mod synth;
 
 pub use error::{Error, ErrorKind, Result};

@@ -3,9 +3,13 @@
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
 mod archive;
+mod demo;
+mod inspect;
 mod levels;
 mod manual;
+mod recompress;
 mod restore;
+mod synth;
 pub mod ui;
 pub mod values;
 
@@ -52,6 +56,10 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Recompress(recompress::RecompressArgs),
+    Inspect(inspect::InspectArgs),
+    Synth(synth::SynthArgs),
+    Demo(demo::DemoArgs),
     Levels(levels::LevelsArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
@@ -89,6 +97,10 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Recompress(args) => recompress::run(&args, ui),
+        Verb::Inspect(args) => inspect::run(&args, ui),
+        Verb::Synth(args) => synth::run(&args, ui),
+        Verb::Demo(args) => demo::run(&args, ui),
         Verb::Levels(args) => levels::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),

@@ -125,7 +125,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         return;
     }
     if !options.paths.ledger.join("genesis.bin").exists() {
-        ui.print("  genesis.bin is not in the ledger yet: the validator fetches it, or put it there");
+        ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
     ui.print("Start the validator with its usual flags and:");
     ui.print(&format!("  agave-validator {}", flags.join(" ")));

@@ -6,7 +6,7 @@ use {
         format::entry::{BLOCK_BYTES, Entry},
         pipeline::run_in_order,
         progress::Progress,
-        restore::walk::{FrameWalker, Piece, Recycler, undecodable},
+        restore::walk::{FrameStatistics, FrameWalker, Piece, Recycler, undecodable},
     },
     std::{
         fs::File,
@@ -54,12 +54,13 @@ impl ArchiveFile {
     }
 
     /// Decodes the archive, on `threads` workers where it has several frames, and hands the tar stream over in order.
+    /// Returns what its frames are like.
     pub fn decode_in_order(
         &self,
         threads: usize,
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<FrameStatistics> {
         let mut file = &self.file;
         file.rewind().or_path("read", &self.path)?;
         decode_in_order(file, self.compression, threads, progress, on_content).map_err(|error| {
@@ -69,7 +70,7 @@ impl ArchiveFile {
 }
 
 /// What the first bytes say.
-fn sniff(start: &[u8]) -> Result<Compression> {
+pub fn sniff(start: &[u8]) -> Result<Compression> {
     let other = match start {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => return Ok(Compression::Zstd),
         [0x04, 0x22, 0x4d, 0x18, ..] => "lz4",
@@ -89,14 +90,14 @@ fn sniff(start: &[u8]) -> Result<Compression> {
         .hint(format!("unpack it with tar ({other} installed), then archive the directory")))
 }
 
-/// Decodes a stream in order.
+/// Decodes a stream in order, and returns what its frames are like.
 pub fn decode_in_order(
     input: impl Read + Send,
     compression: Compression,
     threads: usize,
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
+) -> Result<FrameStatistics> {
     match compression {
         Compression::Zstd => decode_zstd(input, threads, progress, on_content),
         Compression::None => {
@@ -109,7 +110,7 @@ pub fn decode_in_order(
                     .map_err(|error| Error::failed(format!("cannot read the archive: {error}")))?;
                 let length = bytes.len();
                 if length == 0 {
-                    return Ok(());
+                    return Ok(FrameStatistics::default());
                 }
                 on_content(bytes)?;
                 progress.advance(length as u64, length as u64);
@@ -124,7 +125,7 @@ fn decode_zstd(
     threads: usize,
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
+) -> Result<FrameStatistics> {
     let recycler = Recycler::default();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
@@ -144,11 +145,13 @@ fn decode_zstd(
         })
     };
     let pieces = FrameWalker::new(input, recycler.clone());
+    let statistics = pieces.statistics();
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, compressed_bytes| {
         on_content(content)?;
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
-    })
+    })?;
+    Ok(statistics.lock().map(|statistics| *statistics).unwrap_or_default())
 }
 
 /// Decodes one whole frame after another, reusing its context.

@@ -5,6 +5,8 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+pub mod bank_stream;
+pub mod check;
 mod finish;
 pub mod input;
 pub mod place;
@@ -25,6 +27,7 @@ use {
         progress::Progress,
         restore::{
             assign::Assigner,
+            check::{MissingStorages, check_bank},
             finish::{ArchiveCopy, finish_archive_layout, finish_boot_layout},
             input::{ArchiveFile, Compression},
             place::{BANK_FILE_PARTIAL, PartialDir},
@@ -121,7 +124,9 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
         // The bank file, status cache and version of the newer archive are the ones that stay.
         bank_snapshot.clear()?;
         unpack(&archive.file, archive.tail.as_ref(), &mut assigner, &unpack_options, progress)?;
-        let bank = check_unpacked(archive, base_slot, &mut assigner, &bank_snapshot)
+        // An incremental archive alone, as its tree, holds only what is newer than its base.
+        let elsewhere_up_to = base_slot.filter(|_| banks.is_empty());
+        let bank = check_unpacked(archive, elsewhere_up_to, &mut assigner, &bank_snapshot)
             .map_err(|error| error.within(archive.file.path.display()))?;
         names.push(archive.final_name(&bank, base_slot));
         banks.push(bank);
@@ -228,52 +233,22 @@ fn space_needed(archives: &[SourceArchive], target: &Target, copies: &[ArchiveCo
 }
 
 /// Checks an unpacked archive as a whole: everything there, the bank file sound and what the name says, no storage of
-/// its storage map missing.
+/// its storage map missing, but for those that are `elsewhere_up_to` a slot.
 fn check_unpacked(
     archive: &SourceArchive,
-    base_slot: Option<u64>,
+    elsewhere_up_to: Option<u64>,
     assigner: &mut Assigner,
     bank_snapshot: &PartialDir,
 ) -> Result<BankFile> {
     let slot = assigner.end_archive()?;
-    let mut missing = None;
-    let is_partial = base_slot.is_some() && archive.is_alone_on_its_base();
+    let has_slot = |slot| assigner.has_slot(slot);
+    let mut missing = MissingStorages::new(&has_slot, elsewhere_up_to);
     let bank = read_bank_file(&bank_snapshot.path.join(BANK_FILE_PARTIAL), &mut |item| {
-        if item.length_bytes > 0 && !assigner.has_slot(item.slot) {
-            missing = missing.or(Some(item));
-        }
+        missing.look_at(&item);
         Ok(())
     })?;
-    if let Some(item) = missing.filter(|item| !is_partial || base_slot.is_some_and(|base| item.slot > base)) {
-        return Err(Error::damaged(format!(
-            "storage {}.{} of the bank file's storage map is missing",
-            item.slot, item.id
-        ))
-        .hint("the archive is not complete, or its incremental archive does not belong to this full one"));
-    }
-    let version = fs::read_to_string(bank_snapshot.path.join("version")).unwrap_or_default();
-    if version.trim() != crate::ledger::directory::SNAPSHOT_VERSION {
-        return Err(Error::damaged(format!("the archive is of the unknown snapshot version {:?}", version.trim())));
-    }
-    if bank.slot != slot {
-        return Err(Error::damaged(format!("the bank file is of slot {}, not {slot}", bank.slot)));
-    }
-    if let Some(name) = &archive.name {
-        let hash = bank.snapshot_hash();
-        if name.slot != bank.slot || name.hash != hash {
-            return Err(Error::damaged(format!(
-                "the archive is not what its name says: it holds slot {} with hash {hash}",
-                bank.slot
-            ))
-            .hint("do not use it: somebody renamed it, or made it up"));
-        }
-    }
+    let version = fs::read(bank_snapshot.path.join("version")).unwrap_or_default();
+    check_bank(&bank, &version, slot, archive.name.as_ref())?;
+    missing.check()?;
     Ok(bank)
-}
-
-impl SourceArchive {
-    /// An incremental archive restored without its full one, as its tree.
-    fn is_alone_on_its_base(&self) -> bool {
-        self.name.as_ref().is_some_and(|name| name.base_slot.is_some())
-    }
 }

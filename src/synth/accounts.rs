@@ -1,0 +1,255 @@
+//! The account mix: which kinds of accounts there are, how common each is, and the record that each becomes.
+//!
+//! An account is named by the storage and the index at which it first appears ([`Origin`]); its address, kind, size
+//! and content follow from that and the seed, in any order, so that nothing about it has to be remembered.
+//!
+//! What the bytes are lives in `tokens` (the token programs and metadata) and `states` (everything else).
+
+use {
+    super::{
+        keys,
+        rng::{Rng, mix},
+        states, tokens,
+    },
+    crate::ledger::record::{RECORD_HEADER_BYTES, RecordHeader},
+};
+
+/// Where an account first appears: the index of a storage, and the place among the accounts that are born there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The index of the storage in the plan.
+    pub storage: u64,
+    /// The index of the account among those born in that storage.
+    pub index: u64,
+}
+
+/// A kind of account. The module's table says how common each is and what its bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An account of the SPL token program.
+    Token,
+    /// A wallet without data.
+    Wallet,
+    /// A durable nonce of the system program.
+    Nonce,
+    /// An account of Token-2022, with extensions.
+    Token2022,
+    /// A mint of the SPL token program.
+    Mint,
+    /// Metadata of a token: name, symbol, address of its description.
+    Metadata,
+    /// A master edition of an NFT.
+    Edition,
+    /// A stake account.
+    Stake,
+    /// A vote account.
+    Vote,
+    /// State of a program, by the index of its template in `states`.
+    State(u8),
+    /// An address lookup table.
+    LookupTable,
+    /// A program: a pointer to its code.
+    Program,
+    /// A program's code.
+    Code,
+}
+
+/// A kind and the length of its data in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The kind.
+    pub kind: Kind,
+    /// Length of the data in bytes.
+    pub data_len: u64,
+}
+
+/// How many of 100,000 accounts are of each kind, most common first. Program state takes the rest.
+const PER_100_000: [(u64, Kind); 12] = [
+    (60_000, Kind::Token),
+    (13_000, Kind::Wallet),
+    (4_500, Kind::Token2022),
+    (4_000, Kind::Mint),
+    (4_000, Kind::Metadata),
+    (2_500, Kind::Edition),
+    (1_200, Kind::Stake),
+    (500, Kind::Nonce),
+    (30, Kind::LookupTable),
+    (12, Kind::Vote),
+    (10, Kind::Program),
+    (8, Kind::Code),
+];
+
+/// Storages smaller than this still hold any account of up to half of it.
+const SMALL_STORAGE_BYTES: u64 = 1536;
+
+/// All accounts that a seed can make.
+#[derive(Clone, Copy, Debug)]
+pub struct Universe {
+    seed: u64,
+}
+
+/// The random streams of one version of an account.
+pub struct Draw<'a> {
+    /// The universe, for what accounts share.
+    pub universe: &'a Universe,
+    /// The index of the storage in which the account was born: neighbours resemble each other.
+    pub neighbourhood: u64,
+    /// What never changes about the account: its mint, its owner.
+    pub fixed: Rng,
+    /// What changes with each version: balances, counters.
+    pub changing: Rng,
+}
+
+impl Universe {
+    /// The accounts of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self { seed: mix(0x736c_6f74_7072_6573, seed) }
+    }
+
+    /// A number for a purpose and an index.
+    pub fn number(&self, purpose: u64, index: u64) -> u64 {
+        mix(mix(self.seed, purpose), index)
+    }
+
+    /// One of the addresses that accounts share: a mint, a market, a validator. The most common ones are real.
+    pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
+        let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
+        known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())
+    }
+
+    fn key_of(&self, origin: Origin) -> u64 {
+        mix(self.number(0, origin.storage), origin.index)
+    }
+
+    /// The kind and size of an account, where it is born in a storage of about `storage_bytes`: small storages hold
+    /// no large accounts.
+    pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
+        let mut rng = Rng::new(self.key_of(origin));
+        let mut pick = rng.below(100_000);
+        let mut kind = None;
+        for (share, candidate) in PER_100_000 {
+            if pick < share {
+                kind = Some(candidate);
+                break;
+            }
+            pick -= share;
+        }
+        let kind = kind.unwrap_or_else(|| Kind::State(states::pick(&mut rng)));
+        let data_len = match kind {
+            Kind::Token => tokens::TOKEN_BYTES,
+            Kind::Token2022 => tokens::token_2022_bytes(&mut rng),
+            Kind::Mint => tokens::MINT_BYTES,
+            Kind::Metadata => tokens::metadata_bytes(&mut rng),
+            Kind::Edition => tokens::EDITION_BYTES,
+            Kind::Wallet => 0,
+            Kind::Nonce => states::NONCE_BYTES,
+            Kind::Stake => states::STAKE_BYTES,
+            Kind::Vote => states::VOTE_BYTES,
+            Kind::State(template) => states::state_bytes(template),
+            Kind::LookupTable => states::lookup_table_bytes(&mut rng),
+            Kind::Program => states::PROGRAM_BYTES,
+            Kind::Code => states::code_bytes(&mut rng),
+        };
+        if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
+            return Shape { kind: Kind::Token, data_len: tokens::TOKEN_BYTES };
+        }
+        Shape { kind, data_len }
+    }
+
+    /// The address of an account.
+    pub fn pubkey(&self, origin: Origin) -> [u8; 32] {
+        Rng::new(mix(self.key_of(origin), 1)).key()
+    }
+
+    /// Appends a version of an account to a storage that ends at a multiple of 8; the record's end is not padded.
+    pub fn write_record(&self, origin: Origin, version: u64, shape: Shape, storage: &mut Vec<u8>) -> RecordHeader {
+        let key = self.key_of(origin);
+        let mut draw = Draw {
+            universe: self,
+            neighbourhood: origin.storage,
+            fixed: Rng::new(mix(key, 2)),
+            changing: Rng::new(mix(key, 3 + version)),
+        };
+        let start = storage.len();
+        let data_start = start + RECORD_HEADER_BYTES;
+        let data_end = data_start + shape.data_len as usize;
+        storage.reserve(data_end - start);
+        storage.resize(data_start, 0);
+        let owner = match shape.kind {
+            Kind::Token | Kind::Mint => keys::TOKEN,
+            Kind::Token2022 => keys::TOKEN_2022,
+            Kind::Metadata | Kind::Edition => keys::METADATA,
+            Kind::Wallet | Kind::Nonce => keys::SYSTEM,
+            Kind::Stake => keys::STAKE,
+            Kind::Vote => keys::VOTE,
+            Kind::State(template) => states::state_owner(template),
+            Kind::LookupTable => keys::LOOKUP_TABLE,
+            Kind::Program | Kind::Code => keys::LOADER,
+        };
+        match shape.kind {
+            Kind::Token => tokens::write_token(&mut draw, storage),
+            Kind::Token2022 => tokens::write_token_2022(&mut draw, shape.data_len, storage),
+            Kind::Mint => tokens::write_mint(&mut draw, storage),
+            Kind::Metadata => tokens::write_metadata(&mut draw, storage),
+            Kind::Edition => tokens::write_edition(&mut draw, storage),
+            Kind::Wallet => {}
+            Kind::Nonce => states::write_nonce(&mut draw, storage),
+            Kind::Stake => states::write_stake(&mut draw, storage),
+            Kind::Vote => states::write_vote(&mut draw, storage),
+            Kind::State(template) => states::write_state(&mut draw, template, storage),
+            Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
+            Kind::Program => states::write_program(&mut draw, storage),
+            Kind::Code => states::write_code(&mut draw, data_end, storage),
+        }
+        debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);
+        storage.resize(data_end, 0);
+        let header = RecordHeader {
+            write_version: 0,
+            data_len: shape.data_len,
+            pubkey: self.pubkey(origin),
+            lamports: lamports(&mut draw, shape),
+            rent_epoch: u64::MAX,
+            owner,
+            executable: u8::from(shape.kind == Kind::Program),
+            padding: [0; 7],
+            stored_hash: [0; 32],
+        };
+        storage[start..data_start].copy_from_slice(&header.to_bytes());
+        header
+    }
+}
+
+/// Appends a tombstone: a record that closes an account.
+pub fn write_tombstone(pubkey: [u8; 32], storage: &mut Vec<u8>) {
+    let header = RecordHeader {
+        write_version: 0,
+        data_len: 0,
+        pubkey,
+        lamports: 0,
+        rent_epoch: u64::MAX,
+        owner: keys::SYSTEM,
+        executable: 0,
+        padding: [0; 7],
+        stored_hash: [0; 32],
+    };
+    storage.extend_from_slice(&header.to_bytes());
+}
+
+/// The least balance of an account of that size, which most accounts hold exactly.
+pub const fn rent_exempt_lamports(data_len: u64) -> u64 {
+    (128 + data_len) * 6960
+}
+
+fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
+    let least = rent_exempt_lamports(shape.data_len);
+    let now = &mut draw.changing;
+    match shape.kind {
+        // Half a cent to thousands of SOL; many wallets hold what one airdrop or one exchange sent.
+        Kind::Wallet if now.permille(250) => least,
+        Kind::Wallet => least + now.log_uniform(40),
+        Kind::Stake => least + now.log_uniform(41),
+        Kind::Vote => least + now.log_uniform(36),
+        _ if now.permille(30) => least + now.log_uniform(32),
+        _ => least,
+    }
+}

@@ -1,0 +1,96 @@
+//! Numbers that look random and can be had again: everything in a synthetic ledger is a function of the seed and of an
+//! index, so that nothing has to be remembered.
+//!
+//! SplitMix64 (Steele, Lea, Flood 2014): one multiplication chain for 8 bytes, any state is a good start, and it fits
+//! in a page; a crate would bring seeding that costs more than the few numbers that one account draws. Integers only,
+//! so that every platform makes the same bytes.
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of SplitMix64: a bijection that spreads every input bit over the output.
+const fn finalize(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Mixes a stream's key with an index.
+pub const fn mix(key: u64, index: u64) -> u64 {
+    finalize(key ^ finalize(index.wrapping_add(GOLDEN)))
+}
+
+/// A stream of pseudo-random numbers.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The stream of a key, made by [`mix`].
+    pub const fn new(key: u64) -> Self {
+        Self(key)
+    }
+
+    /// 64 random bits.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        finalize(self.0)
+    }
+
+    /// A number below `end`, which must not be 0.
+    pub const fn below(&mut self, end: u64) -> u64 {
+        ((self.next() as u128 * end as u128) >> 64) as u64
+    }
+
+    /// True in `share` of 1,000 cases.
+    pub const fn permille(&mut self, share: u64) -> bool {
+        self.below(1000) < share
+    }
+
+    /// A number of at most `bits` bits, every length equally likely: small ones are common, as balances are. Never 0.
+    pub const fn log_uniform(&mut self, bits: u64) -> u64 {
+        let length = self.below(bits);
+        (1 << length) | (self.next() & ((1 << length) - 1))
+    }
+
+    /// A rank below `2^bits` by Zipf's law with exponent 1: each doubling of the rank is equally likely in total.
+    pub const fn zipf(&mut self, bits: u64) -> u64 {
+        self.log_uniform(bits) - 1
+    }
+
+    /// 32 random bytes.
+    pub fn key(&mut self) -> [u8; 32] {
+        let mut key = [0; 32];
+        self.fill(&mut key);
+        key
+    }
+
+    /// Fills a buffer with random bytes.
+    pub fn fill(&mut self, buffer: &mut [u8]) {
+        for part in buffer.chunks_mut(8) {
+            let bytes = self.next().to_le_bytes();
+            part.copy_from_slice(&bytes[..part.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_differ_and_repeat() {
+        let draw = |seed, index| Rng::new(mix(seed, index)).key();
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert_ne!(draw(1, 2), draw(1, 3));
+        assert_ne!(draw(1, 2), draw(2, 2));
+    }
+
+    #[test]
+    fn small_ranks_are_common() {
+        let mut rng = Rng::new(7);
+        let ranks: Vec<u64> = (0..10_000).map(|_| rng.zipf(20)).collect();
+        assert!(ranks.iter().all(|rank| *rank < 1 << 20));
+        // One draw in 20 gives the first rank.
+        let first = ranks.iter().filter(|rank| **rank == 0).count();
+        assert!((400..600).contains(&first), "{first}");
+    }
+}

@@ -1,0 +1,319 @@
+//! What the other accounts hold: stakes, votes, lookup tables, state of programs, and programs' code.
+
+use super::{accounts::Draw, keys, layout, rng::Rng};
+
+/// A durable nonce.
+pub const NONCE_BYTES: u64 = 80;
+/// A stake account.
+pub const STAKE_BYTES: u64 = 200;
+/// A vote account.
+pub const VOTE_BYTES: u64 = 3762;
+/// A program: the address of its code.
+pub const PROGRAM_BYTES: u64 = 36;
+const LOOKUP_TABLE_HEADER_BYTES: u64 = 56;
+const CODE_HEADER_BYTES: u64 = 45;
+
+/// How a program lays out one of its account types.
+struct Template {
+    /// How common it is among program state.
+    weight: u64,
+    owner: [u8; 32],
+    data_len: u64,
+    /// Addresses at the start that nobody else has.
+    own_keys: u64,
+    /// Addresses at the start that many accounts name: markets, mints.
+    shared_keys: u64,
+    /// Numbers after them: balances, prices, times.
+    numbers: u64,
+    /// The rest is an array of slots of this size, filled to a varying part; what is not in use is zero.
+    slot_bytes: u64,
+    /// How many of 1,000 slots are in use on average.
+    used_permille: u64,
+}
+
+const fn template(
+    weight: u64,
+    owner: [u8; 32],
+    data_len: u64,
+    keys: (u64, u64),
+    numbers: u64,
+    slots: (u64, u64),
+) -> Template {
+    let ((own_keys, shared_keys), (slot_bytes, used_permille)) = (keys, slots);
+    Template { weight, owner, data_len, own_keys, shared_keys, numbers, slot_bytes, used_permille }
+}
+
+const TEMPLATES: [Template; 18] = [
+    template(900, keys::PUMP, 150, (1, 0), 5, (8, 0)), // bonding curve
+    template(1000, keys::DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
+    template(360, keys::WHIRLPOOL, 216, (1, 1), 4, (24, 200)), // position
+    template(600, keys::NAMES, 112, (2, 0), 1, (8, 0)), // domain name
+    template(270, keys::DRIFT, 240, (1, 1), 6, (8, 100)), // trader's statistics
+    template(90, keys::DRIFT, 4376, (1, 1), 12, (40, 300)), // trader's positions
+    template(90, keys::OPENBOOK, 3228, (1, 1), 4, (16, 300)), // open orders
+    template(120, keys::RAYDIUM_AMM, 752, (9, 3), 22, (8, 50)), // pool
+    template(60, keys::RAYDIUM_CLMM, 1544, (4, 3), 20, (24, 60)), // pool
+    template(24, keys::RAYDIUM_CLMM, 10_240, (0, 1), 1, (168, 300)), // tick array
+    template(24, keys::WHIRLPOOL, 9_988, (0, 1), 1, (113, 350)), // tick array
+    template(36, keys::METEORA, 10_136, (0, 1), 2, (144, 500)), // bin array
+    template(40, keys::METEORA, 8_120, (1, 1), 3, (112, 400)), // position
+    template(48, keys::SOLEND, 1_300, (1, 1), 8, (88, 350)), // obligation
+    template(36, keys::KAMINO, 3_344, (1, 1), 12, (136, 350)), // obligation
+    template(6, keys::KAMINO, 8_624, (6, 4), 60, (32, 60)), // reserve
+    template(4, keys::OPENBOOK, 65_548, (0, 1), 4, (72, 500)), // order book
+    template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
+];
+
+const fn total_weight() -> u64 {
+    let (mut sum, mut at) = (0, 0);
+    while at < TEMPLATES.len() {
+        sum += TEMPLATES[at].weight;
+        at += 1;
+    }
+    sum
+}
+
+/// Chooses a template by its weight.
+pub fn pick(rng: &mut Rng) -> u8 {
+    const TOTAL: u64 = total_weight();
+    let mut pick = rng.below(TOTAL);
+    for (at, template) in TEMPLATES.iter().enumerate() {
+        if pick < template.weight {
+            return at as u8;
+        }
+        pick -= template.weight;
+    }
+    0
+}
+
+/// The size of a template's accounts in bytes.
+pub fn state_bytes(template: u8) -> u64 {
+    TEMPLATES[usize::from(template)].data_len
+}
+
+/// The program of a template.
+pub fn state_owner(template: u8) -> [u8; 32] {
+    TEMPLATES[usize::from(template)].owner
+}
+
+/// A number as programs keep them: often 0, a time, a price, a balance.
+fn number(rng: &mut Rng) -> u64 {
+    match rng.below(10) {
+        0..3 => 0,
+        3 => layout::UNIX_TIME - rng.log_uniform(25),
+        4..6 => 1_000 * rng.log_uniform(20),
+        _ => rng.log_uniform(48),
+    }
+}
+
+/// 8 bytes that name the type, addresses, numbers, then an array of which part is in use.
+pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
+    let layout = &TEMPLATES[usize::from(template)];
+    let end = out.len() + layout.data_len as usize;
+    out.extend_from_slice(&draw.universe.number(keys::MARKETS, u64::MAX - u64::from(template)).to_le_bytes());
+    for _ in 0..layout.own_keys {
+        out.extend_from_slice(&draw.fixed.key());
+    }
+    for _ in 0..layout.shared_keys {
+        let rank = draw.fixed.zipf(14);
+        out.extend_from_slice(&draw.universe.shared_key(keys::MARKETS, rank));
+    }
+    for _ in 0..layout.numbers {
+        if out.len() + 8 <= end {
+            out.extend_from_slice(&number(&mut draw.changing).to_le_bytes());
+        }
+    }
+    out.push(255 - draw.fixed.zipf(4) as u8); // the bump of its address
+    out.truncate(end);
+    // Some arrays are full, most nearly empty.
+    let used_permille = match draw.fixed.below(8) {
+        0 => 1000.min(layout.used_permille * 4),
+        1..4 => layout.used_permille,
+        _ => layout.used_permille / 4,
+    };
+    while out.len() + layout.slot_bytes as usize <= end {
+        let slot_end = out.len() + layout.slot_bytes as usize;
+        if draw.changing.permille(used_permille) {
+            while out.len() + 8 <= slot_end {
+                if layout.slot_bytes >= 64 && slot_end - out.len() >= 64 && draw.changing.permille(150) {
+                    out.extend_from_slice(&draw.changing.key());
+                } else {
+                    out.extend_from_slice(&number(&mut draw.changing).to_le_bytes());
+                }
+            }
+        }
+        out.resize(slot_end, 0);
+    }
+}
+
+/// version, state, authority, blockhash, fee.
+pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+    let authority = draw.fixed.zipf(16);
+    out.extend_from_slice(&draw.universe.shared_key(keys::WALLETS, authority));
+    out.extend_from_slice(&draw.changing.key());
+    out.extend_from_slice(&5000u64.to_le_bytes());
+}
+
+/// state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate, credits.
+pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    let staker = if draw.fixed.permille(300) {
+        let pool = draw.fixed.zipf(8);
+        draw.universe.shared_key(keys::WALLETS, pool)
+    } else {
+        draw.fixed.key()
+    };
+    out.extend_from_slice(&2u32.to_le_bytes());
+    out.extend_from_slice(&2_282_880u64.to_le_bytes());
+    out.extend_from_slice(&staker);
+    out.extend_from_slice(&staker);
+    out.extend_from_slice(&[0; 8 + 8 + 32]);
+    let voter = draw.fixed.zipf(11);
+    out.extend_from_slice(&draw.universe.shared_key(keys::VOTERS, voter));
+    out.extend_from_slice(&draw.changing.log_uniform(41).to_le_bytes());
+    out.extend_from_slice(&(layout::EPOCH - draw.fixed.log_uniform(9)).to_le_bytes());
+    out.extend_from_slice(&u64::MAX.to_le_bytes());
+    out.extend_from_slice(&0.25f64.to_le_bytes());
+    out.extend_from_slice(&draw.changing.log_uniform(34).to_le_bytes());
+}
+
+/// A vote account of the universe at large.
+pub fn write_vote(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    vote_state(&mut draw.fixed, &mut draw.changing, layout::EPOCH, out);
+}
+
+/// version, node, withdrawer, commission, 31 votes, root, voter, former voters (none), credits of 64 epochs, time.
+pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, epoch: u64, out: &mut Vec<u8>) {
+    let voter = fixed.key();
+    out.extend_from_slice(&2u32.to_le_bytes());
+    out.extend_from_slice(&voter);
+    out.extend_from_slice(&fixed.key());
+    out.push([0, 5, 7, 8, 10, 100][fixed.below(6) as usize]);
+    // Half of all vote accounts no longer vote: their last vote is from long ago.
+    let is_active = fixed.permille(500);
+    let last =
+        if is_active { layout::FIRST_SLOT - changing.below(32) } else { layout::FIRST_SLOT - fixed.log_uniform(27) };
+    out.extend_from_slice(&31u64.to_le_bytes());
+    for depth in 0..31u64 {
+        out.push(1 + changing.zipf(2) as u8);
+        out.extend_from_slice(&(last - (31 - depth)).to_le_bytes());
+        out.extend_from_slice(&((31 - depth) as u32).to_le_bytes());
+    }
+    out.push(1);
+    out.extend_from_slice(&(last - 32).to_le_bytes());
+    let last_epoch = if is_active { epoch } else { last / layout::SLOTS_PER_EPOCH };
+    out.extend_from_slice(&1u64.to_le_bytes());
+    out.extend_from_slice(&last_epoch.to_le_bytes());
+    out.extend_from_slice(&voter);
+    out.extend_from_slice(&[0; 32 * 48]);
+    out.extend_from_slice(&31u64.to_le_bytes());
+    out.push(1);
+    let epochs = if fixed.permille(700) { 64 } else { fixed.log_uniform(6) };
+    let mut credits = fixed.log_uniform(32);
+    out.extend_from_slice(&epochs.to_le_bytes());
+    for back in (0..epochs).rev() {
+        let earned = 6_000_000 + fixed.below(900_000);
+        out.extend_from_slice(&(last_epoch - back).to_le_bytes());
+        out.extend_from_slice(&(credits + earned).to_le_bytes());
+        out.extend_from_slice(&credits.to_le_bytes());
+        credits += earned;
+    }
+    out.extend_from_slice(&last.to_le_bytes());
+    out.extend_from_slice(&(layout::UNIX_TIME - (layout::FIRST_SLOT - last) * 2 / 5).to_le_bytes());
+}
+
+/// A lookup table of up to 256 addresses.
+pub fn lookup_table_bytes(rng: &mut Rng) -> u64 {
+    LOOKUP_TABLE_HEADER_BYTES + 32 * rng.log_uniform(8)
+}
+
+/// state, deactivation slot, last extension, authority, addresses.
+pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&1u32.to_le_bytes());
+    out.extend_from_slice(&u64::MAX.to_le_bytes());
+    out.extend_from_slice(&(layout::FIRST_SLOT - draw.fixed.log_uniform(26)).to_le_bytes());
+    out.push(0);
+    out.push(1);
+    out.extend_from_slice(&draw.fixed.key());
+    out.extend_from_slice(&[0; 2]);
+    while out.len() < end {
+        if draw.fixed.permille(400) {
+            let rank = draw.fixed.zipf(14);
+            out.extend_from_slice(&draw.universe.shared_key(keys::MARKETS, rank));
+        } else {
+            out.extend_from_slice(&draw.fixed.key());
+        }
+    }
+}
+
+/// state, the address of the code.
+pub fn write_program(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&2u32.to_le_bytes());
+    out.extend_from_slice(&draw.fixed.key());
+}
+
+/// Code of 16 KiB to 512 KiB, with its header.
+pub fn code_bytes(rng: &mut Rng) -> u64 {
+    CODE_HEADER_BYTES + ((16 * 1024) << rng.below(5)) + 8 * rng.below(2048)
+}
+
+/// state, slot, authority; then an ELF file: instructions, texts, and zeros where the program may grow.
+pub fn write_code(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    let rng = &mut draw.fixed;
+    out.extend_from_slice(&3u32.to_le_bytes());
+    out.extend_from_slice(&(layout::FIRST_SLOT - rng.log_uniform(27)).to_le_bytes());
+    out.push(1);
+    out.extend_from_slice(&rng.key());
+    out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");
+    // A compiler repeats itself: most instructions come in sequences seen before in the program.
+    const OPCODES: [u8; 16] =
+        [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
+    let length = end - start;
+    let texts = start + length * 3 / 4;
+    let zeros = if rng.permille(300) { end - length / 10 } else { end };
+    while out.len() < texts {
+        if out.len() - start > 4096 && rng.permille(200) {
+            let back = 8 * (1 + rng.log_uniform(9)) as usize;
+            let from = out.len() - back;
+            let count = (16 + 8 * rng.log_uniform(4) as usize).min(back);
+            out.extend_from_within(from..from + count);
+            continue;
+        }
+        let opcode = OPCODES[rng.zipf(4) as usize];
+        let registers = (rng.below(11) | (rng.zipf(3) + 1) << 4) as u8;
+        let offset = if rng.permille(500) { 0 } else { (8 * rng.log_uniform(8)).wrapping_neg() as u16 };
+        let immediate = if opcode == 0x85 { rng.log_uniform(20) as u32 } else { rng.zipf(6) as u32 };
+        out.extend_from_slice(&[opcode, registers]);
+        out.extend_from_slice(&offset.to_le_bytes());
+        out.extend_from_slice(&immediate.to_le_bytes());
+    }
+    out.truncate(texts);
+    const WORDS: [&str; 16] = [
+        "account ",
+        "overflow ",
+        "invalid ",
+        "owner ",
+        "token ",
+        "instruction ",
+        "src/state.rs",
+        "src/lib.rs",
+        "expected ",
+        "amount ",
+        "called `Option::unwrap()` on a `None` value",
+        "program ",
+        "error: ",
+        "failed to ",
+        "index ",
+        "mint ",
+    ];
+    while out.len() < zeros {
+        match rng.below(4) {
+            0 => out.extend_from_slice(&rng.next().to_le_bytes()),
+            1 => out.extend_from_slice(&(0x1_0000_0000 + 8 * rng.log_uniform(16)).to_le_bytes()),
+            _ => out.extend_from_slice(WORDS[rng.below(16) as usize].as_bytes()),
+        }
+    }
+    out.truncate(zeros);
+    out.resize(end, 0);
+}

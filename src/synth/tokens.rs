@@ -1,0 +1,231 @@
+//! What accounts of the token programs and of token metadata hold.
+
+use super::{accounts::Draw, keys, rng::Rng};
+
+/// An SPL token account.
+pub const TOKEN_BYTES: u64 = 165;
+/// A mint.
+pub const MINT_BYTES: u64 = 82;
+/// A master edition.
+pub const EDITION_BYTES: u64 = 282;
+
+/// The size of a Token-2022 account: the type byte and its extensions follow the 165 bytes of a token account.
+pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
+    match rng.below(10) {
+        0..7 => 170,  // the owner cannot change
+        7..9 => 182,  // and transfer fees are withheld
+        _ => 202 + 5, // and more
+    }
+}
+
+/// The size of metadata: 679 bytes, and 607 since 2024.
+pub fn metadata_bytes(rng: &mut Rng) -> u64 {
+    if rng.permille(750) { 679 } else { 607 }
+}
+
+/// A mint: one of the few that everybody holds, one that many hold these days, or any.
+fn mint(draw: &mut Draw<'_>) -> [u8; 32] {
+    let rank = match draw.fixed.below(1000) {
+        0..MINT_POPULAR => draw.fixed.zipf(4),
+        // Launches and airdrops make accounts of the same mints for some hours.
+        pick if pick < MINT_POPULAR + MINT_RECENT => recent(draw, keys::MINTS, MINTS_RECENT),
+        _ => draw.fixed.zipf(26),
+    };
+    draw.universe.shared_key(keys::MINTS, rank)
+}
+
+/// One of `count` ranks that accounts of the same time share.
+fn recent(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
+    let season = draw.universe.number(purpose, draw.neighbourhood / SEASON_STORAGES) >> 16;
+    season + draw.fixed.below(count)
+}
+
+/// Storages that were written at about the same time.
+const SEASON_STORAGES: u64 = 64;
+/// Of 1,000 token accounts, how many are of a mint that everybody holds.
+const MINT_POPULAR: u64 = 270;
+/// Of 1,000 token accounts, how many are of a mint that many hold these days.
+const MINT_RECENT: u64 = 100;
+const MINTS_RECENT: u64 = 768;
+const OWNER_BUSY: u64 = 60;
+const OWNER_RECENT: u64 = 50;
+const OWNERS_RECENT: u64 = 768;
+
+/// An owner: mostly a wallet that nobody else has, else a busy one (a pool's authority, a bot, an exchange), or one
+/// that collects these days.
+fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
+    let rank = match draw.fixed.below(1000) {
+        0..OWNER_BUSY => draw.fixed.zipf(16),
+        pick if pick < OWNER_BUSY + OWNER_RECENT => recent(draw, keys::WALLETS, OWNERS_RECENT),
+        _ => return draw.fixed.key(),
+    };
+    draw.universe.shared_key(keys::WALLETS, rank)
+}
+
+/// An amount: often nothing, often one (an NFT), else anything.
+fn amount(rng: &mut Rng) -> u64 {
+    match rng.below(100) {
+        0..50 => 0,
+        50..68 => 1,
+        68..74 => 1_000_000 * rng.log_uniform(16),
+        _ => rng.log_uniform(50),
+    }
+}
+
+/// mint, owner, amount, delegate, state, native, delegated amount, close authority.
+pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    let mut data = [0; TOKEN_BYTES as usize];
+    let mint = mint(draw);
+    data[..32].copy_from_slice(&mint);
+    data[32..64].copy_from_slice(&owner(draw));
+    data[64..72].copy_from_slice(&amount(&mut draw.changing).to_le_bytes());
+    data[108] = 1;
+    if mint == keys::KNOWN_MINTS[0] {
+        data[109] = 1;
+        data[113..121].copy_from_slice(&2_039_280u64.to_le_bytes());
+    }
+    match draw.changing.below(100) {
+        // A delegate, as marketplaces ask for.
+        0..2 => {
+            data[72] = 1;
+            let market = draw.fixed.zipf(8);
+            data[76..108].copy_from_slice(&draw.universe.shared_key(keys::MARKETS, market));
+            data[121] = 1;
+        }
+        // Frozen.
+        2..6 => data[108] = 2,
+        _ => {}
+    }
+    out.extend_from_slice(&data);
+}
+
+/// A token account, the account type, and extensions of (u16 type, u16 length, value).
+pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
+    write_token(draw, out);
+    out.extend_from_slice(&[2, 7, 0, 0, 0]);
+    if data_len >= 182 {
+        out.extend_from_slice(&[2, 0, 8, 0]);
+        let withheld = if draw.changing.permille(300) { draw.changing.log_uniform(40) } else { 0 };
+        out.extend_from_slice(&withheld.to_le_bytes());
+    }
+}
+
+/// mint authority, supply, decimals, initialized, freeze authority.
+pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    let is_nft = draw.fixed.permille(550);
+    let authority = if draw.fixed.permille(400) { draw.fixed.key() } else { collection_key(draw, 0) };
+    let has_authority = is_nft || draw.fixed.permille(300);
+    push_optional_key(out, has_authority.then_some(&authority));
+    let supply = if is_nft { 1 } else { 1_000_000 * draw.changing.log_uniform(36) };
+    out.extend_from_slice(&supply.to_le_bytes());
+    out.push(if is_nft { 0 } else { 6 + 3 * (draw.fixed.below(3) / 2) as u8 });
+    out.push(1);
+    push_optional_key(out, (is_nft || draw.fixed.permille(150)).then_some(&authority));
+}
+
+/// The keys of an NFT collection: its authority, its creators. Neighbours are often of one collection.
+fn collection_key(draw: &mut Draw<'_>, which: u64) -> [u8; 32] {
+    let collection = collection(draw);
+    draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + which)
+}
+
+fn collection(draw: &Draw<'_>) -> u64 {
+    let mut rng = draw.fixed.clone();
+    let near = Rng::new(draw.universe.number(keys::COLLECTIONS, draw.neighbourhood / 4)).below(1 << 16);
+    if rng.permille(500) { near + rng.zipf(6) } else { rng.zipf(16) }
+}
+
+const SYLLABLES: [&str; 32] = [
+    "ape", "bonk", "cat", "degen", "doge", "dragon", "frog", "gen", "gold", "hat", "king", "lab", "lion", "mad",
+    "meta", "moon", "monkey", "neo", "okay", "panda", "pepe", "pixel", "punk", "robo", "sol", "star", "tiger", "trump",
+    "wif", "wolf", "world", "zen",
+];
+
+/// Text of a fixed length field: u32 length, then the text padded with zeros.
+fn push_text(out: &mut Vec<u8>, text: &[u8], field_bytes: usize) {
+    let text = &text[..text.len().min(field_bytes)];
+    out.extend_from_slice(&(field_bytes as u32).to_le_bytes());
+    out.extend_from_slice(text);
+    out.resize(out.len() + field_bytes - text.len(), 0);
+}
+
+/// key, update authority, mint, name, symbol, uri, seller fee, creators, flags, collection.
+pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    let collection = collection(draw);
+    let authority = draw.universe.shared_key(keys::COLLECTIONS, collection * 8);
+    let mut names = Rng::new(draw.universe.number(keys::COLLECTIONS, collection));
+    out.push(4);
+    out.extend_from_slice(&authority);
+    out.extend_from_slice(&draw.fixed.key());
+
+    let mut text = Vec::with_capacity(128);
+    for part in 0..2 {
+        let word = SYLLABLES[names.below(32) as usize].as_bytes();
+        text.push(word[0].to_ascii_uppercase());
+        text.extend_from_slice(&word[1..]);
+        text.extend_from_slice(if part == 0 { b" " } else { b" #" });
+    }
+    text.extend_from_slice(draw.fixed.below(10_000).to_string().as_bytes());
+    push_text(out, &text, 32);
+    let symbol: Vec<u8> = (0..names.below(4) + 2).map(|_| b'A' + names.below(26) as u8).collect();
+    push_text(out, &symbol, 10);
+    text.clear();
+    match names.below(4) {
+        0 | 1 => {
+            text.extend_from_slice(b"https://arweave.net/");
+            push_base64(&mut text, &mut draw.fixed, 43);
+        }
+        2 => {
+            // One directory for the whole collection.
+            text.extend_from_slice(b"https://ipfs.io/ipfs/Qm");
+            push_base64(&mut text, &mut names, 44);
+            text.push(b'/');
+            text.extend_from_slice(draw.fixed.below(10_000).to_string().as_bytes());
+            text.extend_from_slice(b".json");
+        }
+        _ => {
+            text.extend_from_slice(b"https://nftstorage.link/ipfs/bafkrei");
+            push_base64(&mut text, &mut draw.fixed, 52);
+        }
+    }
+    push_text(out, &text, 200);
+    out.extend_from_slice(&(100 * names.below(10) as u16).to_le_bytes());
+    let creators = 1 + names.below(3);
+    out.push(1);
+    out.extend_from_slice(&(creators as u32).to_le_bytes());
+    for creator in 0..creators {
+        out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 1 + creator));
+        out.extend_from_slice(&[u8::from(creator == 0), (100 / creators) as u8]);
+    }
+    out.extend_from_slice(&[1, 1, 1, 255 - draw.fixed.zipf(4) as u8, 1, 0]);
+    out.push(1);
+    out.push(1);
+    out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 7));
+}
+
+/// key, supply, most editions; the rest is reserved.
+pub fn write_edition(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    out.push(6);
+    out.extend_from_slice(&0u64.to_le_bytes());
+    out.push(1);
+    let most = if draw.fixed.permille(900) { 0 } else { draw.fixed.log_uniform(10) };
+    out.extend_from_slice(&most.to_le_bytes());
+}
+
+fn push_optional_key(out: &mut Vec<u8>, key: Option<&[u8; 32]>) {
+    out.extend_from_slice(&u32::from(key.is_some()).to_le_bytes());
+    out.extend_from_slice(key.unwrap_or(&[0; 32]));
+}
+
+/// Text that carries 6 bits in each byte, as content addresses do.
+fn push_base64(out: &mut Vec<u8>, rng: &mut Rng, length: usize) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut bits = 0;
+    for at in 0..length {
+        if at % 10 == 0 {
+            bits = rng.next();
+        }
+        out.push(DIGITS[(bits & 63) as usize]);
+        bits >>= 6;
+    }
+}
