@@ -83,6 +83,14 @@ pub struct EncodedFrame<'a> {
     pub content_bytes: u64,
 }
 
+/// The first `length` bytes of a worker's buffer, for a frame's content: zeroed once, then reused.
+pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    &mut buffer[..length]
+}
+
 /// Encodes every frame that `frames` yields, on `threads` workers. `fill` puts a frame's content into a buffer, which each
 /// worker reuses, and returns its length; `on_frame` gets the frames in order, on the calling thread.
 pub fn encode_frames<F: Send>(

@@ -13,7 +13,7 @@ pub mod writer;
 use {
     crate::{
         archive::{
-            encode::{Codec, FrameCompressor, encode_frames},
+            encode::{Codec, FrameCompressor, content_buffer, encode_frames},
             plan::Plan,
             publish::{Unpublished, already_exists},
             writer::ArchiveWriter,
@@ -145,11 +145,7 @@ fn write_archive(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            // Zeroed once per worker, then reused.
-            if content.len() < length {
-                content.resize(length, 0);
-            }
-            plan.fill(&span, &mut content[..length]).map(|()| length)
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
         &options.codec,
         threads,

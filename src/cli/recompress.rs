@@ -24,7 +24,7 @@ pub struct RecompressArgs {
     /// The directory for the new archive
     #[arg(short, long = "output", value_name = "OUT_DIR")]
     output: PathBuf,
-    /// The zstd level: 1 to 22, or negative for less and faster
+    /// The zstd level: 1 to 22, or negative for less and faster; `slotpress levels` tells which one to choose
     #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
           allow_negative_numbers = true)]
     zstd_level: i32,

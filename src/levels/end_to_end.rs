@@ -7,7 +7,7 @@ use {
     crate::{
         archive::{
             ArchiveOptions, ArchiveReport, archive,
-            encode::{Codec, encode_frames},
+            encode::{Codec, content_buffer, encode_frames},
             plan::Plan,
         },
         error::{Error, IoContext, Result},
@@ -238,8 +238,10 @@ fn hash_content(
     let mut hasher = blake3::Hasher::new();
     encode_frames(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
-        &|span: &FrameSpan| span.length_bytes,
-        &|span, to| plan.fill(&span, to),
+        &|span: FrameSpan, content| {
+            let length = span.length_bytes as usize;
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
+        },
         &Codec::None,
         options.repeat.threads,
         progress,

@@ -3,7 +3,7 @@
 use {
     crate::{
         archive::{
-            encode::{Codec, encode_frames},
+            encode::{Codec, content_buffer, encode_frames},
             plan::Plan,
         },
         error::{Error, ErrorKind, IoContext, Result},
@@ -179,8 +179,10 @@ fn load_each(
     let mut frames = Vec::with_capacity(chosen.len());
     encode_frames(
         chosen.into_iter().map(Ok),
-        &|frame| frame.span.length_bytes,
-        fill,
+        &|frame: Chosen, content| {
+            let length = frame.span.length_bytes as usize;
+            fill(frame, content_buffer(content, length)).map(|()| length)
+        },
         &Codec::None,
         threads,
         progress,
