@@ -247,6 +247,14 @@ impl<'a> Screen<'a> {
 
     fn print_recommendation(&self, recommendation: &Recommendation) {
         let Recommendation { shortest_time, smallest_size, knee } = recommendation;
+        if let [row] = self.rows.as_slice() {
+            // There is nothing to choose from.
+            let estimate = self.estimate(row.level);
+            if !estimate.is_empty() {
+                self.ui.print(estimate.trim_start_matches("; "));
+            }
+            return;
+        }
         self.ui.print("");
         for (what, choice) in
             [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)]

@@ -113,7 +113,7 @@ impl Input {
         let total_bytes: u64 = source.entry_lengths.iter().sum();
         let spans = || FrameCutter::new(source.entry_lengths.iter().copied(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
-        let chosen = match sample_frames(options, total_bytes)? {
+        let chosen = match sample_frames(options, total_bytes, total_frames)? {
             None => choose_frames(total_frames, total_frames, 0),
             Some(wanted) => choose_frames(total_frames, wanted, options.seed),
         };
@@ -126,11 +126,13 @@ impl Input {
 }
 
 /// How many frames the sample has; `None` when everything is measured.
-fn sample_frames(options: &InputOptions, total_bytes: u64) -> Result<Option<u64>> {
-    let InputOptions { sample_bytes, memory_bytes_max, frame_size_bytes, .. } = options;
+fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
+    let InputOptions { sample_bytes, memory_bytes_max, .. } = options;
+    // Frames are cut between entries, so they are shorter than their size on average.
+    let frames_in = |bytes: u64| (u128::from(bytes) * u128::from(total_frames) / u128::from(total_bytes.max(1))) as u64;
     let Some(sample_bytes) = sample_bytes else {
         let is_too_large = total_bytes > *memory_bytes_max;
-        return Ok(is_too_large.then(|| (memory_bytes_max / frame_size_bytes).max(2)));
+        return Ok(is_too_large.then(|| frames_in(*memory_bytes_max).max(2)));
     };
     if *sample_bytes > total_bytes {
         return Err(Error::usage(format!(
@@ -147,9 +149,10 @@ fn sample_frames(options: &InputOptions, total_bytes: u64) -> Result<Option<u64>
         ))
         .hint("give a smaller --sample"));
     }
-    match sample_bytes / frame_size_bytes {
-        0 | 1 if sample_bytes < &total_bytes => Err(Error::usage(format!(
-            "a sample of {sample_bytes} bytes is less than two frames of {frame_size_bytes}, too few to tell its error"
+    match frames_in(*sample_bytes) {
+        0 | 1 if *sample_bytes < total_bytes => Err(Error::usage(format!(
+            "a sample of {sample_bytes} bytes holds fewer than two of the {total_frames} frames, too few to tell its \
+             error"
         ))
         .hint("give a larger --sample or a smaller --frame-size")),
         frames => Ok((*sample_bytes < total_bytes).then_some(frames)),

@@ -109,12 +109,15 @@ fn knee_reason(knee: &LevelRow, fastest: &LevelRow, curve: &[&LevelRow]) -> Stri
     if curve.len() == 1 {
         return "every other measured level is slower and no smaller".to_string();
     }
+    if let [_, smaller] = curve {
+        return format!("two levels make no curve; level {} is {}", smaller.level, against_plain(smaller, fastest));
+    }
     if knee.level == fastest.level {
-        return "the levels above save little for the time that they take".to_string();
+        return "the levels that are smaller save little for the time that they take".to_string();
     }
     let mut reason = against(knee, fastest);
     if let Some(next) = curve.iter().skip_while(|row| row.level != knee.level).nth(1) {
-        reason += &format!("; beyond it, level {} is {}", next.level, against_plain(next, knee));
+        reason += &format!("; beyond it, level {} is only {}", next.level, against_plain(next, knee));
     }
     reason
 }
@@ -128,7 +131,7 @@ fn against(row: &LevelRow, other: &LevelRow) -> String {
 /// `0.8 % smaller in 1.2 times the time`
 fn against_plain(row: &LevelRow, other: &LevelRow) -> String {
     let saved = 100.0 - row.size_percent_of(other);
-    format!("only {saved:.1} % smaller in {:.2} times the time", row.time_factor_of(other))
+    format!("{saved:.1} % smaller in {:.2} times the time", row.time_factor_of(other))
 }
 
 #[cfg(test)]
