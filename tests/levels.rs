@@ -1,5 +1,6 @@
 //! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense is refused before work
 //! starts. Nothing here depends on times.
+#![allow(clippy::expect_used, reason = "helpers of tests; what fails here fails the test")]
 
 use {
     assert_cmd::Command,
@@ -206,7 +207,11 @@ fn what_makes_no_sense_is_refused() {
     let bytes = fs::read(&archive).expect("a fixture");
     fs::write(path("empty"), b"").expect("written");
     fs::write(path("cut.tar.zst"), &bytes[..bytes.len() / 2]).expect("written");
-    let mut damaged = bytes.clone();
+    // With checksums, so that any damage shows.
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+    encoder.include_checksum(true).expect("a checksum");
+    zstd::stream::copy_decode(&*bytes, &mut encoder).expect("a fixture");
+    let mut damaged = encoder.finish().expect("compressed");
     damaged[bytes.len() / 2] ^= 1;
     fs::write(path("damaged.tar.zst"), damaged).expect("written");
     // By its name it must be an archive; by any other it would be taken as it is.

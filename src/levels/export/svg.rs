@@ -138,21 +138,27 @@ fn free_place((x, y): (f64, f64), labels: &[(f64, f64)]) -> (f64, f64) {
     places.into_iter().find(is_free).unwrap_or(places[0])
 }
 
-/// Four to nine round sizes inside the range.
+/// Some round sizes inside the range.
 fn size_ticks((from, to): (f64, f64)) -> Vec<f64> {
     let unit = 1024f64.powf((to.max(1.0).ln() / 1024f64.ln()).floor());
-    let step = round_step((to - from) / unit / 5.0) * unit;
+    let step = round_step((to - from) / unit / 8.0) * unit;
     multiples(step, from.max(0.0), to)
 }
 
-/// 1, 2 and 5 times powers of ten inside the range; where those are fewer than two, finer ones.
+const TIME_TICKS_MIN: usize = 4;
+
+/// 1, 2 and 5 times powers of ten inside the range; where those are few, finer ones.
 fn time_ticks((from, to): (f64, f64)) -> Vec<f64> {
     let (low, high) = (10f64.powf(from), 10f64.powf(to));
-    let ticks: Vec<f64> = (from.floor() as i32..=to.ceil() as i32)
-        .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)))
-        .filter(|tick| (low..=high).contains(tick))
-        .collect();
-    if ticks.len() >= 2 { ticks } else { multiples(round_step((high - low) / 4.0), low, high) }
+    let ticks = |digits: &[f64]| -> Vec<f64> {
+        (from.floor() as i32..=to.ceil() as i32)
+            .flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)))
+            .filter(|tick| (low..=high).contains(tick))
+            .collect()
+    };
+    let sets = [ticks(&[1.0, 2.0, 5.0]), ticks(&[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0])];
+    let is_enough = |ticks: &Vec<f64>| ticks.len() >= TIME_TICKS_MIN;
+    sets.into_iter().find(is_enough).unwrap_or_else(|| multiples(round_step((high - low) / 4.0), low, high))
 }
 
 /// The next 1, 2 or 5 times a power of ten.
