@@ -201,6 +201,7 @@ impl Demo<'_> {
             layout: RestoreLayout::Boot,
             threads: values::threads_or_all(None),
             ignore_index: false,
+            convert: None,
         };
         let report = restore(&options, self.ui)?;
         self.result(&format!(

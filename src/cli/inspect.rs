@@ -128,10 +128,6 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     let base_slot = name.as_ref().and_then(|name| name.base_slot);
     let hash = bank.snapshot_hash();
     let name_matches = name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash);
-    let format = match found.compression {
-        Compression::Zstd => "zstd",
-        Compression::None => "none",
-    };
     if ui.is_json() {
         ui.print_json(&ArchiveLine {
             kind: "archive",
@@ -140,7 +136,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
             base_slot,
             name_matches,
             version,
-            format,
+            format: found.compression.as_str(),
             writer: writer.as_ref().map(|(writer, ..)| writer.as_str()),
             settings: writer.as_ref().map(|(_, settings, _)| settings.as_str()),
             storage_bytes_max: entries.storage_bytes_max,

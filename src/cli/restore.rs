@@ -4,6 +4,7 @@ use {
     super::{ui::Ui, values},
     crate::{
         error::Result,
+        recompress::recompress_for_agave,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
     clap::{Args, ValueEnum},
@@ -78,6 +79,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         },
         threads: values::threads_or_all(args.threads),
         ignore_index: args.ignore_index,
+        convert: Some(recompress_for_agave),
     };
     let report = restore(&options, ui)?;
     print_report(&report, &options, ui);

@@ -32,10 +32,13 @@ pub fn client_verdicts(
             .then(|| format!("a frame needs a window of {} bytes; {limit} are its limit", frames.window_bytes_max))
     };
     let agave = [
-        (compression == Compression::None).then(|| "a plain tar: it reads .tar.zst and .tar.lz4".to_string()),
+        (!matches!(compression, Compression::Zstd | Compression::Lz4))
+            .then(|| format!(".{}: it reads .tar.zst and .tar.lz4", compression.extension().as_str())),
         window(AGAVE_WINDOW_BYTES_MAX),
     ];
     let firedancer = [
+        (!matches!(compression, Compression::Zstd | Compression::None))
+            .then(|| format!(".{}: it reads .tar.zst and .tar", compression.extension().as_str())),
         window(FIREDANCER_WINDOW_BYTES_MAX),
         entries.is_bank_file_late.then(|| "accounts come before the bank file".to_string()),
         (slot.max(entries.storage_slot_max) > u64::from(u32::MAX)).then(|| "slots of 2^32 and above".to_string()),

@@ -8,7 +8,7 @@ use {
     crate::{
         archive::{
             check_frame_size,
-            encode::{Codec, encode_frames},
+            encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_frames},
             extension,
             publish::{Unpublished, already_exists},
             settings,
@@ -19,6 +19,7 @@ use {
             assemble::FrameAssembler,
             entry::{Entry, EntryKind},
             entry_parser::{EntryParser, TarEvent},
+            frames::FRAME_SIZE_BYTES_DEFAULT,
         },
         ledger::{bank_file::BankFile, names::ArchiveName},
         progress::Progress,
@@ -162,6 +163,20 @@ pub fn recompress(source: Source, options: &RecompressOptions, progress: &dyn Pr
         frames,
         taken: stopwatch.taken(),
     })
+}
+
+/// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;
+/// returns its path.
+pub fn recompress_for_agave(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
+    let options = RecompressOptions {
+        out_dir: dir.to_path_buf(),
+        codec: Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true },
+        frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        replace: false,
+        base_slot: None,
+    };
+    recompress(Source::File(archive.to_path_buf()), &options, progress).map(|report| report.path)
 }
 
 /// The source, open.

@@ -11,6 +11,7 @@ mod finish;
 pub mod input;
 pub mod place;
 mod space;
+pub mod streams;
 pub mod tail;
 mod target;
 pub mod unpack;
@@ -22,7 +23,7 @@ use {
         ledger::{
             bank_file::{BankFile, read_bank_file},
             directory::LedgerPaths,
-            names::{ArchiveName, Extension, Hash},
+            names::{ArchiveName, Hash},
         },
         progress::Progress,
         restore::{
@@ -38,7 +39,10 @@ use {
         },
         stopwatch::{Stopwatch, Taken},
     },
-    std::{fs, path::PathBuf},
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
 };
 
 /// What a restore leaves.
@@ -66,7 +70,13 @@ pub struct RestoreOptions {
     pub threads: usize,
     /// Read archives by their frames and headers alone.
     pub ignore_index: bool,
+    /// Makes, in the archives directory, what Agave reads of an archive that it does not read; without it, such an
+    /// archive cannot be restored into a ledger that boots.
+    pub convert: Option<ConvertArchive>,
 }
+
+/// Turns an archive into one that Agave reads, in a directory; returns its path.
+pub type ConvertArchive = fn(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
 #[derive(Clone, Debug)]
@@ -102,7 +112,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let mut copies = Vec::new();
     if options.layout == RestoreLayout::Boot {
         for archive in &archives {
-            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir)?);
+            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir, options.convert)?);
         }
     }
     space_needed(&archives, &target, &copies)?.check()?;
@@ -119,6 +129,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
             Some(full) => Some(full.slot),
             None => archive.name.as_ref().and_then(|name| name.base_slot),
         };
+        check_base(archive, base_slot)?;
         progress.stage("Restoring", Some(archive.file.length_bytes));
         assigner.begin_archive(base_slot);
         // The bank file, status cache and version of the newer archive are the ones that stay.
@@ -170,10 +181,7 @@ impl SourceArchive {
     /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
     /// for.
     fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
-        let extension = match self.file.compression {
-            Compression::Zstd => Extension::TarZstd,
-            Compression::None => Extension::Tar,
-        };
+        let extension = self.file.compression.extension();
         ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
     }
 }
@@ -213,6 +221,17 @@ fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Ve
         ))
         .hint("give the full archive that the incremental one names")),
         _ => Ok(archives),
+    }
+}
+
+/// The name of an incremental archive must not contradict the full archive, whose own name may tell nothing.
+fn check_base(archive: &SourceArchive, base_slot: Option<u64>) -> Result<()> {
+    match (archive.name.as_ref().and_then(|name| name.base_slot), base_slot) {
+        (Some(named), Some(slot)) if named != slot => Err(Error::usage(format!(
+            "the incremental archive builds on slot {named}, but the full archive is of slot {slot}"
+        ))
+        .hint("give the full archive that the incremental one names")),
+        _ => Ok(()),
     }
 }
 
