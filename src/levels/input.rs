@@ -47,7 +47,7 @@ pub enum InputKind {
     UnpackedArchive,
     /// A snapshot archive, compressed or not.
     Archive,
-    /// Any other file, taken as its bytes (decompressed, where it is zstd).
+    /// Any other file, taken as its bytes (decompressed, where it is compressed).
     File,
 }
 

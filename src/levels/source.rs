@@ -69,7 +69,7 @@ enum Content {
     Plain(File, PathBuf),
     /// Frames of a zstd file whose places are known.
     Framed(ArchiveFile, Vec<(u64, DataFrame)>),
-    /// A zstd file that can only be decoded from the start.
+    /// A compressed file that can only be decoded from the start.
     Stream(ArchiveFile),
 }
 
@@ -139,8 +139,8 @@ impl Source {
         archive.decode_in_order(threads, progress, &mut |bytes| survey.feed(bytes))?;
         let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path.display()))?;
         let content = match archive.compression {
-            Compression::Zstd => Content::Stream(archive),
-            _ => Content::Plain(archive.file, archive.path),
+            Compression::None => Content::Plain(archive.file, archive.path),
+            _ => Content::Stream(archive),
         };
         Ok(Self { kind, entry_lengths, content })
     }
