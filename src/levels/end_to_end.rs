@@ -184,7 +184,7 @@ impl<'a> EndToEnd<'a> {
             layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
             threads: self.options.repeat.threads,
             ignore_index: false,
-            convert: false,
+            convert: None,
         };
         let report = restore(&options, progress)?;
         fs::remove_dir_all(&ledger).or_path("remove", &ledger)?;
@@ -220,7 +220,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
         layout: RestoreLayout::Archive,
         threads,
         ignore_index: false,
-        convert: false,
+        convert: None,
     };
     restore(&options, progress)?;
     Ok(paths)
