@@ -9,6 +9,7 @@ pub mod error;
 pub mod format;
 pub mod inspect;
 pub mod ledger;
+pub mod levels;
 pub mod pipeline;
 pub mod progress;
 pub mod recompress;

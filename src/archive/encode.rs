@@ -42,6 +42,11 @@ impl Codec {
         Self { format: Format::Zstd { level }, has_checksum: true, min_savings_percent: 0 }
     }
 
+    /// No compression: a plain tar.
+    pub fn plain() -> Self {
+        Self { format: Format::None, has_checksum: false, min_savings_percent: 0 }
+    }
+
     /// The ending of the archive's file name.
     pub fn extension(&self) -> Extension {
         match self.format {
@@ -162,6 +167,14 @@ pub struct EncodedFrame<'a> {
     pub content_bytes: u64,
     /// Whether it is stored raw.
     pub is_stored: bool,
+}
+
+/// The first `length` bytes of a worker's buffer, for a frame's content: zeroed once, then reused.
+pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    &mut buffer[..length]
 }
 
 /// Encodes every frame that `frames` yields, on `threads` workers. `fill` puts a frame's content into a buffer, which each

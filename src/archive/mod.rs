@@ -16,7 +16,7 @@ pub mod writer;
 use {
     crate::{
         archive::{
-            encode::{Codec, FrameCompressor, encode_frames},
+            encode::{Codec, FrameCompressor, content_buffer, encode_frames},
             plan::Plan,
             sink::{OpenSink, Sink},
             writer::{ArchiveWriter, FrameTotals},
@@ -80,6 +80,13 @@ pub struct ArchiveReport {
     pub threads: usize,
     /// Time from the start until the archive was on disk under its name.
     pub taken: Taken,
+}
+
+impl ArchiveReport {
+    /// Where the archive is, when it went into this directory.
+    pub fn path_in(&self, dir: &Path) -> PathBuf {
+        dir.join(self.name.to_string())
+    }
 }
 
 /// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
@@ -151,11 +158,7 @@ fn write_archive(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            // Zeroed once per worker, then reused.
-            if content.len() < length {
-                content.resize(length, 0);
-            }
-            plan.fill(&span, &mut content[..length]).map(|()| length)
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
         &options.codec,
         threads,

@@ -100,7 +100,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
-        let found = inspect_archive(&demo.path_of(archive), 1, ui)?;
+        let found = inspect_archive(&archive.path_in(&demo.archives), 1, ui)?;
         let readers: Vec<&str> =
             found.clients.iter().filter(|verdict| verdict.refusals.is_empty()).map(|verdict| verdict.client).collect();
         demo.result(&format!(
@@ -193,14 +193,10 @@ impl Demo<'_> {
         Ok(report)
     }
 
-    fn path_of(&self, archive: &ArchiveReport) -> PathBuf {
-        self.archives.join(archive.name.to_string())
-    }
-
     fn restore(&self, full: &ArchiveReport, incremental: &ArchiveReport) -> Result<RestoreReport> {
         let options = RestoreOptions {
-            archive: self.path_of(full),
-            incremental: Some(self.path_of(incremental)),
+            archive: full.path_in(&self.archives),
+            incremental: Some(incremental.path_in(&self.archives)),
             paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },
             layout: RestoreLayout::Boot,
             threads: values::threads_or_all(None),

@@ -6,6 +6,7 @@ mod archive;
 mod codec;
 mod demo;
 mod inspect;
+mod levels;
 mod manual;
 mod recompress;
 mod restore;
@@ -60,6 +61,7 @@ enum Verb {
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
+    Levels(levels::LevelsArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -100,6 +102,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Inspect(args) => inspect::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),
+        Verb::Levels(args) => levels::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }
