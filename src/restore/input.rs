@@ -6,7 +6,7 @@ use {
         format::entry::{BLOCK_BYTES, Entry},
         pipeline::run_in_order,
         progress::Progress,
-        restore::walk::{FrameWalker, Piece, Recycler, undecodable},
+        restore::walk::{FrameWalker, Piece, Recycler, SeenFrame, undecodable},
     },
     std::{
         fs::File,
@@ -60,9 +60,20 @@ impl ArchiveFile {
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.decode_observed(threads, progress, Box::new(|_| ()), on_content)
+    }
+
+    /// The same, telling `on_frame` of every frame.
+    pub fn decode_observed<'a>(
+        &'a self,
+        threads: usize,
+        progress: &dyn Progress,
+        on_frame: Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>,
+        on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut file = &self.file;
         file.rewind().or_path("read", &self.path)?;
-        decode_in_order(file, self.compression, threads, progress, on_content).map_err(|error| {
+        decode_in_order(file, self.compression, threads, progress, on_frame, on_content).map_err(|error| {
             if error.kind() == crate::ErrorKind::Damaged { error.within(self.path.display()) } else { error }
         })
     }
@@ -89,16 +100,19 @@ fn sniff(start: &[u8]) -> Result<Compression> {
         .hint(format!("unpack it with tar ({other} installed), then archive the directory")))
 }
 
-/// Decodes a stream in order.
-pub fn decode_in_order(
-    input: impl Read + Send,
+/// Decodes a stream in order, and tells `on_frame` of every frame.
+pub fn decode_in_order<'a>(
+    input: impl Read + Send + 'a,
     compression: Compression,
     threads: usize,
     progress: &dyn Progress,
+    on_frame: Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     match compression {
-        Compression::Zstd => decode_zstd(input, threads, progress, on_content),
+        Compression::Zstd => {
+            decode_zstd(FrameWalker::new(input, Recycler::default()).observed(on_frame), threads, progress, on_content)
+        }
         Compression::None => {
             /// Large reads: there is nothing to compute between them.
             const READ_BYTES: usize = 1024 * 1024;
@@ -120,12 +134,12 @@ pub fn decode_in_order(
 }
 
 fn decode_zstd(
-    input: impl Read + Send,
+    pieces: FrameWalker<'_, impl Read + Send>,
     threads: usize,
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let recycler = Recycler::default();
+    let recycler = pieces.recycler();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
         let recycler = recycler.clone();
@@ -143,7 +157,6 @@ fn decode_zstd(
             }
         })
     };
-    let pieces = FrameWalker::new(input, recycler.clone());
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, compressed_bytes| {
         on_content(content)?;
         progress.advance(compressed_bytes, content.len() as u64);

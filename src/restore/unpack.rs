@@ -61,6 +61,7 @@ fn unpack_in_order(
     let mut writer = EntryWriter::new(places);
     archive.decode_in_order(threads, progress, &mut |content| {
         parser.feed(content, &mut |event| match event {
+            TarEvent::Odd { oddity, header } => Err(oddity.error(header)),
             TarEvent::Begin(entry) => writer.begin(assigner.assign(&entry)?),
             TarEvent::Content { offset_bytes, bytes } => writer.content(offset_bytes, bytes),
             TarEvent::End(_) => {
@@ -139,6 +140,7 @@ fn write_frame(
     }
     parser
         .feed(content, &mut |event| match event {
+            TarEvent::Odd { oddity, header } => Err(oddity.error(header)),
             TarEvent::Begin(entry) => {
                 let expected = entries.get(number).zip(destinations.get(number));
                 let Some((_, destination)) = expected.filter(|(expected, _)| **expected == entry) else {
@@ -164,7 +166,7 @@ fn write_frame(
 }
 
 /// How many entries have begun when a frame ends.
-fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
+pub(crate) fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = span.first_entry as usize;
     let mut left = span.offset_bytes + span.length_bytes;
     while left > 0 && number < entries.len() {
@@ -174,7 +176,7 @@ fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     number
 }
 
-fn disagree(why: String) -> Error {
+pub(crate) fn disagree(why: String) -> Error {
     Error::damaged(format!("the archive's index disagrees with its content: {why}"))
         .hint("--ignore-index reads the archive by its frames and headers alone")
 }
