@@ -7,6 +7,7 @@ mod manual;
 mod restore;
 pub mod ui;
 pub mod values;
+mod verify;
 
 use {
     crate::{cli::ui::Ui, error::Error},
@@ -51,6 +52,7 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Verify(verify::VerifyArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -87,6 +89,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Verify(args) => verify::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }

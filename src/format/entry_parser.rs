@@ -33,6 +33,21 @@ pub enum TarEvent<'a> {
     End(Entry),
 }
 
+/// How a tar stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TarEnd {
+    /// It has not ended: a header, or the rest of an entry, would have to come.
+    Inside,
+    /// As it should: with exactly as many zeros as belong there.
+    Clean,
+    /// With too few zeros.
+    Short,
+    /// With more zeros than belong there.
+    Long,
+    /// With something other than zeros after them.
+    Junk,
+}
+
 /// A push parser of tar streams.
 #[derive(Debug)]
 pub struct EntryParser {
@@ -117,6 +132,17 @@ impl EntryParser {
     /// Whether bytes other than zero came after the end of the archive.
     pub fn has_junk_after_end(&self) -> bool {
         self.has_junk
+    }
+
+    /// How the stream ends, if it ends here.
+    pub fn end(&self) -> TarEnd {
+        match self.end_zero_bytes {
+            _ if self.state != State::End => TarEnd::Inside,
+            _ if self.has_junk => TarEnd::Junk,
+            END_OF_ARCHIVE_BYTES => TarEnd::Clean,
+            fewer if fewer < END_OF_ARCHIVE_BYTES => TarEnd::Short,
+            _ => TarEnd::Long,
+        }
     }
 
     /// Takes the next piece of the stream, and hands what it finds to `on_event`.

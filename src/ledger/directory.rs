@@ -72,7 +72,8 @@ pub struct StorageRoot {
 }
 
 impl StorageRoot {
-    fn open(path: PathBuf) -> Result<Self> {
+    /// Opens a directory of storages.
+    pub fn open(path: PathBuf) -> Result<Self> {
         let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .or_path("open", &path)?;
         Ok(Self { path, dir })
