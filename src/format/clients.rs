@@ -109,8 +109,10 @@ rules! {
     ExtensionHeader, Agave, Recompress, "a PAX header or GNU long name";
     /// GNU or ustar headers.
     OldHeader, Agave, Recompress, "a tar header from before ustar";
-    /// One version, one status cache, one bank file.
-    DuplicateEntry, None, Source, "an entry that is there twice";
+    /// One version, one status cache, one bank file, one slot's directory.
+    DuplicateEntry, Agave, Source, "an entry that is there twice";
+    /// The bank of one slot.
+    TwoBanks, None, Source, "bank files of two slots";
     /// One storage per slot, over the full and the incremental archive.
     DuplicateStorage, None, Source, "two storages of one slot";
     /// Storages hold something.
@@ -144,11 +146,13 @@ rules! {
     /// The incremental archive builds on the full one.
     BaseMismatch, None, Source, "the incremental archive does not build on this full one";
     /// The state is the one that was asked for.
-    NotExpected, None, Source, "this is not the state that was asked for";
+    NotExpected, Both, Source, "this is not the state that was asked for";
     /// The version is known.
     Version, None, Source, "an unknown snapshot version";
     /// The bank file can be read to its end.
     BankFile, None, Source, "the bank file makes no sense";
+    /// Nothing follows its last field, and that is whole.
+    BankFileEnd, Agave, Source, "the bank file does not end where it should";
     /// Its fields agree with each other.
     BankField, Both, Look, "the bank file contradicts itself";
     /// Storages and storage map agree.

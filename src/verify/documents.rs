@@ -6,7 +6,7 @@ use {
         error::{Error, Result},
         format::entry::{Entry, EntryKind},
         ledger::{
-            bank_file::{BankFile, StorageMapItem, parse_bank_file},
+            bank_file::{BankFile, StorageMapItem, parse_bank_file_and_end},
             fields::FieldReader,
             lists::STORAGES_MAX,
             status_cache::{StatusCache, parse_status_cache},
@@ -22,25 +22,36 @@ use {
 /// What was found in one archive's, or one ledger's, documents. `None`: not there, or not read to its end.
 #[derive(Debug, Default)]
 pub struct Documents {
-    /// The bank file, and its storage map.
-    pub bank: Option<Result<(BankFile, Vec<StorageMapItem>)>>,
+    /// The bank file.
+    pub bank: Option<Result<ParsedBank>>,
     /// The status cache.
     pub status_cache: Option<Result<StatusCache>>,
     /// The version.
     pub version: Option<Vec<u8>>,
 }
 
+/// A bank file that could be read up to its lattice hash.
+#[derive(Debug)]
+pub struct ParsedBank {
+    /// Its fields.
+    pub bank: BankFile,
+    /// Its storage map.
+    pub map: Vec<StorageMapItem>,
+    /// What is wrong behind the lattice hash.
+    pub end_error: Option<Error>,
+}
+
 /// Parses the bank file from fields, keeping its storage map.
-pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<(BankFile, Vec<StorageMapItem>)> {
+pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
     let mut map = Vec::new();
-    let bank = parse_bank_file(fields, &mut |item| {
+    let (bank, end_error) = parse_bank_file_and_end(fields, &mut |item| {
         if map.len() as u64 >= STORAGES_MAX {
             return Err(Error::damaged(format!("the storage map names more than {STORAGES_MAX} storages")));
         }
         map.push(item);
         Ok(())
     })?;
-    Ok((bank, map))
+    Ok(ParsedBank { bank, map, end_error })
 }
 
 /// Collects documents from pushed bytes.
@@ -52,7 +63,7 @@ pub struct DocumentReader {
 
 enum Current {
     Short(Vec<u8>),
-    Bank(Pushed<(BankFile, Vec<StorageMapItem>)>),
+    Bank(Pushed<ParsedBank>),
     StatusCache(Pushed<StatusCache>),
 }
 
@@ -98,15 +109,10 @@ impl DocumentReader {
     /// The entry is complete.
     pub fn end(&mut self) {
         match self.current.take() {
-            Some(Current::Short(text)) => self.found.version = self.found.version.take().or(Some(text)),
-            Some(Current::Bank(pushed)) => {
-                let result = pushed.finish();
-                self.found.bank.get_or_insert(result);
-            }
-            Some(Current::StatusCache(pushed)) => {
-                let result = pushed.finish();
-                self.found.status_cache.get_or_insert(result);
-            }
+            // Of two, the later counts: unpacking overwrites.
+            Some(Current::Short(text)) => self.found.version = Some(text),
+            Some(Current::Bank(pushed)) => self.found.bank = Some(pushed.finish()),
+            Some(Current::StatusCache(pushed)) => self.found.status_cache = Some(pushed.finish()),
             None => {}
         }
     }
@@ -128,11 +134,11 @@ impl DocumentReader {
 }
 
 impl Documents {
-    /// Takes what another worker found.
+    /// Takes what was found further on.
     pub fn merge(&mut self, other: Self) {
-        self.bank = self.bank.take().or(other.bank);
-        self.status_cache = self.status_cache.take().or(other.status_cache);
-        self.version = self.version.take().or(other.version);
+        self.bank = other.bank.or(self.bank.take());
+        self.status_cache = other.status_cache.or(self.status_cache.take());
+        self.version = other.version.or(self.version.take());
     }
 }
 

@@ -78,7 +78,8 @@ impl EntryChecker {
             }
             EntryKind::BankFile(slot) => {
                 if let Some(other) = self.bank_slot.replace(slot) {
-                    add(Rule::DuplicateEntry, "one bank file".to_string(), format!("another, of slot {other}"));
+                    let rule = if other == slot { Rule::DuplicateEntry } else { Rule::TwoBanks };
+                    add(rule, "one bank file".to_string(), format!("another, of slot {other}"));
                 }
                 if self.has_accounts_before_bank {
                     add(Rule::Order, "the bank file before the accounts".to_string(), "accounts first".to_string());

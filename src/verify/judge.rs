@@ -12,7 +12,7 @@ use {
         restore::input::Compression,
         verify::{
             accounts::Sums,
-            documents::Documents,
+            documents::{Documents, ParsedBank},
             report::{Check, Findings, Place},
         },
     },
@@ -45,7 +45,10 @@ pub fn judge_documents(
             unreadable(Rule::BankFile, place(), &error);
             None
         }
-        Some(Ok((bank, map))) => {
+        Some(Ok(ParsedBank { bank, map, end_error })) => {
+            if let Some(error) = end_error {
+                unreadable(Rule::BankFileEnd, place(), &error);
+            }
             judge_bank(&bank, entry_slot, &place(), findings);
             Some((bank, map))
         }

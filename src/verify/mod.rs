@@ -135,7 +135,7 @@ fn try_archives(
     }
     let base_slot = newest.source.base_slot();
     if base_slot.is_some() && base.is_none() {
-        newest.findings.skip(Check::State, "an incremental archive holds a part of the state; give its full one too");
+        newest.findings.skip(Check::State, "part of a state only: give the full archive too");
     }
     if read.iter().any(|one| one.findings.has_lost_accounts()) {
         newest.findings.skip(Check::State, "not all accounts could be read");
