@@ -83,12 +83,11 @@ pub struct EncodedFrame<'a> {
     pub content_bytes: u64,
 }
 
-/// Encodes every frame that `frames` yields, on `threads` workers. `content_length` and `fill` say how long a frame's
-/// content is and write it; `on_frame` gets the frames in order, on the calling thread.
+/// Encodes every frame that `frames` yields, on `threads` workers. `fill` puts a frame's content into a buffer, which each
+/// worker reuses, and returns its length; `on_frame` gets the frames in order, on the calling thread.
 pub fn encode_frames<F: Send>(
     frames: impl Iterator<Item = Result<F>> + Send,
-    content_length: &(dyn Fn(&F) -> u64 + Sync),
-    fill: &(dyn Fn(F, &mut [u8]) -> Result<()> + Sync),
+    fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<usize> + Sync),
     codec: &Codec,
     threads: usize,
     progress: &dyn Progress,
@@ -98,15 +97,9 @@ pub fn encode_frames<F: Send>(
         let mut compressor = FrameCompressor::new(codec)?;
         let mut content = Vec::new();
         Ok(move |frame: F, to: &mut Vec<u8>| {
-            let content_bytes = content_length(&frame);
-            // Zeroed once per worker, then reused.
-            if content.len() < content_bytes as usize {
-                content.resize(content_bytes as usize, 0);
-            }
-            let content = &mut content[..content_bytes as usize];
-            fill(frame, content)?;
-            compressor.compress(content, to)?;
-            Ok(content_bytes)
+            let content_bytes = fill(frame, &mut content)?;
+            compressor.compress(&content[..content_bytes], to)?;
+            Ok(content_bytes as u64)
         })
     };
     run_in_order(frames, threads, &new_worker, progress, &mut |bytes, content_bytes| {

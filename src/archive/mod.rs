@@ -143,8 +143,14 @@ fn write_archive(
     let mut frames = 0;
     encode_frames(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
-        &|span: &FrameSpan| span.length_bytes,
-        &|span, to| plan.fill(&span, to),
+        &|span: FrameSpan, content| {
+            let length = span.length_bytes as usize;
+            // Zeroed once per worker, then reused.
+            if content.len() < length {
+                content.resize(length, 0);
+            }
+            plan.fill(&span, &mut content[..length]).map(|()| length)
+        },
         &options.codec,
         threads,
         progress,
@@ -158,7 +164,7 @@ fn write_archive(
 }
 
 /// The settings as the index names them.
-fn settings(codec: &Codec) -> String {
+pub(crate) fn settings(codec: &Codec) -> String {
     match codec {
         Codec::Zstd { level, has_checksum } => {
             format!("zstd-level={level}{}", if *has_checksum { "" } else { " no-checksum" })
@@ -167,7 +173,7 @@ fn settings(codec: &Codec) -> String {
     }
 }
 
-fn extension(codec: &Codec) -> Extension {
+pub(crate) fn extension(codec: &Codec) -> Extension {
     match codec {
         Codec::Zstd { .. } => Extension::TarZstd,
         Codec::None => Extension::Tar,

@@ -44,7 +44,7 @@ pub struct ArchiveArgs {
     zstd_level: i32,
     /// zstd for .tar.zst; none for a plain .tar, which Firedancer reads and Agave does not
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatArg,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
@@ -65,11 +65,30 @@ pub struct ArchiveArgs {
     force_base: bool,
 }
 
+/// What the file name ends in.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
+pub enum FormatArg {
     #[default]
     Zstd,
     None,
+}
+
+impl FormatArg {
+    /// The codec that flags ask for.
+    pub fn codec(self, level: i32, has_checksum: bool) -> Codec {
+        match self {
+            Self::Zstd => Codec::Zstd { level, has_checksum },
+            Self::None => Codec::None,
+        }
+    }
+}
+
+/// How a codec is called in JSON, and its level.
+pub fn format_and_level(codec: &Codec) -> (&'static str, Option<i32>) {
+    match codec {
+        Codec::Zstd { level, .. } => ("zstd", Some(*level)),
+        Codec::None => ("none", None),
+    }
 }
 
 #[derive(Serialize)]
@@ -90,11 +109,8 @@ struct ArchiveLine<'a> {
 }
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
-    let codec = match args.format {
-        Format::Zstd => Codec::Zstd { level: args.zstd_level, has_checksum: !args.no_checksum },
-        Format::None => Codec::None,
-    };
-    if matches!(args.format, Format::None) {
+    let codec = args.format.codec(args.zstd_level, !args.no_checksum);
+    if codec == Codec::None {
         ui.warn("a plain .tar: Firedancer reads it, Agave does not");
     }
     let options = ArchiveOptions {
@@ -117,10 +133,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
 /// Prints what was archived.
 pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
     let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, threads, taken } = report;
-    let (format, zstd_level) = match codec {
-        Codec::Zstd { level, .. } => ("zstd", Some(*level)),
-        Codec::None => ("none", None),
-    };
+    let (format, zstd_level) = format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&ArchiveLine {
             path: path.display().to_string(),

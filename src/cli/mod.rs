@@ -3,8 +3,12 @@
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
 mod archive;
+mod demo;
+mod inspect;
 mod manual;
+mod recompress;
 mod restore;
+mod synth;
 pub mod ui;
 pub mod values;
 mod verify;
@@ -53,6 +57,10 @@ enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
+    Recompress(recompress::RecompressArgs),
+    Inspect(inspect::InspectArgs),
+    Synth(synth::SynthArgs),
+    Demo(demo::DemoArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -90,6 +98,10 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
         Verb::Verify(args) => verify::run(&args, ui),
+        Verb::Recompress(args) => recompress::run(&args, ui),
+        Verb::Inspect(args) => inspect::run(&args, ui),
+        Verb::Synth(args) => synth::run(&args, ui),
+        Verb::Demo(args) => demo::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }

@@ -4,6 +4,7 @@ use {
     super::{ui::Ui, values},
     crate::{
         error::Result,
+        recompress::recompress_for_agave,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
     clap::{Args, ValueEnum},
@@ -78,6 +79,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         },
         threads: values::threads_or_all(args.threads),
         ignore_index: args.ignore_index,
+        convert: Some(recompress_for_agave),
     };
     let report = restore(&options, ui)?;
     print_report(&report, &options, ui);
@@ -125,7 +127,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         return;
     }
     if !options.paths.ledger.join("genesis.bin").exists() {
-        ui.print("  genesis.bin is not in the ledger yet: the validator fetches it, or put it there");
+        ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
     ui.print("Start the validator with its usual flags and:");
     ui.print(&format!("  agave-validator {}", flags.join(" ")));

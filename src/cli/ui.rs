@@ -228,9 +228,9 @@ impl Progress for Ui {
         if self.style == ProgressStyle::Bar {
             let bar = match total_bytes {
                 Some(total) => ProgressBar::new(total).with_style(style(
-                    "{prefix:11} {bar:20} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg} ETA {eta}",
+                    "{prefix} {wide_bar} {percent}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}{eta} left   ",
                 )),
-                None => ProgressBar::new_spinner().with_style(style("{prefix:11} {spinner} {msg} {elapsed}")),
+                None => ProgressBar::new_spinner().with_style(style("{prefix} {spinner} {elapsed}")),
             };
             bar.set_draw_target(ProgressDrawTarget::stderr());
             bar.set_prefix(name.to_string());
@@ -249,7 +249,7 @@ impl Progress for Ui {
                 if let Some(bar) = &stage.bar {
                     bar.set_position(input_bytes);
                     if output_bytes > 0 {
-                        bar.set_message(format!("ratio {:.2}", input_bytes as f64 / output_bytes as f64));
+                        bar.set_message(format!("ratio {}, ", values::show_ratio(input_bytes, output_bytes)));
                     }
                 }
             }

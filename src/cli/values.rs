@@ -97,9 +97,10 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// `3.47`, or `-` for nothing.
-pub fn show_ratio(input_bytes: u64, output_bytes: u64) -> String {
-    if output_bytes == 0 { "-".to_string() } else { format!("{:.3}", input_bytes as f64 / output_bytes as f64) }
+/// The compression ratio, `3.470`: the larger to the smaller, whichever way the bytes flow; `-` for nothing.
+pub fn show_ratio(one_bytes: u64, other_bytes: u64) -> String {
+    let (larger, smaller) = (one_bytes.max(other_bytes), one_bytes.min(other_bytes));
+    if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }
 }
 
 /// `430,104`

@@ -137,8 +137,12 @@ rules! {
     JunkAfterEnd, Agave, Recompress, "something follows the end of the tar stream";
     /// The file has the name of a snapshot archive.
     NameUnknown, None, Name, "the file does not have the name of a snapshot archive";
-    /// The name says zstd.
-    ExtensionNotZstd, Firedancer, Recompress, "the name's ending is one that Agave does not read";
+    /// It is zstd, not lz4.
+    Lz4, Agave, Recompress, "an lz4 archive, which Firedancer does not read";
+    /// It is zstd, not a plain tar.
+    Plain, Firedancer, Recompress, "a plain tar, which Agave does not read";
+    /// It is zstd, not bzip2 or gzip.
+    OldCompression, None, Recompress, "compressed in a way that clients no longer read";
     /// The name's ending is what the file is.
     ExtensionWrong, None, Name, "the file is not compressed as its name says";
     /// Slot, base slot and hash of the name are the bank's.

@@ -13,13 +13,6 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 /// What the parser found, in the order of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TarEvent<'a> {
-    /// Something that not every client reads. If there is an entry in it all the same, that begins next.
-    Odd {
-        /// What is odd.
-        oddity: Oddity,
-        /// The header.
-        header: &'a TarHeader,
-    },
     /// An entry begins.
     Begin(Entry),
     /// Some of its content.
@@ -61,6 +54,8 @@ pub struct EntryParser {
     end_zero_bytes: u64,
     has_junk: bool,
     extension: Extension,
+    /// What is odd, since it was last taken; `None` when an oddity is an error.
+    oddities: Option<Vec<(Oddity, TarHeader)>>,
 }
 
 /// What PAX headers and GNU long names said about the entry that follows them.
@@ -100,7 +95,18 @@ impl EntryParser {
             end_zero_bytes: 0,
             has_junk: false,
             extension: Extension::default(),
+            oddities: None,
         }
+    }
+
+    /// The same, passing over what not every client reads; [`EntryParser::take_oddities`] tells of it.
+    pub fn tolerant() -> Self {
+        Self { oddities: Some(Vec::new()), ..Self::new() }
+    }
+
+    /// The headers since the last call that not every client reads.
+    pub fn take_oddities(&mut self) -> Vec<(Oddity, TarHeader)> {
+        self.oddities.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Starts inside an entry, `offset_bytes` after the beginning of its header; `None` when that is inside the
@@ -226,13 +232,17 @@ impl EntryParser {
         Ok(used)
     }
 
+    /// A header is complete.
     fn begin(&mut self, header: &mut TarHeader, on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         let is_extension = header.oddity() == Some(Oddity::Extension);
         if !is_extension {
             self.extension.apply(header);
         }
         if let Some(oddity) = header.oddity() {
-            on_event(TarEvent::Odd { oddity, header })?;
+            match &mut self.oddities {
+                Some(oddities) => oddities.push((oddity, header.clone())),
+                None => return Err(oddity.error(header)),
+            }
         }
         self.entries += 1;
         if self.entries > ENTRIES_MAX {

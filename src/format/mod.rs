@@ -3,6 +3,7 @@
 //! Shared by what writes archives (`archive`) and what reads them (`restore`). Pure: bytes in, bytes out; no files, no
 //! threads. `docs/format.md` describes the same for people.
 
+pub mod assemble;
 pub mod clients;
 pub mod entry;
 pub mod entry_parser;

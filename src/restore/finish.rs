@@ -8,15 +8,16 @@ use {
         ledger::lists::{write_no_obsolete_accounts, write_storages_list},
         progress::Progress,
         restore::{
+            ConvertArchive,
             assign::AssignedStorage,
-            input::ArchiveFile,
+            input::{ArchiveFile, Compression},
             place::{BANK_FILE_PARTIAL, PartialDir},
             target::Target,
         },
     },
     std::{
         fs::{self, File},
-        io::{BufWriter, Write},
+        io::{BufWriter, Read, Write},
         os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
     },
@@ -31,68 +32,143 @@ pub struct ArchiveCopy {
     source: File,
     source_path: PathBuf,
     length_bytes: u64,
-    /// `None`: the archive lies there already.
-    copy: Option<Unpublished>,
-    is_cloned: bool,
+    way: Way,
+}
+
+/// How an archive gets into the archives directory.
+#[derive(Debug)]
+enum Way {
+    /// It lies there already.
+    Stays,
+    /// Cloned by the file system.
+    Cloned(Unpublished),
+    /// Copied, when everything else is written.
+    Copied(Unpublished),
+    /// Made anew in a format that Agave reads.
+    Converted(ConvertArchive),
 }
 
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &ArchiveFile, dir: &Path) -> Result<Self> {
+    pub fn begin(archive: &ArchiveFile, dir: &Path, convert: Option<ConvertArchive>) -> Result<Self> {
         let source = File::open(&archive.path).or_path("open", &archive.path)?;
-        let mut this = Self {
-            source,
-            source_path: archive.path.clone(),
-            length_bytes: archive.length_bytes,
-            copy: None,
-            is_cloned: false,
-        };
         let parent =
             archive.path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        let is_there =
-            parent.is_some_and(|parent| is_same_file(parent, dir) || is_same_file(parent, &dir.join("remote")));
-        if !is_there {
+        let lies_in = |dir: &Path| parent.is_some_and(|parent| is_same_file(parent, dir));
+        let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
+            Way::Converted(convert.ok_or_else(|| {
+                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", archive.path.display()))
+                    .hint("recompress it first, then restore the result")
+            })?)
+        } else if lies_in(dir) || lies_in(&dir.join("remote")) {
+            Way::Stays
+        } else {
             let copy = Unpublished::create(dir)?;
-            this.is_cloned = rustix::fs::ioctl_ficlone(copy.file(), &this.source).is_ok();
-            this.copy = Some(copy);
-        }
-        Ok(this)
-    }
-
-    /// Bytes that copying will take.
-    pub fn bytes_to_copy(&self) -> u64 {
-        if self.copy.is_some() && !self.is_cloned { self.length_bytes } else { 0 }
-    }
-
-    /// Copies what was not cloned, and gives the archive its name; returns where it is.
-    fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
-        let Some(copy) = self.copy else {
-            let path = self.source_path;
-            if path.file_name().is_some_and(|file_name| file_name == name) {
-                return Ok(path);
+            match rustix::fs::ioctl_ficlone(copy.file(), &source) {
+                Ok(()) => Way::Cloned(copy),
+                Err(_) => Way::Copied(copy),
             }
-            return Err(Error::failed(format!(
-                "{} lies in the archives directory under a name that no validator reads",
-                path.display()
-            ))
-            .hint(format!("rename it to {name}")));
+        };
+        Ok(Self { source, source_path: archive.path.clone(), length_bytes: archive.length_bytes, way })
+    }
+
+    /// The most bytes that copying will take.
+    pub fn bytes_to_copy(&self) -> u64 {
+        match self.way {
+            Way::Stays | Way::Cloned(_) => 0,
+            // Converted, it is hardly larger than it was.
+            Way::Copied(_) | Way::Converted(_) => self.length_bytes,
+        }
+    }
+
+    /// Copies what was not cloned, and gives the archive its name; says where it is, and whether it was put there.
+    fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
+        let copy = match self.way {
+            Way::Stays if self.source_path.file_name().is_some_and(|file_name| file_name == name) => {
+                return Ok((self.source_path, false));
+            }
+            Way::Stays => {
+                return Err(Error::failed(format!(
+                    "{} lies in the archives directory under a name that no validator reads",
+                    self.source_path.display()
+                ))
+                .hint(format!("rename it to {name}")));
+            }
+            Way::Converted(convert) => return convert(&self.source_path, dir, progress).map(|path| (path, true)),
+            Way::Cloned(copy) => copy,
+            Way::Copied(copy) => {
+                progress.stage("Copying", Some(self.length_bytes));
+                copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
+                    .or_path("copy", &self.source_path)??;
+                copy
+            }
         };
         let path = dir.join(name);
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.len() == self.length_bytes => return Ok(path),
-            Ok(_) => {
-                return Err(Error::failed(format!("{} is there already, of another length", path.display()))
-                    .hint("move it away: one of the two is damaged"));
+        if path.exists() {
+            if has_same_content(copy.path(), &path, progress)? {
+                return Ok((path, false));
             }
-            Err(_) => {}
+            return Err(Error::failed(format!("{} is there already, and is not the same archive", path.display()))
+                .hint("move it away: one of the two is damaged"));
         }
-        if !self.is_cloned {
-            progress.stage("Copying", Some(self.length_bytes));
-            copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
-                .or_path("copy", &self.source_path)??;
+        Ok((copy.publish(name, false)?, true))
+    }
+}
+
+fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool> {
+    /// Large enough for disks, small enough for a buffer.
+    const PIECE_BYTES: usize = 1024 * 1024;
+    let open = |path: &Path| File::open(path).or_path("open", path);
+    let (file_a, file_b) = (open(a)?, open(b)?);
+    let (mut piece_a, mut piece_b) = (Vec::new(), Vec::new());
+    loop {
+        progress.check()?;
+        for (file, path, piece) in [(&file_a, a, &mut piece_a), (&file_b, b, &mut piece_b)] {
+            piece.clear();
+            Read::take(file, PIECE_BYTES as u64).read_to_end(piece).or_path("read", path)?;
         }
-        copy.publish(name, false)
+        if piece_a != piece_b {
+            return Ok(false);
+        }
+        if piece_a.is_empty() {
+            return Ok(true);
+        }
+    }
+}
+
+/// What has its final name already. All of it goes again when the restore does not come to its end.
+#[derive(Debug, Default)]
+struct Placed(Vec<PlacedPath>);
+
+#[derive(Debug)]
+enum PlacedPath {
+    File(PathBuf),
+    /// A directory, in the place of an empty one where `was_there`.
+    Dir {
+        path: PathBuf,
+        was_there: bool,
+    },
+}
+
+impl Placed {
+    fn dir(&mut self, path: &Path, was_there: bool) {
+        self.0.push(PlacedPath::Dir { path: path.to_path_buf(), was_there });
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        // Best effort, in reverse: the bank snapshot, without which nothing looks complete, goes first.
+        for placed in self.0.iter().rev() {
+            let _ = match placed {
+                PlacedPath::File(path) => fs::remove_file(path),
+                PlacedPath::Dir { path, was_there: false } => fs::remove_dir_all(path),
+                PlacedPath::Dir { path, was_there: true } => {
+                    fs::remove_dir_all(path).and_then(|()| fs::create_dir(path))
+                }
+            };
+        }
     }
 }
 
@@ -138,10 +214,14 @@ pub fn finish_boot_layout(
     write_file(&bank_snapshot, owner, "obsolete_accounts", &|to| write_no_obsolete_accounts(to, ids()))?;
     rename_within(&bank_snapshot, BANK_FILE_PARTIAL, &slot.to_string())?;
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
+    let mut placed = Placed::default();
     let mut archives = Vec::new();
     for (copy, name) in copies {
-        let path = copy.finish(&name, &target.snapshots_dir, progress)?;
-        owner.take_path(&path)?;
+        let (path, is_new) = copy.finish(&name, &target.snapshots_dir, progress)?;
+        if is_new {
+            placed.0.push(PlacedPath::File(path.clone()));
+            owner.take_path(&path)?;
+        }
         archives.push(path);
     }
     progress.stage("Syncing", None);
@@ -156,14 +236,19 @@ pub fn finish_boot_layout(
         let snapshot = accounts.join("snapshot");
         if !snapshot.is_dir() {
             fs::create_dir(&snapshot).or_path("create", &snapshot)?;
+            placed.dir(&snapshot, false);
             owner.take_path(&snapshot)?;
         }
-        root.rename(&accounts.join("run"))?;
+        let run = accounts.join("run");
+        let was_there = run.is_dir();
+        root.rename(&run)?;
+        placed.dir(&run, was_there);
         sync_dir(accounts)?;
     }
     let snapshots = target.snapshots_dir.join("snapshots");
     let dir = snapshots.join(slot.to_string());
     bank_snapshot.rename(&dir)?;
+    placed.dir(&dir, false);
     sync_dir(&snapshots)?;
     sync_dir(&target.snapshots_dir)?;
 
@@ -176,6 +261,7 @@ pub fn finish_boot_layout(
     file.as_file().sync_all().or_path("sync", &mark)?;
     file.persist(&mark).map_err(|error| Error::io("write", &mark, &error.error))?;
     sync_dir(&dir)?;
+    placed.0.clear();
     Ok((dir, archives))
 }
 

@@ -4,13 +4,17 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         format::entry::{BLOCK_BYTES, Entry},
+        ledger::names::Extension,
         pipeline::run_in_order,
         progress::Progress,
-        restore::walk::{FrameWalker, Piece, Recycler, SeenFrame, undecodable},
+        restore::{
+            streams::StreamPieces,
+            walk::{FrameStatistics, FrameWalker, OnFrame, Piece, Recycler, undecodable},
+        },
     },
     std::{
         fs::File,
-        io::{BufReader, Read, Seek},
+        io::{Read, Seek},
         path::{Path, PathBuf},
     },
     zstd_safe::DCtx,
@@ -21,8 +25,38 @@ use {
 pub enum Compression {
     /// zstd frames.
     Zstd,
+    /// An lz4 frame.
+    Lz4,
+    /// bzip2, from before 2024.
+    Bzip2,
+    /// gzip, from before 2024.
+    Gzip,
     /// Not compressed.
     None,
+}
+
+impl Compression {
+    /// The ending of an archive's file name.
+    pub fn extension(self) -> Extension {
+        match self {
+            Self::Zstd => Extension::TarZstd,
+            Self::Lz4 => Extension::TarLz4,
+            Self::Bzip2 => Extension::TarBzip2,
+            Self::Gzip => Extension::TarGzip,
+            Self::None => Extension::Tar,
+        }
+    }
+
+    /// Its name, as `--format` calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Bzip2 => "bzip2",
+            Self::Gzip => "gzip",
+            Self::None => "none",
+        }
+    }
 }
 
 /// An open archive file.
@@ -54,12 +88,13 @@ impl ArchiveFile {
     }
 
     /// Decodes the archive, on `threads` workers where it has several frames, and hands the tar stream over in order.
+    /// Returns what its frames are like.
     pub fn decode_in_order(
         &self,
         threads: usize,
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<FrameStatistics> {
         self.decode_observed(threads, progress, Box::new(|_| ()), on_content)
     }
 
@@ -68,78 +103,54 @@ impl ArchiveFile {
         &'a self,
         threads: usize,
         progress: &dyn Progress,
-        on_frame: Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>,
+        on_frame: OnFrame<'a>,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<FrameStatistics> {
         let mut file = &self.file;
         file.rewind().or_path("read", &self.path)?;
-        decode_in_order(file, self.compression, threads, progress, on_frame, on_content).map_err(|error| {
+        decode_observed(file, self.compression, threads, progress, on_frame, on_content).map_err(|error| {
             if error.kind() == crate::ErrorKind::Damaged { error.within(self.path.display()) } else { error }
         })
     }
 }
 
 /// What the first bytes say.
-fn sniff(start: &[u8]) -> Result<Compression> {
-    let other = match start {
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => return Ok(Compression::Zstd),
-        [0x04, 0x22, 0x4d, 0x18, ..] => "lz4",
-        [b'B', b'Z', b'h', ..] => "bzip2",
-        [0x1f, 0x8b, ..] => "gzip",
-        [] => return Err(Error::damaged("the file is empty").hint("the download did not start: download it again")),
-        _ => {
-            let block = start.try_into().ok();
-            return match block.map(Entry::parse_header) {
-                Some(Ok(_)) => Ok(Compression::None),
-                _ => Err(Error::damaged("not a snapshot archive: neither zstd nor tar, by its first bytes")
-                    .hint("a server's error page may have been saved in its place: look into the file")),
-            };
-        }
-    };
-    Err(Error::failed(format!("{other} archives are not read yet"))
-        .hint(format!("unpack it with tar ({other} installed), then archive the directory")))
+pub fn sniff(start: &[u8]) -> Result<Compression> {
+    match start {
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Compression::Zstd),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Ok(Compression::Lz4),
+        [b'B', b'Z', b'h', ..] => Ok(Compression::Bzip2),
+        [0x1f, 0x8b, ..] => Ok(Compression::Gzip),
+        [] => Err(Error::damaged("the file is empty").hint("the download did not start: download it again")),
+        _ => match start.try_into().ok().map(Entry::parse_header) {
+            Some(Ok(_)) => Ok(Compression::None),
+            _ => Err(Error::damaged("not a snapshot archive: no known compression and not a tar, by its first bytes")
+                .hint("a server's error page may have been saved in its place: look into the file")),
+        },
+    }
 }
 
-/// Decodes a stream in order, and tells `on_frame` of every frame.
-pub fn decode_in_order<'a>(
+/// Decodes a stream in order, and returns what its frames are like.
+pub fn decode_in_order(
+    input: impl Read + Send,
+    compression: Compression,
+    threads: usize,
+    progress: &dyn Progress,
+    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<FrameStatistics> {
+    decode_observed(input, compression, threads, progress, Box::new(|_| ()), on_content)
+}
+
+/// The same, telling `on_frame` of every frame.
+pub fn decode_observed<'a>(
     input: impl Read + Send + 'a,
     compression: Compression,
     threads: usize,
     progress: &dyn Progress,
-    on_frame: Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>,
+    on_frame: OnFrame<'a>,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    match compression {
-        Compression::Zstd => {
-            decode_zstd(FrameWalker::new(input, Recycler::default()).observed(on_frame), threads, progress, on_content)
-        }
-        Compression::None => {
-            /// Large reads: there is nothing to compute between them.
-            const READ_BYTES: usize = 1024 * 1024;
-            let mut input = BufReader::with_capacity(READ_BYTES, input);
-            loop {
-                progress.check()?;
-                let bytes = std::io::BufRead::fill_buf(&mut input)
-                    .map_err(|error| Error::failed(format!("cannot read the archive: {error}")))?;
-                let length = bytes.len();
-                if length == 0 {
-                    return Ok(());
-                }
-                on_content(bytes)?;
-                progress.advance(length as u64, length as u64);
-                std::io::BufRead::consume(&mut input, length);
-            }
-        }
-    }
-}
-
-fn decode_zstd(
-    pieces: FrameWalker<'_, impl Read + Send>,
-    threads: usize,
-    progress: &dyn Progress,
-    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let recycler = pieces.recycler();
+) -> Result<FrameStatistics> {
+    let recycler = Recycler::default();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
         let recycler = recycler.clone();
@@ -157,11 +168,21 @@ fn decode_zstd(
             }
         })
     };
+    let mut statistics = None;
+    let pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
+        Compression::Zstd => {
+            let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
+            statistics = Some(walker.statistics());
+            Box::new(walker)
+        }
+        _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
+    };
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, compressed_bytes| {
         on_content(content)?;
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
-    })
+    })?;
+    Ok(statistics.and_then(|statistics| statistics.lock().ok().map(|statistics| *statistics)).unwrap_or_default())
 }
 
 /// Decodes one whole frame after another, reusing its context.

@@ -5,10 +5,13 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+pub mod bank_stream;
+pub mod check;
 mod finish;
 pub mod input;
 pub mod place;
 mod space;
+pub mod streams;
 pub mod tail;
 mod target;
 pub mod unpack;
@@ -20,11 +23,12 @@ use {
         ledger::{
             bank_file::{BankFile, read_bank_file},
             directory::LedgerPaths,
-            names::{ArchiveName, Extension, Hash},
+            names::{ArchiveName, Hash},
         },
         progress::Progress,
         restore::{
             assign::Assigner,
+            check::{MissingStorages, check_bank},
             finish::{ArchiveCopy, finish_archive_layout, finish_boot_layout},
             input::{ArchiveFile, Compression},
             place::{BANK_FILE_PARTIAL, PartialDir},
@@ -35,7 +39,10 @@ use {
         },
         stopwatch::{Stopwatch, Taken},
     },
-    std::{fs, path::PathBuf},
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
 };
 
 /// What a restore leaves.
@@ -63,7 +70,13 @@ pub struct RestoreOptions {
     pub threads: usize,
     /// Read archives by their frames and headers alone.
     pub ignore_index: bool,
+    /// Makes, in the archives directory, what Agave reads of an archive that it does not read; without it, such an
+    /// archive cannot be restored into a ledger that boots.
+    pub convert: Option<ConvertArchive>,
 }
+
+/// Turns an archive into one that Agave reads, in a directory; returns its path.
+pub type ConvertArchive = fn(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
 #[derive(Clone, Debug)]
@@ -99,7 +112,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let mut copies = Vec::new();
     if options.layout == RestoreLayout::Boot {
         for archive in &archives {
-            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir)?);
+            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir, options.convert)?);
         }
     }
     space_needed(&archives, &target, &copies)?.check()?;
@@ -116,12 +129,15 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
             Some(full) => Some(full.slot),
             None => archive.name.as_ref().and_then(|name| name.base_slot),
         };
+        check_base(archive, base_slot)?;
         progress.stage("Restoring", Some(archive.file.length_bytes));
         assigner.begin_archive(base_slot);
         // The bank file, status cache and version of the newer archive are the ones that stay.
         bank_snapshot.clear()?;
         unpack(&archive.file, archive.tail.as_ref(), &mut assigner, &unpack_options, progress)?;
-        let bank = check_unpacked(archive, base_slot, &mut assigner, &bank_snapshot)
+        // An incremental archive alone, as its tree, holds only what is newer than its base.
+        let elsewhere_up_to = base_slot.filter(|_| banks.is_empty());
+        let bank = check_unpacked(archive, elsewhere_up_to, &mut assigner, &bank_snapshot)
             .map_err(|error| error.within(archive.file.path.display()))?;
         names.push(archive.final_name(&bank, base_slot));
         banks.push(bank);
@@ -165,10 +181,7 @@ impl SourceArchive {
     /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
     /// for.
     fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
-        let extension = match self.file.compression {
-            Compression::Zstd => Extension::TarZstd,
-            Compression::None => Extension::Tar,
-        };
+        let extension = self.file.compression.extension();
         ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
     }
 }
@@ -211,6 +224,17 @@ fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Ve
     }
 }
 
+/// The name of an incremental archive must not contradict the full archive, whose own name may tell nothing.
+fn check_base(archive: &SourceArchive, base_slot: Option<u64>) -> Result<()> {
+    match (archive.name.as_ref().and_then(|name| name.base_slot), base_slot) {
+        (Some(named), Some(slot)) if named != slot => Err(Error::usage(format!(
+            "the incremental archive builds on slot {named}, but the full archive is of slot {slot}"
+        ))
+        .hint("give the full archive that the incremental one names")),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes that will be written, by file system. Where no index tells, the archive's own length is the least they can be.
 fn space_needed(archives: &[SourceArchive], target: &Target, copies: &[ArchiveCopy]) -> Result<SpaceNeeded> {
     let mut needed = SpaceNeeded::default();
@@ -228,52 +252,22 @@ fn space_needed(archives: &[SourceArchive], target: &Target, copies: &[ArchiveCo
 }
 
 /// Checks an unpacked archive as a whole: everything there, the bank file sound and what the name says, no storage of
-/// its storage map missing.
+/// its storage map missing, but for those that are `elsewhere_up_to` a slot.
 fn check_unpacked(
     archive: &SourceArchive,
-    base_slot: Option<u64>,
+    elsewhere_up_to: Option<u64>,
     assigner: &mut Assigner,
     bank_snapshot: &PartialDir,
 ) -> Result<BankFile> {
     let slot = assigner.end_archive()?;
-    let mut missing = None;
-    let is_partial = base_slot.is_some() && archive.is_alone_on_its_base();
+    let has_slot = |slot| assigner.has_slot(slot);
+    let mut missing = MissingStorages::new(&has_slot, elsewhere_up_to);
     let bank = read_bank_file(&bank_snapshot.path.join(BANK_FILE_PARTIAL), &mut |item| {
-        if item.length_bytes > 0 && !assigner.has_slot(item.slot) {
-            missing = missing.or(Some(item));
-        }
+        missing.look_at(&item);
         Ok(())
     })?;
-    if let Some(item) = missing.filter(|item| !is_partial || base_slot.is_some_and(|base| item.slot > base)) {
-        return Err(Error::damaged(format!(
-            "storage {}.{} of the bank file's storage map is missing",
-            item.slot, item.id
-        ))
-        .hint("the archive is not complete, or its incremental archive does not belong to this full one"));
-    }
-    let version = fs::read_to_string(bank_snapshot.path.join("version")).unwrap_or_default();
-    if version.trim() != crate::ledger::directory::SNAPSHOT_VERSION {
-        return Err(Error::damaged(format!("the archive is of the unknown snapshot version {:?}", version.trim())));
-    }
-    if bank.slot != slot {
-        return Err(Error::damaged(format!("the bank file is of slot {}, not {slot}", bank.slot)));
-    }
-    if let Some(name) = &archive.name {
-        let hash = bank.snapshot_hash();
-        if name.slot != bank.slot || name.hash != hash {
-            return Err(Error::damaged(format!(
-                "the archive is not what its name says: it holds slot {} with hash {hash}",
-                bank.slot
-            ))
-            .hint("do not use it: somebody renamed it, or made it up"));
-        }
-    }
+    let version = fs::read(bank_snapshot.path.join("version")).unwrap_or_default();
+    check_bank(&bank, &version, slot, archive.name.as_ref())?;
+    missing.check()?;
     Ok(bank)
-}
-
-impl SourceArchive {
-    /// An incremental archive restored without its full one, as its tree.
-    fn is_alone_on_its_base(&self) -> bool {
-        self.name.as_ref().is_some_and(|name| name.base_slot.is_some())
-    }
 }

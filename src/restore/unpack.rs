@@ -61,7 +61,6 @@ fn unpack_in_order(
     let mut writer = EntryWriter::new(places);
     archive.decode_in_order(threads, progress, &mut |content| {
         parser.feed(content, &mut |event| match event {
-            TarEvent::Odd { oddity, header } => Err(oddity.error(header)),
             TarEvent::Begin(entry) => writer.begin(assigner.assign(&entry)?),
             TarEvent::Content { offset_bytes, bytes } => writer.content(offset_bytes, bytes),
             TarEvent::End(_) => {
@@ -140,7 +139,6 @@ fn write_frame(
     }
     parser
         .feed(content, &mut |event| match event {
-            TarEvent::Odd { oddity, header } => Err(oddity.error(header)),
             TarEvent::Begin(entry) => {
                 let expected = entries.get(number).zip(destinations.get(number));
                 let Some((_, destination)) = expected.filter(|(expected, _)| **expected == entry) else {

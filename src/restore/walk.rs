@@ -92,14 +92,36 @@ pub struct SeenFrame<'a> {
 /// As much of a skippable frame's content as an observer sees: enough to tell what it is.
 pub const SEEN_CONTENT_BYTES_MAX: usize = 16;
 
+/// Who is told of frames.
+pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>;
+
 /// Walks the frames of a stream.
 pub struct FrameWalker<'a, R> {
-    on_frame: Option<Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>>,
+    on_frame: Option<OnFrame<'a>>,
     input: Peeker<R>,
     recycler: Recycler,
     streamed: Option<StreamedFrame>,
     is_over: bool,
-    window_bytes_max: u64,
+    statistics: Arc<Mutex<FrameStatistics>>,
+}
+
+/// What the frames of a stream are like, as far as it was walked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameStatistics {
+    /// Frames that hold content.
+    pub frames: u64,
+    /// Of those, frames that end with a checksum.
+    pub frames_with_checksum: u64,
+    /// Of those, frames that state their content size.
+    pub frames_with_content_size: u64,
+    /// The largest content size that one states, in bytes.
+    pub content_bytes_max: u64,
+    /// The largest window that a decoder needs, in bytes.
+    pub window_bytes_max: u64,
+    /// Skippable frames.
+    pub skippable_frames: u64,
+    /// Bytes of skippable frames.
+    pub skippable_bytes: u64,
 }
 
 struct StreamedFrame {
@@ -119,20 +141,26 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             recycler,
             streamed: None,
             is_over: false,
-            window_bytes_max: 0,
+            statistics: Arc::default(),
+        }
+    }
+
+    /// Where the walker counts; readable when the walker is gone.
+    pub fn statistics(&self) -> Arc<Mutex<FrameStatistics>> {
+        self.statistics.clone()
+    }
+
+    fn note(&self, count: impl FnOnce(&mut FrameStatistics)) {
+        if let Ok(mut statistics) = self.statistics.lock() {
+            count(&mut statistics);
         }
     }
 
     /// Tells `on_frame` of every frame, skippable ones too, before it is read.
     #[must_use]
-    pub fn observed(mut self, on_frame: Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>) -> Self {
+    pub fn observed(mut self, on_frame: OnFrame<'a>) -> Self {
         self.on_frame = Some(on_frame);
         self
-    }
-
-    /// Where its buffers come from, and are to be given back.
-    pub fn recycler(&self) -> Recycler {
-        self.recycler.clone()
     }
 
     fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
@@ -164,10 +192,22 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             self.observe(offset_bytes, start)?;
             match start {
                 FrameStart::Skippable { content_bytes, .. } => {
-                    self.input.skip(SKIPPABLE_HEADER_BYTES as u64 + u64::from(content_bytes))?;
+                    let frame_bytes = SKIPPABLE_HEADER_BYTES as u64 + u64::from(content_bytes);
+                    self.note(|statistics| {
+                        statistics.skippable_frames += 1;
+                        statistics.skippable_bytes += frame_bytes;
+                    });
+                    self.input.skip(frame_bytes)?;
                 }
                 FrameStart::Zstd(header) => {
-                    self.window_bytes_max = self.window_bytes_max.max(header.window_bytes);
+                    self.note(|statistics| {
+                        statistics.frames += 1;
+                        statistics.frames_with_checksum += u64::from(header.has_checksum);
+                        statistics.frames_with_content_size += u64::from(header.content_bytes.is_some());
+                        statistics.content_bytes_max =
+                            statistics.content_bytes_max.max(header.content_bytes.unwrap_or(0));
+                        statistics.window_bytes_max = statistics.window_bytes_max.max(header.window_bytes);
+                    });
                     if let Some(piece) = self.start_frame(&header, offset_bytes)? {
                         return Ok(Some(piece));
                     }

@@ -46,12 +46,26 @@ pub struct Bank<'a> {
 /// Epoch stakes that a bank keeps.
 const EPOCHS: u64 = 6;
 const BLOCKHASHES: u64 = 301;
-const BANK_BYTES_MIN: u64 = 96 * 1024;
+/// A bank file has at least this many bytes, or a sixteenth of its storages: below, blockhashes would outweigh stakes.
+const BANK_BYTES_MIN: u64 = 400 * 1024;
 /// Storages weigh that many times the bank file on mainnet.
 const STORAGES_PER_BANK: u64 = 409;
 const DELEGATION_BYTES: u64 = 104;
 const VOTE_ACCOUNT_BYTES: u64 = 3762 + 97;
-const VOTER_BITS: u64 = 11;
+/// Stakes choose among 2^10 voters on mainnet. A smaller sample of the stakes has fewer, so that a voter comes again
+/// about as often.
+fn voter_bits(delegations: u64) -> u64 {
+    match delegations {
+        0..1024 => 7,
+        1024..2048 => 8,
+        2048..4096 => 9,
+        _ => 10,
+    }
+}
+
+/// Samples with fewer delegations than this have the same voters in every epoch: within one sample, none of them would
+/// come again at a distance.
+const DELEGATIONS_SMALL: u64 = 2048;
 
 const PURPOSE_BANK: u64 = 301;
 const PURPOSE_STAKES: u64 = 302;
@@ -134,10 +148,10 @@ impl Bank<'_> {
 
     /// Vote accounts and delegations of each of the seven stakes.
     fn scale(&self, storage_count: u64) -> (u64, u64) {
-        let whole = (self.storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN);
+        let whole = (self.storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN.min(self.storage_bytes / 16));
         let fixed = BLOCKHASHES * 56 + storage_count * 32 + 4096;
         let each = whole.saturating_sub(fixed).max(whole / 4) / (EPOCHS + 1);
-        let voters = (each / 10 / VOTE_ACCOUNT_BYTES).clamp(1, 2_000);
+        let voters = (each / 6 / VOTE_ACCOUNT_BYTES).clamp(1, 2_000);
         // A voter brings entries of nodes and authorized voters in the epochs.
         let delegations = each.saturating_sub(voters * (VOTE_ACCOUNT_BYTES + 144)) / DELEGATION_BYTES;
         (voters, delegations.max(1))
@@ -158,6 +172,12 @@ impl Bank<'_> {
         out.u64s(&[300])
     }
 
+    /// A vote account's address, in a sample of the stakes.
+    fn voter(&self, sample: u64, delegations: u64, voter: u64) -> [u8; 32] {
+        let sample = if delegations < DELEGATIONS_SMALL { 0 } else { sample };
+        self.universe.shared_key(keys::VOTERS, sample << 16 | voter)
+    }
+
     fn write_stakes<W: Write>(
         &self,
         out: &mut Out<W>,
@@ -165,32 +185,37 @@ impl Bank<'_> {
         (voters, delegations): (u64, u64),
         with_credits: bool,
     ) -> Result<()> {
+        // The bank's own stakes are a sample apart from the same epoch's among the epoch stakes.
+        let sample = if with_credits { epoch } else { epoch + (1 << 20) };
         let mut data = Vec::with_capacity(states::VOTE_BYTES as usize);
         out.u64s(&[voters])?;
         for voter in 0..voters {
-            let mut fixed = Rng::new(mix(self.universe.number(PURPOSE_STAKES, epoch), voter));
+            let mut fixed = Rng::new(mix(self.universe.number(PURPOSE_STAKES, sample), voter));
             let mut changing = fixed.clone();
             changing.next();
             data.clear();
             states::vote_state(&mut fixed, &mut changing, epoch, &mut data);
             data.resize(states::VOTE_BYTES as usize, 0);
-            out.bytes(&self.universe.shared_key(keys::VOTERS, voter))?;
+            out.bytes(&self.voter(sample, delegations, voter))?;
             out.u64s(&[changing.log_uniform(50), changing.log_uniform(36), states::VOTE_BYTES])?;
             out.bytes(&data)?;
             out.bytes(&keys::VOTE)?;
             out.bytes(&[0])?;
             out.u64s(&[u64::MAX])?;
         }
-        let mut rng = Rng::new(self.universe.number(PURPOSE_STAKES, epoch + (1 << 32)));
+        let mut rng = Rng::new(self.universe.number(PURPOSE_STAKES, sample + (1 << 32)));
+        let voter_bits = voter_bits(delegations);
         out.u64s(&[delegations])?;
         for _ in 0..delegations {
             let stake = rng.key();
-            let voter = rng.zipf(VOTER_BITS);
+            let voter = if rng.permille(400) { rng.zipf(4) } else { rng.zipf(voter_bits) };
             out.bytes(&stake)?;
-            out.bytes(&self.universe.shared_key(keys::VOTERS, voter))?;
+            out.bytes(&self.voter(sample, delegations, voter))?;
             let activation = epoch - rng.log_uniform(9);
             let deactivation = if rng.permille(930) { u64::MAX } else { epoch - rng.log_uniform(6) };
-            out.u64s(&[rng.log_uniform(41), activation, deactivation])?;
+            // Half of all stakes are whole numbers of SOL: pools and wallets split them so.
+            let lamports = if rng.permille(670) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
+            out.u64s(&[lamports, activation, deactivation])?;
             out.f64s(&[0.25])?;
             if with_credits {
                 // Credits are the voter's, as of the stake's last reward: mostly the same for all its stakes.
@@ -199,7 +224,7 @@ impl Bank<'_> {
             }
         }
         out.u64s(&[0, epoch])?;
-        let history = if delegations < 2_000 { 32 } else { 512 };
+        let history = (delegations / 2_000).clamp(1, 512);
         out.u64s(&[history])?;
         for back in 0..history {
             let mut of = Rng::new(self.universe.number(PURPOSE_STAKES, (1 << 33) + epoch - back));
@@ -214,18 +239,18 @@ impl Bank<'_> {
         out.bytes(&[0; 4])?;
         self.write_stakes(out, epoch, scale, true)?;
         out.u64s(&[380_000_000_000_000_000 + epoch])?;
-        let (voters, _) = scale;
-        let node = |voter| Rng::new(mix(self.universe.number(PURPOSE_STAKES, 1 << 34), voter)).key();
+        let (voters, delegations) = scale;
+        let node = |voter| Rng::new(mix(self.universe.number(PURPOSE_STAKES, (1 << 34) + epoch), voter)).key();
         out.u64s(&[voters])?;
         for voter in 0..voters {
             out.bytes(&node(voter))?;
             out.u64s(&[1])?;
-            out.bytes(&self.universe.shared_key(keys::VOTERS, voter))?;
+            out.bytes(&self.voter(epoch, delegations, voter))?;
             out.u64s(&[Rng::new(mix(epoch, voter)).log_uniform(50)])?;
         }
         out.u64s(&[voters])?;
         for voter in 0..voters {
-            out.bytes(&self.universe.shared_key(keys::VOTERS, voter))?;
+            out.bytes(&self.voter(epoch, delegations, voter))?;
             out.bytes(&node(voter))?;
         }
         Ok(())

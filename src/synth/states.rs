@@ -44,24 +44,24 @@ const fn template(
 }
 
 const TEMPLATES: [Template; 18] = [
-    template(260, keys::PUMP, 150, (1, 0), 5, (8, 0)), // bonding curve
-    template(200, keys::DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
-    template(120, keys::WHIRLPOOL, 216, (1, 1), 4, (24, 200)), // position
-    template(100, keys::NAMES, 112, (2, 0), 1, (8, 0)), // domain name
-    template(90, keys::DRIFT, 240, (1, 1), 6, (8, 100)), // trader's statistics
-    template(40, keys::DRIFT, 4376, (1, 1), 12, (40, 90)), // trader's positions
-    template(45, keys::OPENBOOK, 3228, (1, 1), 4, (16, 40)), // open orders
-    template(30, keys::RAYDIUM_AMM, 752, (9, 3), 22, (8, 50)), // pool
-    template(20, keys::RAYDIUM_CLMM, 1544, (4, 3), 20, (24, 60)), // pool
-    template(10, keys::RAYDIUM_CLMM, 10_240, (0, 1), 1, (168, 60)), // tick array
-    template(10, keys::WHIRLPOOL, 9_988, (0, 1), 1, (113, 100)), // tick array
-    template(12, keys::METEORA, 10_136, (0, 1), 2, (144, 350)), // bin array
-    template(20, keys::METEORA, 8_120, (1, 1), 3, (112, 80)), // position
-    template(16, keys::SOLEND, 1_300, (1, 1), 8, (88, 150)), // obligation
-    template(12, keys::KAMINO, 3_344, (1, 1), 12, (136, 120)), // obligation
-    template(2, keys::KAMINO, 8_624, (6, 4), 60, (32, 20)), // reserve
-    template(2, keys::OPENBOOK, 65_548, (0, 1), 4, (72, 180)), // order book
-    template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 30)), // event queue
+    template(900, keys::PUMP, 150, (1, 0), 5, (8, 0)), // bonding curve
+    template(1000, keys::DISTRIBUTOR, 104, (1, 1), 3, (8, 0)), // airdrop claim
+    template(360, keys::WHIRLPOOL, 216, (1, 1), 4, (24, 200)), // position
+    template(600, keys::NAMES, 112, (2, 0), 1, (8, 0)), // domain name
+    template(270, keys::DRIFT, 240, (1, 1), 6, (8, 100)), // trader's statistics
+    template(90, keys::DRIFT, 4376, (1, 1), 12, (40, 300)), // trader's positions
+    template(90, keys::OPENBOOK, 3228, (1, 1), 4, (16, 300)), // open orders
+    template(120, keys::RAYDIUM_AMM, 752, (9, 3), 22, (8, 50)), // pool
+    template(60, keys::RAYDIUM_CLMM, 1544, (4, 3), 20, (24, 60)), // pool
+    template(24, keys::RAYDIUM_CLMM, 10_240, (0, 1), 1, (168, 300)), // tick array
+    template(24, keys::WHIRLPOOL, 9_988, (0, 1), 1, (113, 350)), // tick array
+    template(36, keys::METEORA, 10_136, (0, 1), 2, (144, 500)), // bin array
+    template(40, keys::METEORA, 8_120, (1, 1), 3, (112, 400)), // position
+    template(48, keys::SOLEND, 1_300, (1, 1), 8, (88, 350)), // obligation
+    template(36, keys::KAMINO, 3_344, (1, 1), 12, (136, 350)), // obligation
+    template(6, keys::KAMINO, 8_624, (6, 4), 60, (32, 60)), // reserve
+    template(4, keys::OPENBOOK, 65_548, (0, 1), 4, (72, 500)), // order book
+    template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
 ];
 
 const fn total_weight() -> u64 {
@@ -129,7 +129,7 @@ pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
     let used_permille = match draw.fixed.below(8) {
         0 => 1000.min(layout.used_permille * 4),
         1..4 => layout.used_permille,
-        _ => layout.used_permille / 8,
+        _ => layout.used_permille / 4,
     };
     while out.len() + layout.slot_bytes as usize <= end {
         let slot_end = out.len() + layout.slot_bytes as usize;

@@ -238,3 +238,41 @@ fn an_interrupted_run_leaves_nothing() {
     assert_eq!(error.kind(), crate::ErrorKind::Interrupted);
     assert!(!out.exists());
 }
+
+/// The published ratios (mainnet): the archive's of Agave pull request 2729, the bank file's of `zstd -b1 -e4`.
+#[test]
+fn it_compresses_like_mainnet() {
+    const FRAME_BYTES: usize = 8 << 20;
+    let ratio = |content: &[u8], level: i32| {
+        let compressed: usize = content
+            .par_chunks(FRAME_BYTES)
+            .map(|frame| zstd::bulk::compress(frame, level).expect("it compresses").len())
+            .sum();
+        content.len() as f64 / compressed as f64
+    };
+    let is_near = |measured: f64, published: f64, what: &str| {
+        assert!((measured / published - 1.0).abs() < 0.05, "{what}: {measured:.3}, not {published}");
+    };
+    let temporary = tempfile::tempdir().expect("a directory");
+    let report = make(&options(temporary.path(), 64 << 20));
+    let state = &report.states[0];
+    let slot = state.slot;
+    let bank = fs::read(temporary.path().join(format!("snapshots/{slot}/{slot}"))).expect("the bank file");
+    for (level, published) in [(1, 2.337), (2, 2.486), (3, 2.500), (4, 2.513)] {
+        is_near(ratio(&bank, level), published, "the bank file");
+    }
+    // As in a tar: a header in front, and whole blocks of 512 bytes.
+    let mut archive = bank;
+    for (slot, storage) in read_state(state).storages {
+        archive.resize(archive.len().next_multiple_of(512), 0);
+        let header = format!("accounts/{slot}.{slot:<80}0000644 {:011o}", storage.len());
+        archive.extend_from_slice(header.as_bytes());
+        archive.resize(archive.len().next_multiple_of(512), 0);
+        archive.extend_from_slice(&storage);
+    }
+    for (level, published) in [(1, 3.47), (3, 3.64)] {
+        is_near(ratio(&archive, level), published, "the archive");
+    }
+    // The slow level on a part only; beside level 1 of the same part.
+    is_near(ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1), 3.78 / 3.47, "level 10 to 1");
+}

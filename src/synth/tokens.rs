@@ -23,32 +23,43 @@ pub fn metadata_bytes(rng: &mut Rng) -> u64 {
     if rng.permille(750) { 679 } else { 607 }
 }
 
-/// A mint: the ones of the day around it, or any of 2^22 by Zipf's law.
+/// A mint: one of the few that everybody holds, one that many hold these days, or any.
 fn mint(draw: &mut Draw<'_>) -> [u8; 32] {
-    let rank = if draw.fixed.permille(MINT_OF_THE_DAY_PERMILLE) {
-        // Launches and airdrops make thousands of accounts within a few slots.
-        let day = draw.universe.number(keys::MINTS, draw.neighbourhood / 4);
-        let mut rng = Rng::new(day);
-        let skip = draw.fixed.zipf(MINT_OF_THE_DAY_BITS);
-        (rng.next() >> 20).wrapping_add(skip)
-    } else {
-        draw.fixed.zipf(22)
+    let rank = match draw.fixed.below(1000) {
+        0..MINT_POPULAR => draw.fixed.zipf(4),
+        // Launches and airdrops make accounts of the same mints for some hours.
+        pick if pick < MINT_POPULAR + MINT_RECENT => recent(draw, keys::MINTS, MINTS_RECENT),
+        _ => draw.fixed.zipf(26),
     };
     draw.universe.shared_key(keys::MINTS, rank)
 }
 
-const MINT_OF_THE_DAY_PERMILLE: u64 = 350;
-const MINT_OF_THE_DAY_BITS: u64 = 8;
-const BUSY_OWNER_PERMILLE: u64 = 180;
+/// One of `count` ranks that accounts of the same time share.
+fn recent(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
+    let season = draw.universe.number(purpose, draw.neighbourhood / SEASON_STORAGES) >> 16;
+    season + draw.fixed.below(count)
+}
 
-/// An owner: mostly a wallet that nobody else has, else a busy one (a pool's authority, a bot, an exchange).
+/// Storages that were written at about the same time.
+const SEASON_STORAGES: u64 = 64;
+/// Of 1,000 token accounts, how many are of a mint that everybody holds.
+const MINT_POPULAR: u64 = 270;
+/// Of 1,000 token accounts, how many are of a mint that many hold these days.
+const MINT_RECENT: u64 = 100;
+const MINTS_RECENT: u64 = 768;
+const OWNER_BUSY: u64 = 60;
+const OWNER_RECENT: u64 = 50;
+const OWNERS_RECENT: u64 = 768;
+
+/// An owner: mostly a wallet that nobody else has, else a busy one (a pool's authority, a bot, an exchange), or one
+/// that collects these days.
 fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
-    if draw.fixed.permille(BUSY_OWNER_PERMILLE) {
-        let rank = draw.fixed.zipf(20);
-        draw.universe.shared_key(keys::WALLETS, rank)
-    } else {
-        draw.fixed.key()
-    }
+    let rank = match draw.fixed.below(1000) {
+        0..OWNER_BUSY => draw.fixed.zipf(16),
+        pick if pick < OWNER_BUSY + OWNER_RECENT => recent(draw, keys::WALLETS, OWNERS_RECENT),
+        _ => return draw.fixed.key(),
+    };
+    draw.universe.shared_key(keys::WALLETS, rank)
 }
 
 /// An amount: often nothing, often one (an NFT), else anything.
@@ -121,7 +132,7 @@ fn collection_key(draw: &mut Draw<'_>, which: u64) -> [u8; 32] {
 fn collection(draw: &Draw<'_>) -> u64 {
     let mut rng = draw.fixed.clone();
     let near = Rng::new(draw.universe.number(keys::COLLECTIONS, draw.neighbourhood / 4)).below(1 << 16);
-    if rng.permille(600) { near + rng.zipf(5) } else { rng.zipf(16) }
+    if rng.permille(500) { near + rng.zipf(6) } else { rng.zipf(16) }
 }
 
 const SYLLABLES: [&str; 32] = [

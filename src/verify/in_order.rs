@@ -6,7 +6,7 @@ use {
         error::{Error, ErrorKind, Result},
         format::{
             clients::Rule,
-            entry::EntryKind,
+            entry::{EntryKind, Oddity, TarHeader},
             entry_parser::{EntryParser, TarEnd, TarEvent},
         },
         ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
@@ -36,7 +36,7 @@ pub fn read_in_order(pass: &Pass<'_>, seen_slots: &mut HashSet<u64>) -> Result<P
     let archive = &pass.archive.file;
     let watch = Mutex::new(FrameWatch::new(pass.findings));
     let lock_watch = || watch.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut parser = EntryParser::new();
+    let mut parser = EntryParser::tolerant();
     let mut tar_error = None;
     let mut reader = Reader {
         pass,
@@ -60,6 +60,9 @@ pub fn read_in_order(pass: &Pass<'_>, seen_slots: &mut HashSet<u64>) -> Result<P
             Box::new(|frame| lock_watch().see(frame)),
             &mut |content| {
                 let result = parser.feed(content, &mut |event| reader.event(event));
+                for (oddity, header) in parser.take_oddities() {
+                    reader.odd(oddity, &header);
+                }
                 if let Err(error) = &result {
                     tar_error = Some(error.clone());
                 }
@@ -79,7 +82,7 @@ pub fn read_in_order(pass: &Pass<'_>, seen_slots: &mut HashSet<u64>) -> Result<P
             pass.findings.skip(Check::Records, "--quick");
         }
         match (decoded, tar_error) {
-            (Ok(()), _) => {
+            (Ok(_), _) => {
                 lock_watch().finish(archive.length_bytes);
                 check_end(&parser, pass.findings);
                 if parser.end() == TarEnd::Clean || parser.is_between_entries() {
@@ -168,12 +171,16 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn odd(&mut self, oddity: Oddity, header: &TarHeader) {
+        if self.pass.is_first() {
+            self.entries.odd(oddity, header, self.pass.findings);
+        }
+    }
+
     fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
         let findings = self.pass.findings;
         let Some(batcher) = &mut self.batcher else { return Ok(()) };
         match event {
-            TarEvent::Odd { oddity, header } if self.pass.is_first() => self.entries.odd(oddity, header, findings),
-            TarEvent::Odd { .. } => {}
             TarEvent::Begin(entry) => {
                 if self.pass.is_first() {
                     self.entries.entry(&entry, self.seen_slots, findings);

@@ -252,7 +252,6 @@ impl RunReader<'_> {
 
     fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
         match event {
-            TarEvent::Odd { oddity, header } => return Err(oddity.error(header)),
             TarEvent::Begin(entry) => self.begin(&entry)?,
             TarEvent::Content { bytes, .. } => {
                 self.documents.content(bytes);

@@ -94,12 +94,18 @@ pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Op
         findings.add(Check::Name, Rule::NameUnknown, Place::default(), expected, "another name");
         return;
     };
-    let is_zstd = compression == Compression::Zstd;
-    if is_zstd != (name.extension == Extension::TarZstd) {
-        let found = if is_zstd { "zstd" } else { "a plain tar" };
-        findings.add(Check::Name, Rule::ExtensionWrong, Place::default(), name.extension.as_str(), found);
-    } else if !is_zstd {
-        findings.add(Check::Name, Rule::ExtensionNotZstd, Place::default(), "tar.zst", name.extension.as_str());
+    let extension = compression.extension();
+    if extension != name.extension {
+        findings.add(Check::Name, Rule::ExtensionWrong, Place::default(), name.extension.as_str(), extension.as_str());
+    }
+    let rule = match extension {
+        Extension::TarZstd => None,
+        Extension::TarLz4 => Some(Rule::Lz4),
+        Extension::Tar => Some(Rule::Plain),
+        Extension::TarBzip2 | Extension::TarGzip => Some(Rule::OldCompression),
+    };
+    if let Some(rule) = rule {
+        findings.add(Check::Name, rule, Place::default(), "zstd", compression.as_str());
     }
     let Some(bank) = bank else {
         findings.skip(Check::Name, "no bank file could be read");

@@ -39,7 +39,6 @@ impl SourceArchive {
     pub fn open(path: &Path, name: Option<ArchiveName>, findings: &Findings) -> Result<Self> {
         let file = ArchiveFile::open(path)?;
         let tail = match file.compression {
-            Compression::None => None,
             Compression::Zstd => Tail::read(&file.file, path, file.length_bytes).or_else(|error| {
                 if error.kind() != crate::ErrorKind::Damaged {
                     return Err(error);
@@ -47,6 +46,7 @@ impl SourceArchive {
                 findings.add_error(Check::Frames, crate::format::clients::Rule::Index, Place::default(), &error);
                 Ok(None)
             })?,
+            _ => None,
         };
         Ok(Self { file, path: path.to_path_buf(), name, tail })
     }

@@ -1,0 +1,263 @@
+//! `slotpress demo`: the main job from beginning to end, on a ledger that it makes itself.
+
+use {
+    super::{ui::Ui, values},
+    crate::{
+        archive::{
+            ArchiveOptions, ArchiveReport, archive,
+            encode::{Codec, ZSTD_LEVEL_DEFAULT},
+            plan::Plan,
+        },
+        error::{Error, IoContext, Result},
+        format::{
+            entry::BLOCK_BYTES,
+            frames::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan},
+        },
+        inspect::inspect_archive,
+        ledger::directory::{LedgerPaths, find_bank_snapshot},
+        progress::Progress,
+        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        synth::{SynthOptions, synth},
+    },
+    clap::Args,
+    serde::Serialize,
+    std::{
+        fs::{self, File},
+        os::unix::fs::FileExt,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Show the main job on a ledger made for it: archive, inspect, restore, compare
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Bytes of account storages, about
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = values::size)]
+    size: u64,
+    /// Keep everything in this directory, which must be empty or not exist
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "demo")]
+struct DemoLine {
+    identical_storages: u64,
+    full_bytes: u64,
+    incremental_bytes: u64,
+    archive_seconds: f64,
+    restore_seconds: f64,
+}
+
+pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
+    let temporary;
+    let dir = match &args.keep {
+        Some(dir) => {
+            fs::create_dir_all(dir).or_path("create", dir)?;
+            if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
+                return Err(Error::failed(format!("{} is not empty", dir.display()))
+                    .hint("--keep takes a directory that is empty or does not exist"));
+            }
+            dir.as_path()
+        }
+        None => {
+            temporary = tempfile::Builder::new()
+                .prefix("slotpress-demo-")
+                .tempdir()
+                .map_err(|error| Error::failed(format!("cannot make a temporary directory: {error}")))?;
+            temporary.path()
+        }
+    };
+    let demo = Demo { ledger: dir.join("ledger"), archives: dir.join("archives"), restored: dir.join("restored"), ui };
+    fs::create_dir_all(&demo.archives).or_path("create", &demo.archives)?;
+
+    demo.say("A ledger, as a validator leaves it when it is stopped gracefully");
+    let report = synth(
+        &SynthOptions {
+            out_dir: demo.ledger.clone(),
+            size_bytes: args.size,
+            seed: 1,
+            // A tenth of the state changes between two archives.
+            incremental_bytes: Some(args.size / 10),
+            storage_count: None,
+        },
+        ui,
+    )?;
+    let full_slot = report.states.first().map(|state| state.slot);
+    for state in &report.states {
+        demo.result(&format!(
+            "slot {}: {}, {}, {}",
+            state.slot,
+            values::count_of(state.accounts, "account"),
+            values::count_of(state.storages, "storage"),
+            values::show_bytes(state.storage_bytes)
+        ));
+    }
+
+    demo.say("A full archive of its older state, and an incremental one of what is newer");
+    let full = demo.archive(&demo.ledger.join("at-full"), None)?;
+    let incremental = demo.archive(&demo.ledger, full_slot)?;
+
+    demo.say("What is inside, without unpacking it");
+    for archive in [&full, &incremental] {
+        let found = inspect_archive(&archive.path, 1, ui)?;
+        let readers: Vec<&str> =
+            found.clients.iter().filter(|verdict| verdict.refusals.is_empty()).map(|verdict| verdict.client).collect();
+        demo.result(&format!(
+            "slot {}: {}, ratio {}, read by {}",
+            found.bank.slot,
+            values::count_of(found.entries.storages, "storage"),
+            values::show_ratio(found.entries.tar_bytes, found.file_bytes),
+            readers.join(" and ")
+        ));
+    }
+
+    demo.say("Both archives back into a ledger, in the layout from which a validator boots");
+    let restored = demo.restore(&full, &incremental)?;
+
+    demo.say("Every storage compared with the archived one, byte for byte");
+    let identical_storages = demo.compare(full_slot)?;
+    demo.result(&format!("{} storages are identical", values::show_count(identical_storages)));
+
+    let archive_seconds = (full.taken.elapsed + incremental.taken.elapsed).as_secs_f64();
+    if ui.is_json() {
+        ui.print_json(&DemoLine {
+            identical_storages,
+            full_bytes: full.output_bytes,
+            incremental_bytes: incremental.output_bytes,
+            archive_seconds,
+            restore_seconds: restored.taken.elapsed.as_secs_f64(),
+        });
+        return Ok(());
+    }
+    let input_bytes = full.input_bytes + incremental.input_bytes;
+    let rate = input_bytes as f64 / archive_seconds.max(1e-9);
+    ui.print("");
+    ui.print(&format!(
+        "Archived at {}/s on this machine: a mainnet state of 450 GB would take {}, if the disks keep up.",
+        values::show_bytes(rate as u64),
+        values::show_duration(std::time::Duration::from_secs_f64(450e9 / rate.max(1.0)))
+    ));
+    match &args.keep {
+        Some(dir) => ui.print(&format!("Everything is kept in {}.", dir.display())),
+        None => ui.print("Everything was removed again; --keep DIR keeps it."),
+    }
+    ui.print("Next: slotpress archive LEDGER -o OUT_DIR");
+    Ok(())
+}
+
+struct Demo<'a> {
+    ledger: PathBuf,
+    archives: PathBuf,
+    restored: PathBuf,
+    ui: &'a Ui,
+}
+
+impl Demo<'_> {
+    fn say(&self, line: &str) {
+        if !self.ui.is_json() {
+            self.ui.print(&format!("{line}:"));
+        }
+    }
+
+    fn result(&self, line: &str) {
+        if !self.ui.is_json() {
+            self.ui.print(&format!("  {line}"));
+        }
+    }
+
+    fn archive(&self, ledger: &Path, base_slot: Option<u64>) -> Result<ArchiveReport> {
+        let options = ArchiveOptions {
+            paths: LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() },
+            out_dir: self.archives.clone(),
+            slot: None,
+            base_slot,
+            codec: Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true },
+            frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
+            threads: values::threads_or_all(None),
+            memory_bytes: None,
+            replace: false,
+            force_base: false,
+        };
+        let report = archive(&options, self.ui)?;
+        self.result(&report.name.to_string());
+        self.result(&format!(
+            "  {} from {} (ratio {}) in {}, at {}, CPU load {:.0} %",
+            values::show_bytes(report.output_bytes),
+            values::show_bytes(report.input_bytes),
+            values::show_ratio(report.input_bytes, report.output_bytes),
+            values::show_duration(report.taken.elapsed),
+            values::show_rate(report.input_bytes, report.taken.elapsed),
+            report.taken.cpu_percent()
+        ));
+        Ok(report)
+    }
+
+    fn restore(&self, full: &ArchiveReport, incremental: &ArchiveReport) -> Result<RestoreReport> {
+        let options = RestoreOptions {
+            archive: full.path.clone(),
+            incremental: Some(incremental.path.clone()),
+            paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },
+            layout: RestoreLayout::Boot,
+            threads: values::threads_or_all(None),
+            ignore_index: false,
+            convert: None,
+        };
+        let report = restore(&options, self.ui)?;
+        self.result(&format!(
+            "slot {}: {} in {}, at {}",
+            report.slot,
+            values::show_bytes(report.output_bytes),
+            values::show_duration(report.taken.elapsed),
+            values::show_rate(report.output_bytes, report.taken.elapsed)
+        ));
+        Ok(report)
+    }
+
+    /// Compares every storage of the original ledgers, as it belongs into an archive, with the restored one; returns
+    /// their number.
+    fn compare(&self, full_slot: Option<u64>) -> Result<u64> {
+        let run = self.restored.join("accounts/run");
+        let mut compared = 0;
+        for (ledger, base_slot) in [(self.ledger.join("at-full"), None), (self.ledger.clone(), full_slot)] {
+            let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
+            let plan = Plan::new(find_bank_snapshot(&paths, None)?, base_slot, self.ui)?;
+            for (at, storage) in plan.storages.iter().enumerate() {
+                self.ui.check()?;
+                let path = run.join(format!("{}.{}", storage.file.slot, storage.file.id));
+                if !is_restored(&plan, (plan.files.len() + at) as u64, storage.content_bytes, &path)? {
+                    return Err(Error::failed(format!("{} is not what was archived", path.display()))
+                        .hint("this is a bug in slotpress, or a broken disk: please report it"));
+                }
+                compared += 1;
+            }
+        }
+        match fs::read_dir(&run).or_path("read", &run)?.count() as u64 {
+            restored if restored == compared => Ok(compared),
+            restored => Err(Error::failed(format!("{restored} storages restored, {compared} archived"))),
+        }
+    }
+}
+
+/// Whether a restored file holds the content of a planned entry.
+fn is_restored(plan: &Plan, entry: u64, content_bytes: u64, path: &Path) -> Result<bool> {
+    let file = File::open(path).or_path("open", path)?;
+    if file.metadata().or_path("read", path)?.len() != content_bytes {
+        return Ok(false);
+    }
+    let (mut expected, mut found) = (Vec::new(), Vec::new());
+    let mut offset = 0;
+    while offset < content_bytes {
+        let length_bytes = (content_bytes - offset).min(FRAME_SIZE_BYTES_DEFAULT);
+        expected.resize(length_bytes as usize, 0);
+        found.resize(length_bytes as usize, 0);
+        let span = FrameSpan { first_entry: entry, offset_bytes: BLOCK_BYTES + offset, length_bytes };
+        plan.fill(&span, &mut expected)?;
+        file.read_exact_at(&mut found, offset).or_path("read", path)?;
+        if expected != found {
+            return Ok(false);
+        }
+        offset += length_bytes;
+    }
+    Ok(true)
+}

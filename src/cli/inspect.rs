@@ -1,0 +1,290 @@
+//! `slotpress inspect`
+
+use {
+    super::{ui::Ui, values},
+    crate::{
+        error::{Error, Result},
+        inspect::{ArchiveInspection, ClientVerdict, LedgerInspection, inspect_archive, inspect_ledger},
+        ledger::{bank_file::BankFile, directory::Layout},
+        restore::input::Compression,
+    },
+    clap::Args,
+    serde::Serialize,
+    std::path::{Path, PathBuf},
+};
+
+/// Tell what is in an archive or a ledger
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// An archive, or a ledger directory
+    input: PathBuf,
+    /// The bank snapshot of a ledger to look at [default: the newest complete one]
+    #[arg(long)]
+    slot: Option<u64>,
+    /// The validator's --snapshots directory [default: the ledger]
+    #[arg(long, value_name = "DIR")]
+    snapshots: Option<PathBuf>,
+    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    #[arg(long, value_name = "DIR")]
+    accounts: Vec<PathBuf>,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+}
+
+/// What both kinds of input have.
+#[derive(Serialize)]
+struct BankPart {
+    slot: u64,
+    epoch: u64,
+    block_height: u64,
+    snapshot_hash: String,
+    bank_hash: String,
+    parent_slot: u64,
+    parent_hash: String,
+    capitalization_lamports: u64,
+    transaction_count: u64,
+    storages: u64,
+    storage_bytes: u64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "inspect")]
+struct ArchiveLine<'a> {
+    kind: &'static str,
+    path: &'a Path,
+    #[serde(flatten)]
+    bank: BankPart,
+    base_slot: Option<u64>,
+    name_matches: Option<bool>,
+    version: &'a str,
+    format: &'static str,
+    writer: Option<&'a str>,
+    settings: Option<&'a str>,
+    storage_bytes_max: u64,
+    bank_file_bytes: u64,
+    status_cache_bytes: u64,
+    tar_bytes: u64,
+    file_bytes: u64,
+    frames: u64,
+    frame_bytes_max: u64,
+    frames_with_checksum: u64,
+    skippable_bytes: u64,
+    clients: Vec<ClientLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct ClientLine<'a> {
+    client: &'a str,
+    reads: bool,
+    refusals: &'a [String],
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "inspect")]
+struct LedgerLine<'a> {
+    kind: &'static str,
+    path: &'a Path,
+    #[serde(flatten)]
+    bank: BankPart,
+    layout: &'static str,
+    file_bytes: u64,
+    emptied_storages: u64,
+    in_use: bool,
+}
+
+pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
+    if args.input.is_dir() {
+        let paths = values::ledger_paths(&args.input, &args.snapshots, &args.accounts);
+        print_ledger(&inspect_ledger(&paths, args.slot, ui)?, ui);
+        return Ok(());
+    }
+    if args.snapshots.is_some() || !args.accounts.is_empty() || args.slot.is_some() {
+        return Err(Error::usage("--slot, --snapshots and --accounts are for a ledger directory, not for an archive"));
+    }
+    print_archive(&inspect_archive(&args.input, values::threads_or_all(args.threads), ui)?, ui);
+    Ok(())
+}
+
+fn bank_part(bank: &BankFile, storages: u64, storage_bytes: u64) -> BankPart {
+    BankPart {
+        slot: bank.slot,
+        epoch: bank.epoch(),
+        block_height: bank.block_height,
+        snapshot_hash: bank.snapshot_hash().to_string(),
+        bank_hash: bank.hash.to_string(),
+        parent_slot: bank.parent_slot,
+        parent_hash: bank.parent_hash.to_string(),
+        capitalization_lamports: bank.capitalization,
+        transaction_count: bank.transaction_count,
+        storages,
+        storage_bytes,
+    }
+}
+
+/// Prints what was found in an archive.
+pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
+    let ArchiveInspection { path, name, bank, version, entries, frames, file_bytes, writer, .. } = found;
+    let base_slot = name.as_ref().and_then(|name| name.base_slot);
+    let hash = bank.snapshot_hash();
+    let name_matches = name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash);
+    if ui.is_json() {
+        ui.print_json(&ArchiveLine {
+            kind: "archive",
+            path,
+            bank: bank_part(bank, entries.storages, entries.storage_bytes),
+            base_slot,
+            name_matches,
+            version,
+            format: found.compression.as_str(),
+            writer: writer.as_ref().map(|(writer, ..)| writer.as_str()),
+            settings: writer.as_ref().map(|(_, settings, _)| settings.as_str()),
+            storage_bytes_max: entries.storage_bytes_max,
+            bank_file_bytes: entries.bank_file_bytes,
+            status_cache_bytes: entries.status_cache_bytes,
+            tar_bytes: entries.tar_bytes,
+            file_bytes: *file_bytes,
+            frames: frames.frames,
+            frame_bytes_max: frames.content_bytes_max,
+            frames_with_checksum: frames.frames_with_checksum,
+            skippable_bytes: frames.skippable_bytes,
+            clients: found
+                .clients
+                .iter()
+                .map(|ClientVerdict { client, refusals }| ClientLine { client, reads: refusals.is_empty(), refusals })
+                .collect(),
+        });
+        return;
+    }
+    ui.print(&path.display().to_string());
+    let kind = match base_slot {
+        Some(base) => format!("incremental archive on slot {base}"),
+        None => "full archive".to_string(),
+    };
+    field(ui, "kind", &format!("{kind}, snapshot version {version}"));
+    match name_matches {
+        Some(true) => {}
+        Some(false) => field(ui, "name", "LIES: the bank file is of another slot or hash"),
+        None => field(ui, "name", "not an archive's name: no validator would find it"),
+    }
+    print_bank(bank, ui);
+    field(
+        ui,
+        "storages",
+        &format!(
+            "{}, {}, the largest {}",
+            values::show_count(entries.storages),
+            values::show_bytes(entries.storage_bytes),
+            values::show_bytes(entries.storage_bytes_max)
+        ),
+    );
+    field(
+        ui,
+        "other files",
+        &format!(
+            "bank file {}, status cache {}",
+            values::show_bytes(entries.bank_file_bytes),
+            values::show_bytes(entries.status_cache_bytes)
+        ),
+    );
+    field(
+        ui,
+        "size",
+        &format!(
+            "{} from {} of tar (ratio {})",
+            values::show_bytes(*file_bytes),
+            values::show_bytes(entries.tar_bytes),
+            values::show_ratio(entries.tar_bytes, *file_bytes)
+        ),
+    );
+    if found.compression == Compression::Zstd {
+        field(ui, "frames", &frames_text(found));
+    }
+    let made_by = match writer {
+        Some((writer, settings, _)) => format!("{writer}, {settings}, with an index"),
+        None => "no index: decoded from the first byte to the last".to_string(),
+    };
+    field(ui, "made by", &made_by);
+    for ClientVerdict { client, refusals } in &found.clients {
+        let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };
+        field(ui, client, &verdict);
+    }
+}
+
+fn frames_text(found: &ArchiveInspection) -> String {
+    let frames = &found.frames;
+    let sizes = match (frames.content_bytes_max, &found.writer) {
+        (0, _) => "no size stated".to_string(),
+        (max, _) => format!("up to {} of tar", values::show_bytes(max)),
+    };
+    let checksums = match frames.frames_with_checksum {
+        0 => "no checksums",
+        count if count == frames.frames => "with checksums",
+        _ => "some with checksums",
+    };
+    format!("{}, {sizes}, {checksums}", values::show_count(frames.frames))
+}
+
+/// Prints what was found in a ledger.
+pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
+    let layout = match found.layout {
+        Layout::StoragesList => "fastboot 3, storages list",
+        Layout::HardLinks => "fastboot 2, hard links",
+        Layout::Unpacked => "unpacked archive",
+    };
+    if ui.is_json() {
+        ui.print_json(&LedgerLine {
+            kind: "ledger",
+            path: &found.path,
+            bank: bank_part(&found.bank, found.storages, found.storage_bytes),
+            layout,
+            file_bytes: found.file_bytes,
+            emptied_storages: found.emptied_storages,
+            in_use: found.is_in_use,
+        });
+        return;
+    }
+    ui.print(&found.path.display().to_string());
+    field(ui, "kind", &format!("bank snapshot, {layout}"));
+    print_bank(&found.bank, ui);
+    field(
+        ui,
+        "storages",
+        &format!(
+            "{}, {} without obsolete records, {} on disk",
+            values::show_count(found.storages),
+            values::show_bytes(found.storage_bytes),
+            values::show_bytes(found.file_bytes)
+        ),
+    );
+    if found.emptied_storages > 0 {
+        field(
+            ui,
+            "emptied",
+            &format!("{} of which nothing remains", values::count_of(found.emptied_storages, "storage")),
+        );
+    }
+    if found.is_in_use {
+        field(ui, "in use", "a validator or another slotpress holds the ledger's lock");
+    }
+}
+
+fn print_bank(bank: &BankFile, ui: &Ui) {
+    field(ui, "slot", &format!("{}, epoch {}, block height {}", bank.slot, bank.epoch(), bank.block_height));
+    field(ui, "hash", &bank.snapshot_hash().to_string());
+    field(ui, "bank hash", &bank.hash.to_string());
+    field(ui, "parent", &format!("slot {}, {}", bank.parent_slot, bank.parent_hash));
+    field(
+        ui,
+        "supply",
+        &format!(
+            "{} lamports; {} transactions since genesis",
+            values::show_count(bank.capitalization),
+            values::show_count(bank.transaction_count)
+        ),
+    );
+}
+
+fn field(ui: &Ui, name: &str, value: &str) {
+    ui.print(&format!("  {name:<12} {value}"));
+}

@@ -1,0 +1,133 @@
+//! `slotpress recompress`
+
+use {
+    super::{archive::FormatArg, ui::Ui, values},
+    crate::{
+        archive::encode::{Codec, ZSTD_LEVEL_DEFAULT},
+        error::{Error, Result},
+        progress::Progress,
+        recompress::{RecompressOptions, RecompressReport, Source, recompress},
+    },
+    clap::Args,
+    serde::Serialize,
+    std::path::{Path, PathBuf},
+};
+
+/// Turn an archive into a smaller, checked, indexed one
+///
+/// Reads archives of any maker, such as those that a running validator writes, in one pass. The result holds the same
+/// entries in the same order. A damaged archive, or one that is not what its name says, yields nothing.
+#[derive(Debug, Args)]
+pub struct RecompressArgs {
+    /// The archive, or - for standard input
+    archive: PathBuf,
+    /// The directory for the new archive
+    #[arg(short, long = "output", value_name = "OUT_DIR")]
+    output: PathBuf,
+    /// The zstd level: 1 to 22, or negative for less and faster
+    #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
+          allow_negative_numbers = true)]
+    zstd_level: i32,
+    /// zstd for .tar.zst; none for a plain .tar, which Firedancer reads and Agave does not
+    #[arg(long, value_enum, default_value_t)]
+    format: FormatArg,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+    /// Bytes of tar in one zstd frame, 64KiB to 32MiB
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
+    frame_size: u64,
+    /// Leave out the checksum of each frame
+    #[arg(long)]
+    no_checksum: bool,
+    /// The base slot of an incremental archive from standard input
+    #[arg(long, value_name = "SLOT")]
+    base_slot: Option<u64>,
+    /// Replace an archive of the same name
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "recompress")]
+struct RecompressLine<'a> {
+    path: &'a Path,
+    slot: u64,
+    base_slot: Option<u64>,
+    hash: String,
+    format: &'static str,
+    zstd_level: Option<i32>,
+    storages: u64,
+    frames: u64,
+    input_bytes: u64,
+    tar_bytes: u64,
+    output_bytes: u64,
+    elapsed_seconds: f64,
+    cpu_seconds: f64,
+}
+
+pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
+    let is_stream = args.archive.as_os_str() == "-";
+    if args.base_slot.is_some() && !is_stream {
+        return Err(Error::usage("--base-slot is for standard input: the name of a file tells it"));
+    }
+    let codec = args.format.codec(args.zstd_level, !args.no_checksum);
+    if codec == Codec::None {
+        ui.warn("a plain .tar: Firedancer reads it, Agave does not");
+    }
+    let source =
+        if is_stream { Source::Stream(Box::new(std::io::stdin())) } else { Source::File(args.archive.clone()) };
+    let options = RecompressOptions {
+        out_dir: args.output.clone(),
+        codec,
+        frame_size_bytes: args.frame_size,
+        threads: values::threads_or_all(args.threads),
+        replace: args.force,
+        base_slot: args.base_slot,
+    };
+    print_report(&recompress(source, &options, ui)?, &options.codec, ui);
+    Ok(())
+}
+
+fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
+    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, taken } = report;
+    let (format, zstd_level) = super::archive::format_and_level(codec);
+    if ui.is_json() {
+        ui.print_json(&RecompressLine {
+            path,
+            slot: name.slot,
+            base_slot: name.base_slot,
+            hash: name.hash.to_string(),
+            format,
+            zstd_level,
+            storages: *storages,
+            frames: *frames,
+            input_bytes: *input_bytes,
+            tar_bytes: *tar_bytes,
+            output_bytes: *output_bytes,
+            elapsed_seconds: taken.elapsed.as_secs_f64(),
+            cpu_seconds: taken.cpu.as_secs_f64(),
+        });
+        return;
+    }
+    ui.print(&path.display().to_string());
+    ui.print(&format!(
+        "  {}, {}, {}",
+        values::count_of(*storages, "storage"),
+        zstd_level.map_or_else(|| "plain tar".to_string(), |level| format!("zstd level {level}")),
+        values::count_of(*frames, "frame")
+    ));
+    ui.print(&format!(
+        "  size     {} from {}, {:+.1} % (ratio {} to the tar)",
+        values::show_bytes(*output_bytes),
+        values::show_bytes(*input_bytes),
+        100.0 * (*output_bytes as f64 / (*input_bytes).max(1) as f64 - 1.0),
+        values::show_ratio(*tar_bytes, *output_bytes)
+    ));
+    ui.print(&format!(
+        "  elapsed  {} at {} of tar, CPU load {:.0} %",
+        values::show_duration(taken.elapsed),
+        values::show_rate(*tar_bytes, taken.elapsed),
+        taken.cpu_percent()
+    ));
+}
