@@ -34,6 +34,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         layout,
         threads: 2,
         ignore_index,
+        read_back: None,
         convert: Some(slotpress::recompress::recompress_for_agave),
     };
     restore(&options, &NoProgress)

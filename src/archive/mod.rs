@@ -29,6 +29,7 @@ use {
         progress::Progress,
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
+        verify::own::ReadBack,
     },
     std::path::{Path, PathBuf},
 };
@@ -56,6 +57,8 @@ pub struct ArchiveOptions {
     pub replace: bool,
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
+    /// Read the archive back before it gets its name.
+    pub read_back: Option<ReadBack>,
 }
 
 /// What was archived.
@@ -116,6 +119,9 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
     let unpublished = Unpublished::create(&options.out_dir)?;
     let (output_bytes, frames) = write_archive(&plan, options, threads, &unpublished, progress)?;
 
+    if let Some(read_back) = &options.read_back {
+        read_back.check_archive(unpublished.path(), &name, options.threads, progress)?;
+    }
     progress.stage("Syncing", None);
     progress.check()?;
     let path = unpublished.publish(&name.to_string(), options.replace)?;

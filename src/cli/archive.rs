@@ -60,6 +60,9 @@ pub struct ArchiveArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    /// Read the archive back, all accounts too, before it gets its name
+    #[arg(long)]
+    verify: bool,
     /// Accept a base slot that is not that of the newest full archive
     #[arg(long)]
     force_base: bool,
@@ -124,6 +127,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         memory_bytes: args.memory,
         replace: args.force,
         force_base: args.force_base,
+        read_back: args.verify.then(|| values::read_back(args.memory)),
     };
     let report = archive(&options, ui)?;
     print_report(&report, &options.codec, ui);

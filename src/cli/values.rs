@@ -8,6 +8,7 @@ use {
 use crate::{
     archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
     ledger::{directory::LedgerPaths, names::Hash},
+    verify::own::ReadBack,
 };
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
@@ -69,6 +70,11 @@ fn available_memory_bytes() -> Option<u64> {
     let available = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024;
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
     Some(limit.unwrap_or(u64::MAX).min(available))
+}
+
+/// How to read back what was written.
+pub fn read_back(memory: Option<u64>) -> ReadBack {
+    ReadBack { memory_bytes: memory_or_half(memory), temporary_dir: std::env::temp_dir() }
 }
 
 /// Where a ledger is, as three flags say.

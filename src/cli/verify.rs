@@ -55,6 +55,9 @@ pub struct VerifyArgs {
     /// Of a ledger: the bank snapshot [default: the newest complete one]
     #[arg(long, help_heading = "Ledger")]
     slot: Option<u64>,
+    /// Of an unpacked incremental archive: the slot of its full archive
+    #[arg(long, value_name = "SLOT", help_heading = "Ledger")]
+    base_slot: Option<u64>,
     /// Of a ledger: the validator's --snapshots directory [default: LEDGER]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
     snapshots: Option<PathBuf>,
@@ -116,11 +119,13 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
         }
         let paths = values::ledger_paths(&args.path, &args.snapshots, &args.accounts);
-        verify_ledger(&paths, args.slot, &options, ui)?
+        verify_ledger(&paths, args.slot, args.base_slot, &options, ui)?
     } else {
-        if args.slot.is_some() || args.snapshots.is_some() || !args.accounts.is_empty() {
-            return Err(Error::usage("--slot, --snapshots and --accounts say where a ledger is; this is an archive")
-                .hint("--expect-slot compares an archive's slot"));
+        if args.slot.is_some() || args.base_slot.is_some() || args.snapshots.is_some() || !args.accounts.is_empty() {
+            return Err(Error::usage(
+                "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive",
+            )
+            .hint("--expect-slot compares an archive's slot"));
         }
         let incremental = args.incremental_archive.as_deref().map(NamedArchive::of_path);
         verify_archives(&NamedArchive::of_path(&args.path), incremental.as_ref(), &options, ui)?

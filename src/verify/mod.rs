@@ -17,6 +17,7 @@ pub mod in_order;
 pub mod indexed;
 pub mod judge;
 pub mod ledger;
+pub mod own;
 pub mod pass;
 pub mod read;
 pub mod records;

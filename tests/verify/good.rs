@@ -59,13 +59,13 @@ fn ledgers() {
         let to = tempfile::tempdir().expect("a directory");
         unpack(&dir().join(format!("{archive}.tar.zst")), to.path());
         let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-        let report = verify_ledger(&paths, None, &options(&[]), &NoProgress).expect("verified");
+        let report = verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified");
         check(&report, slot, hash, capitalization, accounts);
     }
     let to = tempfile::tempdir().expect("a directory");
     unpack(&dir().join(FULL), to.path());
     let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-    let report = verify_ledger(&paths, None, &options(&[]), &NoProgress).expect("verified");
+    let report = verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified");
     check(&report, 26, "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt", 1101927935518954, 2339);
 }
 
@@ -83,4 +83,46 @@ fn expectations() {
     assert!(!report.ok && report.clients.iter().all(|client| client.loads));
     options.is_quick = true;
     assert!(!verify_archives(&archive, None, &options, &NoProgress).expect("verified").ok);
+}
+
+/// Chains with updates and closes, made by Agave's own crates: full, full with incremental, and both directories.
+/// `$AGAVE_ORACLE gen OUT …` makes them.
+#[test]
+fn generated_chains() {
+    let Some(oracle) = std::env::var_os("AGAVE_ORACLE") else {
+        eprintln!("skipped: AGAVE_ORACLE does not name the program that makes chains");
+        return;
+    };
+    for (seed, update_percent, close_permille) in [(1, 30, 5), (2, 80, 50), (3, 5, 200)] {
+        let out = tempfile::tempdir().expect("a directory");
+        let chain = out.path().join("chain");
+        let status = std::process::Command::new(&oracle)
+            .arg("gen")
+            .arg(&chain)
+            .args(["--accounts", "3000", "--slots", "60", "--seed", &seed.to_string()])
+            .args(["--update-pct", &update_percent.to_string(), "--close-permille", &close_permille.to_string()])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .expect("the oracle runs");
+        assert!(status.success());
+        let archives: Vec<_> =
+            std::fs::read_dir(chain.join("archives")).expect("archives").map(|it| it.expect("one").path()).collect();
+        let of_kind = |prefix: &str| {
+            let is_it = |path: &&std::path::PathBuf| {
+                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+            };
+            archives.iter().find(is_it).expect("an archive").clone()
+        };
+        let (full, incremental) = (of_kind("snapshot-"), of_kind("incremental-"));
+        for report in [verify(&full, None, &[]), verify(&full, Some(&incremental), &[])] {
+            assert!(report.ok, "seed {seed}: {}", shown(&report));
+            assert!(report.checks.iter().all(|check| check.skipped.is_none()));
+        }
+        for ledger in [chain.clone(), chain.join("at-full")] {
+            let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
+            let report = verify_ledger(&paths, None, None, &options(&[]), &NoProgress).expect("verified");
+            assert!(report.ok, "seed {seed}: {}", shown(&report));
+        }
+    }
 }
