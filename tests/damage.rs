@@ -41,6 +41,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         layout,
         threads: 2,
         ignore_index,
+        read_back: None,
         convert: Some(convert),
     };
     restore(&options, &NoProgress)

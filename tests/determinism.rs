@@ -29,6 +29,7 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
         memory_bytes: None,
         replace: false,
         force_base: false,
+        read_back: None,
     };
     let report = archive(&options, &NoProgress).expect("archived");
     fs::read(report.path.expect("a file")).expect("read")

@@ -32,6 +32,7 @@ use {
         progress::Progress,
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
+        verify::own::ReadBack,
     },
     std::path::{Path, PathBuf},
 };
@@ -59,6 +60,8 @@ pub struct ArchiveOptions {
     pub replace: bool,
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
+    /// Read the archive back before it gets its name.
+    pub read_back: Option<ReadBack>,
 }
 
 /// What was archived.
@@ -102,6 +105,10 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
 /// the options all the same.
 pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
+    if options.read_back.is_some() && matches!(sink, Sink::Stream(_)) {
+        return Err(Error::usage("what went into a stream cannot be read back")
+            .hint("write into a directory, or check the stream with: slotpress verify"));
+    }
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
 
@@ -129,6 +136,9 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     let mut sink = sink.open()?;
     let (output_bytes, frames) = write_archive(&plan, options, threads, &mut sink, progress)?;
 
+    if let (Some(read_back), Some(path)) = (&options.read_back, sink.file_path()) {
+        read_back.check_archive(path, &name, options.threads, progress)?;
+    }
     progress.stage("Syncing", None);
     progress.check()?;
     let path = sink.publish(&name.to_string())?;

@@ -64,6 +64,14 @@ impl OpenSink<'_> {
         }
     }
 
+    /// The file without its name, where it is one.
+    pub fn file_path(&self) -> Option<&Path> {
+        match self {
+            Self::File { file, .. } => Some(file.path()),
+            Self::Stream(_) => None,
+        }
+    }
+
     /// The archive is complete: gives it its name; returns its path, where it has one.
     pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
         match self {

@@ -178,6 +178,7 @@ impl Demo<'_> {
             memory_bytes: None,
             replace: false,
             force_base: false,
+            read_back: None,
         };
         let report = archive(&options, self.ui)?;
         self.result(&report.name.to_string());
@@ -201,6 +202,7 @@ impl Demo<'_> {
             layout: RestoreLayout::Boot,
             threads: values::threads_or_all(None),
             ignore_index: false,
+            read_back: None,
             convert: None,
         };
         let report = restore(&options, self.ui)?;

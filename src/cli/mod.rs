@@ -13,6 +13,7 @@ mod restore;
 mod synth;
 pub mod ui;
 pub mod values;
+mod verify;
 
 use {
     crate::{cli::ui::Ui, error::Error},
@@ -57,6 +58,7 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Verify(verify::VerifyArgs),
     Recompress(recompress::RecompressArgs),
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
@@ -98,6 +100,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Verify(args) => verify::run(&args, ui),
         Verb::Recompress(args) => recompress::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),

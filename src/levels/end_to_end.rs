@@ -169,6 +169,7 @@ impl<'a> EndToEnd<'a> {
             memory_bytes: None,
             replace: true,
             // The base lies elsewhere: this archive is measured, not kept.
+            read_back: None,
             force_base: true,
         };
         archive(&options, progress)
@@ -184,6 +185,7 @@ impl<'a> EndToEnd<'a> {
             layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
             threads: self.options.repeat.threads,
             ignore_index: false,
+            read_back: None,
             convert: None,
         };
         let report = restore(&options, progress)?;
@@ -220,6 +222,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
         layout: RestoreLayout::Archive,
         threads,
         ignore_index: false,
+        read_back: None,
         convert: None,
     };
     restore(&options, progress)?;
