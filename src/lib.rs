@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod levels;
 pub mod pipeline;
 pub mod progress;
+pub mod read_back;
 pub mod recompress;
 pub mod restore;
 pub mod stopwatch;

@@ -30,11 +30,14 @@ use {
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::Progress,
+        read_back::ReadBack,
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
-        verify::own::ReadBack,
     },
-    std::path::{Path, PathBuf},
+    std::{
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
 };
 
 /// What to archive, and how.
@@ -61,7 +64,7 @@ pub struct ArchiveOptions {
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
     /// Read the archive back before it gets its name.
-    pub read_back: Option<ReadBack>,
+    pub read_back: Option<Arc<dyn ReadBack>>,
 }
 
 /// What was archived.

@@ -26,6 +26,7 @@ use {
             names::{ArchiveName, Hash},
         },
         progress::Progress,
+        read_back::ReadBack,
         restore::{
             assign::Assigner,
             check::{MissingStorages, check_bank},
@@ -38,11 +39,11 @@ use {
             unpack::{UnpackOptions, unpack},
         },
         stopwatch::{Stopwatch, Taken},
-        verify::own::ReadBack,
     },
     std::{
         fs,
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -75,7 +76,7 @@ pub struct RestoreOptions {
     /// archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
     /// Read everything back before the ledger is complete.
-    pub read_back: Option<ReadBack>,
+    pub read_back: Option<Arc<dyn ReadBack>>,
 }
 
 /// Turns an archive into one that Agave reads, in a directory; returns its path.

@@ -95,10 +95,10 @@ fn frames() {
         memory_bytes: None,
         replace: false,
         force_base: false,
-        read_back: Some(slotpress::verify::own::ReadBack {
+        read_back: Some(std::sync::Arc::new(slotpress::verify::own::FullReadBack {
             memory_bytes: 64 << 20,
             temporary_dir: std::env::temp_dir(),
-        }),
+        })),
     };
     let path = archive(&options, &NoProgress).expect("archived, and read back").path.expect("a file");
     let mut bytes = std::fs::read(&path).expect("read");
