@@ -17,5 +17,6 @@ pub mod restore;
 pub mod stopwatch;
 pub mod store;
 pub mod synth;
+pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};

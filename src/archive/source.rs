@@ -84,7 +84,8 @@ impl Plan {
         }
     }
 
-    fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
+    /// Reads part of a storage as it goes into the archive: without its obsolete records.
+    pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
         let root = &self.roots[usize::from(storage.file.root)];
         let file = root.open_storage(storage.file.slot, storage.file.id)?;
         let source = Source {

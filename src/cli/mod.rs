@@ -3,6 +3,7 @@
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
 mod archive;
+mod codec;
 mod demo;
 mod inspect;
 mod levels;
@@ -12,6 +13,7 @@ mod restore;
 mod synth;
 pub mod ui;
 pub mod values;
+mod verify;
 
 use {
     crate::{cli::ui::Ui, error::Error},
@@ -56,6 +58,7 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Verify(verify::VerifyArgs),
     Recompress(recompress::RecompressArgs),
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
@@ -97,6 +100,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Verify(args) => verify::run(&args, ui),
         Verb::Recompress(args) => recompress::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),

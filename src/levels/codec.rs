@@ -44,7 +44,7 @@ pub struct ZstdLevel(pub i32);
 impl ZstdLevel {
     /// The same, as archives are made with it.
     pub fn archive_codec(self) -> Codec {
-        Codec::Zstd { level: self.0, has_checksum: true }
+        Codec::zstd(self.0)
     }
 }
 
@@ -72,7 +72,7 @@ impl FrameCodec for ZstdLevel {
 
 impl FrameEncoder for FrameCompressor {
     fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
-        self.compress(content, to)
+        self.compress(content, to).map(drop)
     }
 
     fn context_bytes(&self) -> usize {

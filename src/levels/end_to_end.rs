@@ -129,7 +129,7 @@ impl<'a> EndToEnd<'a> {
             let report = self.archive(level, progress)?;
             archiving.push(report.taken);
             output_bytes = report.output_bytes;
-            restoring.push(self.restore(&report.path, progress)?);
+            restoring.push(self.restore(&report.path_in(self.scratch.path()), progress)?);
             // Before the check of the first round, which is no part of the work.
             peak_memory_bytes = peak_memory_bytes.max(memory::peak_bytes().unwrap_or(0));
             if archiving.len() == 1 {
@@ -169,6 +169,7 @@ impl<'a> EndToEnd<'a> {
             memory_bytes: None,
             replace: true,
             // The base lies elsewhere: this archive is measured, not kept.
+            read_back: None,
             force_base: true,
         };
         archive(&options, progress)
@@ -184,6 +185,7 @@ impl<'a> EndToEnd<'a> {
             layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
             threads: self.options.repeat.threads,
             ignore_index: false,
+            read_back: None,
             convert: None,
         };
         let report = restore(&options, progress)?;
@@ -193,7 +195,7 @@ impl<'a> EndToEnd<'a> {
 
     /// Compares the hash of the archive's tar stream.
     fn check(&self, level: ZstdLevel, report: &ArchiveReport, progress: &dyn Progress) -> Result<()> {
-        let file = ArchiveFile::open(&report.path)?;
+        let file = ArchiveFile::open(&report.path_in(self.scratch.path()))?;
         progress.stage("Checking", Some(file.length_bytes));
         let mut hasher = blake3::Hasher::new();
         file.decode_in_order(self.options.repeat.threads, progress, &mut |content| {
@@ -220,6 +222,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
         layout: RestoreLayout::Archive,
         threads,
         ignore_index: false,
+        read_back: None,
         convert: None,
     };
     restore(&options, progress)?;
@@ -244,7 +247,7 @@ fn hash_content(
             let length = span.length_bytes as usize;
             plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
-        &Codec::None,
+        &Codec::plain(),
         options.repeat.threads,
         progress,
         &mut |frame| {

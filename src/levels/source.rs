@@ -183,7 +183,7 @@ fn load_each(
             let length = frame.span.length_bytes as usize;
             fill(frame, content_buffer(content, length)).map(|()| length)
         },
-        &Codec::None,
+        &Codec::plain(),
         threads,
         progress,
         &mut |frame| {

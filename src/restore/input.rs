@@ -9,7 +9,7 @@ use {
         progress::Progress,
         restore::{
             streams::StreamPieces,
-            walk::{FrameStatistics, FrameWalker, Piece, Recycler, undecodable},
+            walk::{FrameStatistics, FrameWalker, OnFrame, Piece, Recycler, undecodable},
         },
     },
     std::{
@@ -95,9 +95,20 @@ impl ArchiveFile {
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<FrameStatistics> {
+        self.decode_observed(threads, progress, Box::new(|_| ()), on_content)
+    }
+
+    /// The same, telling `on_frame` of every frame.
+    pub fn decode_observed<'a>(
+        &'a self,
+        threads: usize,
+        progress: &dyn Progress,
+        on_frame: OnFrame<'a>,
+        on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<FrameStatistics> {
         let mut file = &self.file;
         file.rewind().or_path("read", &self.path)?;
-        decode_in_order(file, self.compression, threads, progress, on_content).map_err(|error| {
+        decode_observed(file, self.compression, threads, progress, on_frame, on_content).map_err(|error| {
             if error.kind() == crate::ErrorKind::Damaged { error.within(self.path.display()) } else { error }
         })
     }
@@ -127,6 +138,18 @@ pub fn decode_in_order(
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<FrameStatistics> {
+    decode_observed(input, compression, threads, progress, Box::new(|_| ()), on_content)
+}
+
+/// The same, telling `on_frame` of every frame.
+pub fn decode_observed<'a>(
+    input: impl Read + Send + 'a,
+    compression: Compression,
+    threads: usize,
+    progress: &dyn Progress,
+    on_frame: OnFrame<'a>,
+    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<FrameStatistics> {
     let recycler = Recycler::default();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
@@ -148,7 +171,7 @@ pub fn decode_in_order(
     let mut statistics = None;
     let pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
         Compression::Zstd => {
-            let walker = FrameWalker::new(input, recycler.clone());
+            let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
             statistics = Some(walker.statistics());
             Box::new(walker)
         }

@@ -22,7 +22,7 @@ use {
         error::{Error, Result},
         ledger::{
             bank_file::{BankFile, read_bank_file},
-            directory::LedgerPaths,
+            directory::{BankSnapshot, LedgerPaths},
             names::{ArchiveName, Hash},
         },
         progress::Progress,
@@ -38,6 +38,7 @@ use {
             unpack::{UnpackOptions, unpack},
         },
         stopwatch::{Stopwatch, Taken},
+        verify::own::ReadBack,
     },
     std::{
         fs,
@@ -73,6 +74,8 @@ pub struct RestoreOptions {
     /// Makes, in the archives directory, what Agave reads of an archive that it does not read; without it, such an
     /// archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
+    /// Read everything back before the ledger is complete.
+    pub read_back: Option<ReadBack>,
 }
 
 /// Turns an archive into one that Agave reads, in a directory; returns its path.
@@ -148,6 +151,12 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let bank = banks.pop().ok_or_else(|| Error::failed("no archive"))?;
     let base_slot = banks.pop().map(|full| full.slot);
     let storages = assigner.into_storages();
+    if let Some(read_back) = &options.read_back {
+        let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots)?;
+        // An incremental archive alone is restored as its tree only.
+        let partial_on = archives[0].name.as_ref().and_then(|name| name.base_slot);
+        read_back.check_snapshot(snapshot, partial_on, options.threads, progress)?;
+    }
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
             let copies = copies.into_iter().zip(names).collect();
@@ -170,6 +179,13 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     })
 }
 
+/// What was unpacked, while it is still in its partial directories.
+fn unpacked_snapshot(slot: u64, bank_snapshot: &PartialDir, roots: &[PartialDir]) -> Result<BankSnapshot> {
+    let dir = &bank_snapshot.path;
+    let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
+    BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()))
+}
+
 /// An archive to restore, with what its name and its tail say.
 struct SourceArchive {
     file: ArchiveFile,
@@ -180,9 +196,9 @@ struct SourceArchive {
 impl SourceArchive {
     /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
     /// for.
-    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
+    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
         let extension = self.file.compression.extension();
-        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
+        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
     }
 }
 

@@ -72,7 +72,7 @@ fn unpack_in_order(
     if parser.has_junk_after_end() {
         progress.warn("bytes that are not zero follow the end of the tar stream; Agave ignores them");
     }
-    parser.finish()
+    parser.finish().map_err(|error| error.within(archive.path.display()))
 }
 
 fn unpack_indexed(
@@ -164,7 +164,7 @@ fn write_frame(
 }
 
 /// How many entries have begun when a frame ends.
-fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
+pub(crate) fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = span.first_entry as usize;
     let mut left = span.offset_bytes + span.length_bytes;
     while left > 0 && number < entries.len() {
@@ -174,7 +174,7 @@ fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     number
 }
 
-fn disagree(why: String) -> Error {
+pub(crate) fn disagree(why: String) -> Error {
     Error::damaged(format!("the archive's index disagrees with its content: {why}"))
         .hint("--ignore-index reads the archive by its frames and headers alone")
 }

@@ -1,0 +1,8 @@
+//! Whether `verify` finds what is wrong, where it is, and agrees with the clients.
+
+mod agreement;
+mod altered;
+mod fixtures;
+mod flips;
+mod good;
+mod places;
