@@ -20,6 +20,7 @@ use {
         },
         error::{Error, Result},
         format::frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
+        io::{Manners, writer::StreamWriter},
         ledger::{
             directory::{LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
@@ -56,6 +57,8 @@ pub struct ArchiveOptions {
     pub replace: bool,
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
 }
 
 /// What was archived.
@@ -94,11 +97,14 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
         true => Some(LedgerLock::acquire(&options.paths.ledger)?),
         false => None,
     };
+    // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
+    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let snapshot = find_bank_snapshot(&options.paths, options.slot)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
         check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
-    let plan = Plan::new(snapshot, options.base_slot, progress)?;
+    let mut plan = Plan::new(snapshot, options.base_slot, progress)?;
+    plan.io_hint = options.manners.io_hint;
     let name = ArchiveName {
         base_slot: options.base_slot,
         slot: plan.bank.slot,
@@ -139,7 +145,8 @@ fn write_archive(
     file: &Unpublished,
     progress: &dyn Progress,
 ) -> Result<(u64, u64)> {
-    let mut writer = ArchiveWriter::new(file.file(), file.path(), &options.codec);
+    let to = StreamWriter::new(file.file(), options.manners.io_hint);
+    let mut writer = ArchiveWriter::new(to, file.path(), &options.codec);
     let mut frames = 0;
     encode_frames(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
@@ -149,6 +156,7 @@ fn write_archive(
             if content.len() < length {
                 content.resize(length, 0);
             }
+            options.manners.wait(span.length_bytes, progress);
             plan.fill(&span, &mut content[..length]).map(|()| length)
         },
         &options.codec,

@@ -1,7 +1,7 @@
 //! `slotpress archive`
 
 use {
-    super::{ui::Ui, values},
+    super::{manners::MannersArgs, ui::Ui, values},
     crate::{
         archive::{
             ArchiveOptions, ArchiveReport, archive,
@@ -63,6 +63,8 @@ pub struct ArchiveArgs {
     /// Accept a base slot that is not that of the newest full archive
     #[arg(long)]
     force_base: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 /// What the file name ends in.
@@ -124,6 +126,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         memory_bytes: args.memory,
         replace: args.force,
         force_base: args.force_base,
+        manners: args.manners.apply(ui),
     };
     let report = archive(&options, ui)?;
     print_report(&report, &options.codec, ui);

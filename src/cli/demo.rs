@@ -14,6 +14,7 @@ use {
             frames::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan},
         },
         inspect::inspect_archive,
+        io::Manners,
         ledger::directory::{LedgerPaths, find_bank_snapshot},
         progress::Progress,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
@@ -178,6 +179,7 @@ impl Demo<'_> {
             memory_bytes: None,
             replace: false,
             force_base: false,
+            manners: Manners::default(),
         };
         let report = archive(&options, self.ui)?;
         self.result(&report.name.to_string());
@@ -202,6 +204,7 @@ impl Demo<'_> {
             threads: values::threads_or_all(None),
             ignore_index: false,
             convert: None,
+            manners: Manners::default(),
         };
         let report = restore(&options, self.ui)?;
         self.result(&format!(

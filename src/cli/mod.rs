@@ -5,6 +5,7 @@
 mod archive;
 mod demo;
 mod inspect;
+mod manners;
 mod manual;
 mod recompress;
 mod restore;

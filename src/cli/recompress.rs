@@ -1,7 +1,7 @@
 //! `slotpress recompress`
 
 use {
-    super::{archive::FormatArg, ui::Ui, values},
+    super::{archive::FormatArg, manners::MannersArgs, ui::Ui, values},
     crate::{
         archive::encode::{Codec, ZSTD_LEVEL_DEFAULT},
         error::{Error, Result},
@@ -46,6 +46,8 @@ pub struct RecompressArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 #[derive(Serialize)]
@@ -84,6 +86,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         threads: values::threads_or_all(args.threads),
         replace: args.force,
         base_slot: args.base_slot,
+        manners: args.manners.apply(ui),
     };
     print_report(&recompress(source, &options, ui)?, &options.codec, ui);
     Ok(())

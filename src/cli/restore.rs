@@ -1,11 +1,12 @@
 //! `slotpress restore`
 
 use {
-    super::{ui::Ui, values},
+    super::{manners::MannersArgs, ui::Ui, values},
     crate::{
         archive::encode::{Codec, ZSTD_LEVEL_DEFAULT},
         error::Result,
         format::frames::FRAME_SIZE_BYTES_DEFAULT,
+        io::Manners,
         progress::Progress,
         recompress::{RecompressOptions, Source, recompress},
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
@@ -43,6 +44,8 @@ pub struct RestoreArgs {
     /// Read archives by their frames and headers alone
     #[arg(long)]
     ignore_index: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
@@ -82,6 +85,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         },
         threads: values::threads_or_all(args.threads),
         ignore_index: args.ignore_index,
+        manners: args.manners.apply(ui),
         convert: Some(convert_archive),
     };
     let report = restore(&options, ui)?;
@@ -90,7 +94,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
 }
 
 /// Recompresses an archive that Agave does not read, such as a .tar.bz2 of old.
-fn convert_archive(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
+fn convert_archive(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf> {
     let options = RecompressOptions {
         out_dir: dir.to_path_buf(),
         codec: Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true },
@@ -98,6 +102,7 @@ fn convert_archive(archive: &Path, dir: &Path, progress: &dyn Progress) -> Resul
         threads: values::threads_or_all(None),
         replace: false,
         base_slot: None,
+        manners: manners.clone(),
     };
     recompress(Source::File(archive.to_path_buf()), &options, progress).map(|report| report.path)
 }

@@ -20,6 +20,7 @@ use {
             entry::{Entry, EntryKind},
             entry_parser::{EntryParser, TarEvent},
         },
+        io::{Manners, Watch, reader::StreamReader, writer::StreamWriter},
         ledger::{bank_file::BankFile, names::ArchiveName},
         progress::Progress,
         restore::{
@@ -61,6 +62,8 @@ pub struct RecompressOptions {
     pub replace: bool,
     /// The base slot of an incremental archive that comes without a name.
     pub base_slot: Option<u64>,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
 }
 
 /// What was recompressed.
@@ -91,7 +94,7 @@ const FRAMES_UNDER_WAY: usize = 2;
 pub fn recompress(source: Source, options: &RecompressOptions, progress: &dyn Progress) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
     check_frame_size(options.frame_size_bytes)?;
-    let mut input = Input::open(source)?;
+    let mut input = Input::open(source, options)?;
     let base_slot = match &input.name {
         Some(name) => name.base_slot,
         None => options.base_slot,
@@ -108,7 +111,8 @@ pub fn recompress(source: Source, options: &RecompressOptions, progress: &dyn Pr
 
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<Vec<u8>>>(FRAMES_UNDER_WAY);
-    let mut writer = ArchiveWriter::new(unpublished.file(), unpublished.path(), &options.codec);
+    let to = StreamWriter::new(unpublished.file(), options.manners.io_hint);
+    let mut writer = ArchiveWriter::new(to, unpublished.path(), &options.codec);
     let mut frames = 0;
     let (decoded, encoded) = std::thread::scope(|scope| {
         let reading = Reading { recycler: &recycler, frames_tx, options, base_slot, progress };
@@ -171,19 +175,24 @@ struct Input {
     name: Option<ArchiveName>,
     length_bytes: Option<u64>,
     place: String,
+    /// Dropped last: what looking at the first bytes brought into the page cache.
+    _watch: Watch,
 }
 
 impl Input {
-    fn open(source: Source) -> Result<Self> {
+    fn open(source: Source, options: &RecompressOptions) -> Result<Self> {
+        let hint = options.manners.io_hint;
         match source {
             Source::File(path) => {
+                let _watch = hint.watch([&path]);
                 let archive = ArchiveFile::open(&path)?;
                 Ok(Self {
-                    reader: Box::new(archive.file),
+                    reader: Box::new(StreamReader::new(archive.file, &path, archive.length_bytes, hint)),
                     compression: archive.compression,
                     name: ArchiveName::of_path(&path),
                     length_bytes: Some(archive.length_bytes),
                     place: path.display().to_string(),
+                    _watch,
                 })
             }
             Source::Stream(mut reader) => {
@@ -196,7 +205,7 @@ impl Input {
                     .map_err(|error| Error::io("read", Path::new(&place), &error))?;
                 let compression = sniff(&start).map_err(|error| error.within(&place))?;
                 let reader = Box::new(Cursor::new(start).chain(reader));
-                Ok(Self { reader, compression, name: None, length_bytes: None, place })
+                Ok(Self { reader, compression, name: None, length_bytes: None, place, _watch: Watch::default() })
             }
         }
     }
@@ -247,7 +256,8 @@ impl Reading<'_> {
         let count = CountedProgress { inner: self.progress, input_bytes: Default::default() };
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let decoders = self.options.threads.div_ceil(2);
-        decode_in_order(&mut input.reader, input.compression, decoders, &count, &mut |bytes| {
+        let reader = self.options.manners.paced(&mut input.reader, self.progress);
+        decode_in_order(reader, input.compression, decoders, &count, &mut |bytes| {
             parser.feed(bytes, &mut |event| {
                 content.look_at(&event)?;
                 match event {

@@ -5,6 +5,7 @@ use {
     crate::{
         archive::publish::{Unpublished, sync_dir},
         error::{Error, IoContext, Result},
+        io::Manners,
         ledger::lists::{write_no_obsolete_accounts, write_storages_list},
         progress::Progress,
         restore::{
@@ -33,6 +34,7 @@ pub struct ArchiveCopy {
     source_path: PathBuf,
     length_bytes: u64,
     way: Way,
+    manners: Manners,
 }
 
 /// How an archive gets into the archives directory.
@@ -70,7 +72,8 @@ impl ArchiveCopy {
                 Err(_) => Way::Copied(copy),
             }
         };
-        Ok(Self { source, source_path: archive.path.clone(), length_bytes: archive.length_bytes, way })
+        let (source_path, manners) = (archive.path.clone(), archive.manners.clone());
+        Ok(Self { source, source_path, length_bytes: archive.length_bytes, way, manners })
     }
 
     /// Bytes that copying will take.
@@ -102,12 +105,12 @@ impl ArchiveCopy {
                 self.source_path.display()
             ))
             .hint(format!("rename it to {name}"))),
-            Way::Converted(convert) => convert(&self.source_path, dir, progress),
+            Way::Converted(convert) => convert(&self.source_path, dir, &self.manners, progress),
             Way::Cloned(_) | Way::Copied(_) if is_there => Ok(path),
             Way::Cloned(copy) => copy.publish(name, false),
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
-                copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
+                copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.manners, progress)
                     .or_path("copy", &self.source_path)??;
                 copy.publish(name, false)
             }
@@ -116,15 +119,26 @@ impl ArchiveCopy {
 }
 
 /// Copies in pieces, so that it can be interrupted.
-fn copy_in_pieces(from: &File, to: &File, length_bytes: u64, progress: &dyn Progress) -> std::io::Result<Result<()>> {
-    const PIECE_BYTES: u64 = 64 * 1024 * 1024;
+fn copy_in_pieces(
+    from: &File,
+    to: &File,
+    length_bytes: u64,
+    manners: &Manners,
+    progress: &dyn Progress,
+) -> std::io::Result<Result<()>> {
+    const PIECE_BYTES: u64 = 16 * 1024 * 1024;
     let mut copied = 0;
     while copied < length_bytes {
         if let Err(error) = progress.check() {
             return Ok(Err(error));
         }
+        let end = length_bytes.min(copied + PIECE_BYTES);
+        manners.wait(end - copied, progress);
+        let behind = manners.io_hint.read_behind(from, &(copied..end), length_bytes);
         // The standard library copies between files inside the kernel.
-        let piece = std::io::copy(&mut std::io::Read::take(from, PIECE_BYTES), &mut &*to)?;
+        let piece = std::io::copy(&mut std::io::Read::take(from, end - copied), &mut &*to)?;
+        drop(behind);
+        manners.io_hint.write_behind(to, &(copied..copied + piece))?;
         if piece == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
