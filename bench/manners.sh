@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Whether a validator's working set survives archiving and recompressing a larger, cold ledger beside it.
 #
-#   bench/manners.sh            SIZE (default 1GiB) of ledger, WARM_MIB (128) of warm files, MEMORY_MIB (512) for both
+#   bench/manners.sh            SIZE (default 512MiB) of ledger, twice WARM_MIB (64) of warm files, MEMORY_MIB (256) for all
+#
+# Half of the warm files were used once, half more than once: Linux itself protects the latter well, the former not at all.
 #
 # Everything runs in a memory control group (root; version 2 or 1), so that memory is short, on a real disk: SCRATCH (default
 # /var/tmp). Without root, only the residency of the ledger's own files is shown. Needs fincore (util-linux).
 . "$(dirname "$0")/lib.sh"
-size=${SIZE:-1GiB}
-warm_mib=${WARM_MIB:-128}
-memory_mib=${MEMORY_MIB:-512}
+size=${SIZE:-512MiB}
+warm_mib=${WARM_MIB:-64}
+memory_mib=${MEMORY_MIB:-256}
 SCRATCH=${SCRATCH:-/var/tmp}
 [ -n "${SLOTPRESS:-}" ] && slotpress=$SLOTPRESS || build
 scratch
@@ -51,22 +53,23 @@ in_group() { (
 
 echo "making a synthetic ledger of $size, and $warm_mib MiB of warm files" >&2
 "$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
-mkdir "$work/warm"
+mkdir "$work/once" "$work/more"
 for number in $(seq 8); do
-    head -c $((warm_mib * 1048576 / 8)) /dev/urandom >"$work/warm/$number"
+    head -c $((warm_mib * 1048576 / 8)) /dev/urandom | tee "$work/once/$number" >"$work/more/$number"
 done
 
-printf '%-8s %16s %16s %18s %18s %18s\n' io-hint 'warm before MiB' 'warm after MiB' 'ledger after MiB' 'archive after MiB' 'new archive MiB'
+columns='%-8s %12s %12s %12s %12s %12s %12s\n'
+echo "MiB in the page cache, before and after; $size of ledger, $memory_mib MiB of memory"
+printf "$columns" io-hint 'used once' after 'used more' after ledger archives
 for hint in none gentle direct; do
     rm -rf "$work/archive" "$work/recompressed"
     mkdir "$work/archive" "$work/recompressed"
     cold "$work"
-    # Twice: a working set is what is used again.
-    in_group sh -c "cat '$work'/warm/* '$work'/warm/* >'/dev/null'"
-    before=$(resident "$work/warm")
+    in_group sh -c "cat '$work'/more/* '$work'/more/* '$work'/once/* >/dev/null"
+    once=$(resident "$work/once") more=$(resident "$work/more")
     in_group "$slotpress" -q archive "$work/ledger" -o "$work/archive" --threads "$threads" --io-hint "$hint" >/dev/null
     in_group "$slotpress" -q recompress "$work"/archive/*.tar.zst -o "$work/recompressed" --threads "$threads" \
         --io-hint "$hint" >/dev/null
-    printf '%-8s %16s %16s %18s %18s %18s\n' "$hint" "$before" "$(resident "$work/warm")" "$(resident "$work/ledger")" \
-        "$(resident "$work/archive")" "$(resident "$work/recompressed")"
+    printf "$columns" "$hint" "$once" "$(resident "$work/once")" "$more" "$(resident "$work/more")" \
+        "$(resident "$work/ledger")" "$(resident "$work/archive" "$work/recompressed")"
 done

@@ -10,6 +10,7 @@ use {
         archive::{
             ArchiveOptions, archive,
             encode::{Codec, ZSTD_LEVEL_DEFAULT},
+            sink::Sink,
         },
         io::{IoHint, Manners, pace::Pace},
         ledger::directory::LedgerPaths,
@@ -32,7 +33,6 @@ use {
 const THREADS: usize = 3;
 /// Small, so that many storages are cut by the end of a frame, in the midst of a page.
 const FRAME_SIZE_BYTES: u64 = 1_000_001;
-const CODEC: Codec = Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true };
 
 /// A directory, a synthetic ledger in it, and its archive.
 struct Scene {
@@ -71,7 +71,7 @@ impl Scene {
             out_dir: self.new_dir(name),
             slot: None,
             base_slot: None,
-            codec: CODEC,
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
             frame_size_bytes: FRAME_SIZE_BYTES,
             threads: THREADS,
             memory_bytes: None,
@@ -79,20 +79,22 @@ impl Scene {
             force_base: false,
             manners,
         };
-        archive(&options, &NoProgress).expect("archived").path
+        archive(&options, &NoProgress).expect("archived").path.expect("a path")
     }
 
     fn recompress(&self, name: &str, manners: Manners) -> PathBuf {
+        let dir = self.new_dir(name);
         let options = RecompressOptions {
-            out_dir: self.new_dir(name),
-            codec: CODEC,
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
             frame_size_bytes: FRAME_SIZE_BYTES,
             threads: THREADS,
-            replace: false,
+            memory_bytes: None,
             base_slot: None,
             manners,
         };
-        recompress(Source::File(self.archive.clone()), &options, &NoProgress).expect("recompressed").path
+        let sink = Sink::Dir { dir: &dir, replace: false };
+        let report = recompress(Source::File(self.archive.clone()), sink, &options, &NoProgress).expect("recompressed");
+        report.path.expect("a path")
     }
 
     fn restore(&self, name: &str, manners: Manners, ignore_index: bool) -> PathBuf {

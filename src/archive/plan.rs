@@ -95,6 +95,8 @@ impl Plan {
                 Ok(at) => map_bytes[at] = Some(item.length_bytes),
                 // Emptied storages may be gone from disk.
                 Err(_) if item.length_bytes == 0 => {}
+                // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
+                Err(_) if base_slot.is_some_and(|base| item.slot <= base) => {}
                 Err(_) => missing = missing.or(Some(item)),
             }
             Ok(())
@@ -106,8 +108,7 @@ impl Plan {
                 bank.slot
             )));
         }
-        // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
-        if let Some(item) = missing.filter(|item| base_slot.is_none_or(|base| item.slot > base)) {
+        if let Some(item) = missing {
             return Err(Error::failed(format!(
                 "storage {}.{} of the bank file's storage map is missing",
                 item.slot, item.id
@@ -230,10 +231,11 @@ fn storage_length(
         Error::damaged(format!("its obsolete records take {} of {} bytes", obsolete.cut_bytes, file.file_bytes))
     })?;
     let Some(map_bytes) = map_bytes else {
-        if has_map && cut_file_bytes > 0 {
+        if has_map && cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
-        return Ok(StorageLength { content_bytes: cut_file_bytes, is_whole: false });
+        // Without obsolete records: all of a full archive's storage became obsolete before the incremental's slot.
+        return Ok(StorageLength { content_bytes: cut_file_bytes, is_whole: has_map && cut_file_bytes > 0 });
     };
     if map_bytes > cut_file_bytes {
         return Err(Error::damaged(format!(
@@ -293,7 +295,8 @@ mod tests {
         assert!(length(400, 0, Some(401)).is_err(), "shorter than the bank file says");
         assert!(length(400, 136, Some(100)).is_err(), "the list and the bank file disagree");
         assert!(length(400, 408, Some(0)).is_err(), "more obsolete than there is");
-        assert!(length(400, 0, None).is_err(), "not in the map");
+        assert_eq!(length(400, 0, None).expect("restored"), (400, true), "not in the map");
+        assert!(length(400, 136, None).is_err(), "not in the map, but in the list of obsolete records");
         assert_eq!(length(136, 136, None).expect("emptied, not in the map"), (0, false));
     }
 }

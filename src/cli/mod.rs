@@ -3,6 +3,7 @@
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
 mod archive;
+mod codec;
 mod demo;
 mod inspect;
 mod manners;

@@ -3,12 +3,8 @@
 use {
     super::{manners::MannersArgs, ui::Ui, values},
     crate::{
-        archive::encode::{Codec, ZSTD_LEVEL_DEFAULT},
         error::Result,
-        format::frames::FRAME_SIZE_BYTES_DEFAULT,
-        io::Manners,
-        progress::Progress,
-        recompress::{RecompressOptions, Source, recompress},
+        recompress::recompress_for_agave,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
     clap::{Args, ValueEnum},
@@ -25,6 +21,7 @@ pub struct RestoreArgs {
     /// The full archive
     archive: PathBuf,
     /// An incremental archive on top of it
+    #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
     /// The ledger directory to make
     #[arg(long, value_name = "DIR")]
@@ -86,25 +83,11 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         threads: values::threads_or_all(args.threads),
         ignore_index: args.ignore_index,
         manners: args.manners.apply(ui),
-        convert: Some(convert_archive),
+        convert: Some(recompress_for_agave),
     };
     let report = restore(&options, ui)?;
     print_report(&report, &options, ui);
     Ok(())
-}
-
-/// Recompresses an archive that Agave does not read, such as a .tar.bz2 of old.
-fn convert_archive(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf> {
-    let options = RecompressOptions {
-        out_dir: dir.to_path_buf(),
-        codec: Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true },
-        frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
-        threads: values::threads_or_all(None),
-        replace: false,
-        base_slot: None,
-        manners: manners.clone(),
-    };
-    recompress(Source::File(archive.to_path_buf()), &options, progress).map(|report| report.path)
 }
 
 /// Prints what was restored, and how to start a validator on it.

@@ -124,7 +124,8 @@ mod tests {
         assert!(inner_pages(&(0..0), 0, PAGE).is_empty());
         let widen = |runs: Vec<Range<u64>>| widened(runs, &(4096..16_384), &(0..20_480));
         assert_eq!(widen(vec![4096..8192, 12_288..16_384]), [0..8192, 12_288..20_480]);
-        assert_eq!(widen(vec![8192..12_288]), vec![8192..12_288]);
+        let middle = 8192..12_288;
+        assert_eq!(widen(vec![middle.clone()]), [middle]);
         assert!(widen(Vec::new()).is_empty());
     }
 

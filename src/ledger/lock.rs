@@ -3,8 +3,9 @@
 use {
     crate::error::{Error, IoContext, Result},
     std::{
-        fs::{File, OpenOptions, TryLockError},
+        fs::{self, File, OpenOptions, TryLockError},
         io,
+        os::unix::fs::MetadataExt,
         path::Path,
     },
 };
@@ -21,7 +22,15 @@ impl LedgerLock {
     /// no validator can run on it either, and that counts as holding the lock.
     pub fn acquire(ledger: &Path) -> Result<Self> {
         let path = ledger.join("ledger.lock");
-        let file = match OpenOptions::new().write(true).create(true).truncate(false).open(&path) {
+        let opened = match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => {
+                give_to_owner_of(ledger, &file).or_path("change the owner of", &path)?;
+                Ok(file)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => OpenOptions::new().write(true).open(&path),
+            Err(error) => Err(error),
+        };
+        let file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(Self { _file: None }),
             // A ledger of another user: a lock does not need the right to write.
@@ -41,6 +50,15 @@ impl LedgerLock {
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
         }
     }
+}
+
+/// A lock that root made must not keep out the validator, which often runs as another user and opens it for writing.
+fn give_to_owner_of(ledger: &Path, file: &File) -> io::Result<()> {
+    let (wanted, own) = (fs::metadata(ledger)?, file.metadata()?);
+    if !rustix::process::geteuid().is_root() || (wanted.uid(), wanted.gid()) == (own.uid(), own.gid()) {
+        return Ok(());
+    }
+    std::os::unix::fs::fchown(file, Some(wanted.uid()), Some(wanted.gid()))
 }
 
 /// How to stop a validator so that what it leaves is complete.

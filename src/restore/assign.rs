@@ -109,6 +109,9 @@ impl Assigner {
                 (&mut current.has_bank_file, Destination::BankFile)
             }
         };
+        if entry.content_bytes == 0 {
+            return Err(Error::damaged(format!("{} is empty", entry.kind)));
+        }
         if std::mem::replace(seen, true) {
             return Err(Error::damaged(format!("the archive holds {} twice", entry.kind)));
         }

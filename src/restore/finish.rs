@@ -6,7 +6,10 @@ use {
         archive::publish::{Unpublished, sync_dir},
         error::{Error, IoContext, Result},
         io::Manners,
-        ledger::lists::{write_no_obsolete_accounts, write_storages_list},
+        ledger::{
+            lists::{write_no_obsolete_accounts, write_storages_list},
+            names::{ArchiveName, Extension},
+        },
         progress::Progress,
         restore::{
             ConvertArchive,
@@ -18,7 +21,7 @@ use {
     },
     std::{
         fs::{self, File},
-        io::{BufWriter, Write},
+        io::{BufWriter, Read, Write},
         os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
     },
@@ -85,35 +88,96 @@ impl ArchiveCopy {
         }
     }
 
-    /// Copies what was not cloned, and gives the archive its name; returns where it is.
-    fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
-        let path = dir.join(name);
-        let is_there = match fs::metadata(&path) {
-            Ok(metadata) if metadata.len() == self.length_bytes => true,
-            Ok(_) if !matches!(self.way, Way::Stays | Way::Converted(_)) => {
-                return Err(Error::failed(format!("{} is there already, of another length", path.display()))
-                    .hint("move it away: one of the two is damaged"));
+    /// Copies what was not cloned, and gives the archive its name; says where it is, and whether it was put there.
+    fn finish(self, name: &ArchiveName, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
+        let path = dir.join(name.to_string());
+        let copy = match self.way {
+            Way::Stays if ArchiveName::of_path(&self.source_path).as_ref() == Some(name) => {
+                return Ok((self.source_path, false));
             }
-            _ => false,
-        };
-        match self.way {
-            Way::Stays if self.source_path.file_name().is_some_and(|file_name| file_name == name) => {
-                Ok(self.source_path)
+            Way::Stays => {
+                return Err(Error::failed(format!(
+                    "{} lies in the archives directory under a name that no validator reads",
+                    self.source_path.display()
+                ))
+                .hint(format!("rename it to {name}")));
             }
-            Way::Stays => Err(Error::failed(format!(
-                "{} lies in the archives directory under a name that no validator reads",
-                self.source_path.display()
-            ))
-            .hint(format!("rename it to {name}"))),
-            Way::Converted(convert) => convert(&self.source_path, dir, &self.manners, progress),
-            Way::Cloned(_) | Way::Copied(_) if is_there => Ok(path),
-            Way::Cloned(copy) => copy.publish(name, false),
+            Way::Converted(convert) => {
+                let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
+                let was_there = dir.join(converted.to_string()).exists();
+                return Ok((convert(&self.source_path, dir, &self.manners, progress)?, !was_there));
+            }
+            Way::Cloned(copy) => copy,
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
                 copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.manners, progress)
                     .or_path("copy", &self.source_path)??;
-                copy.publish(name, false)
+                copy
             }
+        };
+        if path.exists() {
+            if has_same_content(copy.path(), &path, progress)? {
+                return Ok((path, false));
+            }
+            return Err(Error::failed(format!("{} is there already, and is not the same archive", path.display()))
+                .hint("move it away: one of the two is damaged"));
+        }
+        Ok((copy.publish(&name.to_string(), false)?, true))
+    }
+}
+
+fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool> {
+    /// Large enough for disks, small enough for a buffer.
+    const PIECE_BYTES: usize = 1024 * 1024;
+    let open = |path: &Path| File::open(path).or_path("open", path);
+    let (file_a, file_b) = (open(a)?, open(b)?);
+    let (mut piece_a, mut piece_b) = (Vec::new(), Vec::new());
+    loop {
+        progress.check()?;
+        for (file, path, piece) in [(&file_a, a, &mut piece_a), (&file_b, b, &mut piece_b)] {
+            piece.clear();
+            Read::take(file, PIECE_BYTES as u64).read_to_end(piece).or_path("read", path)?;
+        }
+        if piece_a != piece_b {
+            return Ok(false);
+        }
+        if piece_a.is_empty() {
+            return Ok(true);
+        }
+    }
+}
+
+/// What has its final name already. All of it goes again when the restore does not come to its end.
+#[derive(Debug, Default)]
+struct Placed(Vec<PlacedPath>);
+
+#[derive(Debug)]
+enum PlacedPath {
+    File(PathBuf),
+    /// A directory, in the place of an empty one where `was_there`.
+    Dir {
+        path: PathBuf,
+        was_there: bool,
+    },
+}
+
+impl Placed {
+    fn dir(&mut self, path: &Path, was_there: bool) {
+        self.0.push(PlacedPath::Dir { path: path.to_path_buf(), was_there });
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        // Best effort, in reverse: the bank snapshot, without which nothing looks complete, goes first.
+        for placed in self.0.iter().rev() {
+            let _ = match placed {
+                PlacedPath::File(path) => fs::remove_file(path),
+                PlacedPath::Dir { path, was_there: false } => fs::remove_dir_all(path),
+                PlacedPath::Dir { path, was_there: true } => {
+                    fs::remove_dir_all(path).and_then(|()| fs::create_dir(path))
+                }
+            };
         }
     }
 }
@@ -162,7 +226,7 @@ pub fn finish_boot_layout(
     storages: &[AssignedStorage],
     roots: Vec<PartialDir>,
     bank_snapshot: PartialDir,
-    copies: Vec<(ArchiveCopy, String)>,
+    copies: Vec<(ArchiveCopy, ArchiveName)>,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
     let owner = &target.owner;
@@ -171,10 +235,14 @@ pub fn finish_boot_layout(
     write_file(&bank_snapshot, owner, "obsolete_accounts", &|to| write_no_obsolete_accounts(to, ids()))?;
     rename_within(&bank_snapshot, BANK_FILE_PARTIAL, &slot.to_string())?;
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
+    let mut placed = Placed::default();
     let mut archives = Vec::new();
     for (copy, name) in copies {
-        let path = copy.finish(&name, &target.snapshots_dir, progress)?;
-        owner.take_path(&path)?;
+        let (path, is_new) = copy.finish(&name, &target.snapshots_dir, progress)?;
+        if is_new {
+            placed.0.push(PlacedPath::File(path.clone()));
+            owner.take_path(&path)?;
+        }
         archives.push(path);
     }
     progress.stage("Syncing", None);
@@ -189,14 +257,19 @@ pub fn finish_boot_layout(
         let snapshot = accounts.join("snapshot");
         if !snapshot.is_dir() {
             fs::create_dir(&snapshot).or_path("create", &snapshot)?;
+            placed.dir(&snapshot, false);
             owner.take_path(&snapshot)?;
         }
-        root.rename(&accounts.join("run"))?;
+        let run = accounts.join("run");
+        let was_there = run.is_dir();
+        root.rename(&run)?;
+        placed.dir(&run, was_there);
         sync_dir(accounts)?;
     }
     let snapshots = target.snapshots_dir.join("snapshots");
     let dir = snapshots.join(slot.to_string());
     bank_snapshot.rename(&dir)?;
+    placed.dir(&dir, false);
     sync_dir(&snapshots)?;
     sync_dir(&target.snapshots_dir)?;
 
@@ -209,6 +282,7 @@ pub fn finish_boot_layout(
     file.as_file().sync_all().or_path("sync", &mark)?;
     file.persist(&mark).map_err(|error| Error::io("write", &mark, &error.error))?;
     sync_dir(&dir)?;
+    placed.0.clear();
     Ok((dir, archives))
 }
 

@@ -134,6 +134,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
             Some(full) => Some(full.slot),
             None => archive.name.as_ref().and_then(|name| name.base_slot),
         };
+        check_base(archive, base_slot)?;
         progress.stage("Restoring", Some(archive.file.length_bytes));
         assigner.begin_archive(base_slot);
         // The bank file, status cache and version of the newer archive are the ones that stay.
@@ -186,9 +187,9 @@ struct SourceArchive {
 impl SourceArchive {
     /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
     /// for.
-    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
+    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
         let extension = self.file.compression.extension();
-        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
+        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
     }
 }
 
@@ -228,6 +229,17 @@ fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Ve
         ))
         .hint("give the full archive that the incremental one names")),
         _ => Ok(archives),
+    }
+}
+
+/// The name of an incremental archive must not contradict the full archive, whose own name may tell nothing.
+fn check_base(archive: &SourceArchive, base_slot: Option<u64>) -> Result<()> {
+    match (archive.name.as_ref().and_then(|name| name.base_slot), base_slot) {
+        (Some(named), Some(slot)) if named != slot => Err(Error::usage(format!(
+            "the incremental archive builds on slot {named}, but the full archive is of slot {slot}"
+        ))
+        .hint("give the full archive that the incremental one names")),
+        _ => Ok(()),
     }
 }
 

@@ -66,6 +66,9 @@ impl Tail {
                     compressed_bytes: item.compressed_bytes,
                     content_bytes: item.content_bytes,
                 });
+            } else if !is_skippable(file, path, at, item.compressed_bytes)? {
+                // Every other reader would find tar there.
+                return Err(Error::damaged("the seek table at the archive's end hides a frame"));
             }
             at += u64::from(item.compressed_bytes);
         }
@@ -105,6 +108,21 @@ impl Tail {
             (*frame, span)
         })
     }
+}
+
+/// Whether the bytes at an offset are one skippable frame of exactly the given length.
+fn is_skippable(file: &File, path: &Path, at: u64, length_bytes: u32) -> Result<bool> {
+    let mut header = [0; SKIPPABLE_HEADER_BYTES];
+    if (length_bytes as usize) < SKIPPABLE_HEADER_BYTES {
+        return Ok(false);
+    }
+    match file.read_exact_at(&mut header, at) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+        Err(error) => return Err(Error::io("read", path, &error)),
+    }
+    Ok(matches!(parse_frame_start(&header), Ok(FrameStart::Skippable { content_bytes, .. })
+        if u64::from(content_bytes) + SKIPPABLE_HEADER_BYTES as u64 == u64::from(length_bytes)))
 }
 
 fn read_index(file: &File, path: &Path, table_at: u64, index_bytes: u64) -> Result<Option<Index>> {

@@ -174,6 +174,10 @@ fn check_accounts_paths(accounts: &[PathBuf], snapshots_dir: &Path, ledger: &Pat
         if seen.contains(&path) {
             return Err(Error::usage(format!("the accounts path {} is given twice", dir.display())));
         }
+        if seen.iter().any(|other: &PathBuf| path.starts_with(other) || other.starts_with(&path)) {
+            return Err(Error::usage(format!("the accounts path {} lies inside another, or around it", dir.display()))
+                .hint("a validator deletes what it does not know in an accounts path: give each its own directory"));
+        }
         seen.push(path);
     }
     Ok(())

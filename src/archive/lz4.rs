@@ -1,0 +1,76 @@
+//! One lz4 frame, made in parts by any worker: blocks that do not depend on each other (LZ4 frame format 1.6).
+//!
+//! The library's own frame encoder works on one core; its block compressor is what the workers use.
+
+use {
+    crate::archive::stored::saves_too_little,
+    lz4_flex::block::{compress_into, get_maximum_output_size},
+    twox_hash::XxHash32,
+};
+
+/// The largest block that the format has.
+const BLOCK_BYTES: usize = 4 * 1024 * 1024;
+
+/// In a block's length: the block is stored raw.
+const IS_RAW: u32 = 1 << 31;
+
+/// The end of the frame: a block of no bytes.
+pub const END_MARK: [u8; 4] = [0; 4];
+
+/// The header of the frame: version 1, independent blocks of up to 4 MiB, each with a checksum or not.
+pub fn frame_header(has_checksum: bool) -> [u8; 7] {
+    let flags = 0b0110_0000 | u8::from(has_checksum) << 4;
+    let block_size = 7 << 4;
+    let header_checksum = (XxHash32::oneshot(0, &[flags, block_size]) >> 8) as u8;
+    [0x04, 0x22, 0x4d, 0x18, flags, block_size, header_checksum]
+}
+
+/// Appends `content` as blocks; returns whether all of them were stored raw, since they save too little.
+pub fn append_blocks(content: &[u8], has_checksum: bool, min_savings_percent: u8, to: &mut Vec<u8>) -> bool {
+    let mut is_stored = true;
+    for block in content.chunks(BLOCK_BYTES) {
+        let length_at = to.len();
+        let start = length_at + 4;
+        to.resize(start + get_maximum_output_size(block.len()), 0);
+        let compressed_bytes = compress_into(block, &mut to[start..]).unwrap_or(usize::MAX);
+        let is_raw = compressed_bytes >= block.len()
+            || (min_savings_percent > 0 && saves_too_little(block.len(), compressed_bytes, min_savings_percent));
+        if is_raw {
+            to.truncate(start);
+            to.extend_from_slice(block);
+        } else {
+            to.truncate(start + compressed_bytes);
+            is_stored = false;
+        }
+        let length = (to.len() - start) as u32 | if is_raw { IS_RAW } else { 0 };
+        to[length_at..start].copy_from_slice(&length.to_le_bytes());
+        if has_checksum {
+            let checksum = XxHash32::oneshot(0, &to[start..]);
+            to.extend_from_slice(&checksum.to_le_bytes());
+        }
+    }
+    is_stored
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*, std::io::Read};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn frames_decode(length in 0usize..9_000_000, has_checksum in any::<bool>(), noise in 0u8..3, part in 1usize..5_000_000) {
+            let mut state = 1u32;
+            let content: Vec<u8> = (0..length).map(|at| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if noise == 0 { (at / 7) as u8 } else { (state >> 24) as u8 & (0xff >> (noise - 1)) }
+            }).collect();
+            let mut frame = frame_header(has_checksum).to_vec();
+            content.chunks(part).for_each(|part| { append_blocks(part, has_checksum, 0, &mut frame); });
+            frame.extend_from_slice(&END_MARK);
+            let mut decoded = Vec::new();
+            lz4_flex::frame::FrameDecoder::new(frame.as_slice()).read_to_end(&mut decoded).expect("a good frame");
+            prop_assert!(decoded == content);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Where the bytes of an archive go: into a file that gets its name at the end, or into a stream.
+
+use {
+    crate::{
+        archive::publish::{Unpublished, already_exists},
+        error::{Error, Result},
+        io::{IoHint, writer::StreamWriter},
+    },
+    std::{
+        io::Write,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Where an archive goes.
+pub enum Sink<'a> {
+    /// Into a directory, under its name; `replace` says whether one of that name may go.
+    Dir {
+        /// The directory; it must exist.
+        dir: &'a Path,
+        /// Whether an archive of the same name is replaced.
+        replace: bool,
+    },
+    /// Into a stream, such as a pipe to another program.
+    Stream(&'a mut (dyn Write + Send)),
+}
+
+impl<'a> Sink<'a> {
+    /// Refuses before any work when the archive could not get its name.
+    pub fn check_name(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Dir { dir, replace: false } if dir.join(name).exists() => Err(already_exists(&dir.join(name))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens it for writing.
+    pub fn open(self) -> Result<OpenSink<'a>> {
+        match self {
+            Self::Dir { dir, replace } => Ok(OpenSink::File { file: Unpublished::create(dir)?, replace }),
+            Self::Stream(stream) => Ok(OpenSink::Stream(stream)),
+        }
+    }
+}
+
+/// A sink that is being written to.
+pub enum OpenSink<'a> {
+    /// A file without its name.
+    File {
+        /// The file.
+        file: Unpublished,
+        /// Whether an archive of the same name is replaced.
+        replace: bool,
+    },
+    /// A stream.
+    Stream(&'a mut (dyn Write + Send)),
+}
+
+impl OpenSink<'_> {
+    /// The path that errors name.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::File { file, .. } => file.path().to_path_buf(),
+            Self::Stream(_) => PathBuf::from("standard output"),
+        }
+    }
+
+    /// Writes to it, as a hint says. Flushing the writer ends the archive.
+    pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
+        match self {
+            Self::File { file, .. } => Box::new(StreamWriter::new(file.file(), hint)),
+            Self::Stream(stream) => Box::new(stream),
+        }
+    }
+
+    /// The archive is complete: gives it its name; returns its path, where it has one.
+    pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
+        match self {
+            Self::File { file, replace } => file.publish(name, replace).map(Some),
+            Self::Stream(stream) => {
+                stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
+                Ok(None)
+            }
+        }
+    }
+}

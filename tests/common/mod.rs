@@ -1,0 +1,223 @@
+//! What the tests share: the fixtures, running the program, looking into archives and directories.
+
+#![allow(dead_code)] // each test file uses a part of it
+
+use {
+    assert_cmd::Command,
+    std::{
+        collections::BTreeMap,
+        fs,
+        io::{Cursor, Read},
+        path::{Path, PathBuf},
+        time::Duration,
+    },
+    tempfile::TempDir,
+};
+
+pub const FULL_26: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
+pub const INCREMENTAL_26_40: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
+pub const FULL_3500: &str = "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeiombt7UVw.tar.zst";
+pub const INCREMENTAL_3500_3550: &str =
+    "incremental-snapshot-3500-3550-4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529.tar.zst";
+
+/// What a chain's files are in: the one of slots 26 and 40, or the real validator's.
+pub fn fixture(name: &str) -> PathBuf {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let path = fixtures.join("agave-4.2.2").join(name);
+    if path.exists() { path } else { fixtures.join("agave-validator-4.2.2").join(name) }
+}
+
+/// A directory that goes away with the test: in memory where there is room, since syncing to a disk that others write
+/// to takes most of the time otherwise.
+pub fn temp_dir() -> TempDir {
+    const ROOM_BYTES: u64 = 2 << 30;
+    let memory = Path::new("/dev/shm");
+    let has_room = rustix::fs::statvfs(memory).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > ROOM_BYTES);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("slotpress-test-");
+    if has_room { builder.tempdir_in(memory) } else { builder.tempdir() }.expect("a temporary directory")
+}
+
+/// A ledger of the fixtures, unpacked: `ledger-at-40`, for example.
+pub fn ledger(name: &str) -> TempDir {
+    let dir = temp_dir();
+    unpack_into(&fixture(&format!("{name}.tar.zst")), dir.path());
+    dir
+}
+
+/// Unpacks a tar.zst with neither slotpress's reader nor its rules.
+pub fn unpack_into(archive: &Path, dir: &Path) {
+    let tar = tar_of(archive);
+    tar::Archive::new(Cursor::new(tar)).unpack(dir).expect("unpacks");
+}
+
+/// The tar stream of an archive, compressed or not.
+pub fn tar_of(archive: &Path) -> Vec<u8> {
+    let bytes = fs::read(archive).expect("read");
+    if archive.extension().is_some_and(|extension| extension == "tar") {
+        return bytes;
+    }
+    zstd::stream::decode_all(bytes.as_slice()).expect("zstd decodes it")
+}
+
+/// One entry of an archive: path, kind and content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarEntry {
+    pub path: String,
+    pub kind: u8,
+    pub content: Vec<u8>,
+}
+
+/// Every entry of an archive, in its order.
+pub fn entries(archive: &Path) -> Vec<TarEntry> {
+    entries_of_tar(&tar_of(archive))
+}
+
+pub fn entries_of_tar(tar: &[u8]) -> Vec<TarEntry> {
+    let mut archive = tar::Archive::new(Cursor::new(tar));
+    archive
+        .entries()
+        .expect("a tar")
+        .map(|entry| {
+            let mut entry = entry.expect("an entry");
+            let path = String::from_utf8(entry.path_bytes().into_owned()).expect("a plain name");
+            let kind = entry.header().entry_type().as_byte();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).expect("its content");
+            TarEntry { path, kind, content }
+        })
+        .collect()
+}
+
+/// The files of an archive by path, without a slash at the end of directories.
+pub fn contents(archive: &Path) -> BTreeMap<String, Vec<u8>> {
+    entries(archive).into_iter().map(|entry| (entry.path.trim_end_matches('/').to_string(), entry.content)).collect()
+}
+
+/// A tar of the given entries, in the form that slotpress writes.
+pub fn make_tar(entries: &[TarEntry]) -> Vec<u8> {
+    let mut tar = Vec::new();
+    for entry in entries {
+        tar.extend_from_slice(&tar_header(&entry.path, entry.kind, entry.content.len() as u64));
+        tar.extend_from_slice(&entry.content);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+    }
+    tar.resize(tar.len() + 1024, 0);
+    tar
+}
+
+/// A GNU header with any name that fits, even one that no library writes.
+pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+    header.set_entry_type(tar::EntryType::new(kind));
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(size);
+    header.set_cksum();
+    *header.as_bytes()
+}
+
+/// The program, without anything that the environment of the test says.
+pub fn slotpress() -> Command {
+    let mut command = Command::cargo_bin("slotpress").expect("the program");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SLOTPRESS_") {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("NO_COLOR").env("COLUMNS", "100").timeout(Duration::from_secs(120));
+    command
+}
+
+/// The program's path, for tests that start it themselves.
+pub fn slotpress_path() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_slotpress"))
+}
+
+/// Runs `archive` with more flags, and returns the archive, which is the only one that is new in `out`.
+pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
+    let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out).args(flags).arg("--json").output();
+    let output = output.expect("runs");
+    assert!(output.status.success(), "archive {flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one line of JSON");
+    PathBuf::from(line["path"].as_str().expect("a path"))
+}
+
+/// The name of a path's last component.
+pub fn name(path: &Path) -> String {
+    path.file_name().expect("a name").to_string_lossy().into_owned()
+}
+
+/// Everything under a directory: files with their content, directories and links with `None`.
+pub fn tree(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    walk(dir, dir, &mut found);
+    found
+}
+
+fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let relative = path.strip_prefix(top).expect("below").to_string_lossy().into_owned();
+        let metadata = fs::symlink_metadata(&path).expect("metadata");
+        found.insert(relative, metadata.is_file().then(|| fs::read(&path).expect("readable")));
+        if metadata.is_dir() {
+            walk(top, &path, found);
+        }
+    }
+}
+
+/// The names in a tree, for messages and for comparing.
+pub fn names(dir: &Path) -> Vec<String> {
+    tree(dir).into_keys().collect()
+}
+
+/// Copies a directory as it is, links too.
+pub fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let target = to.join(path.file_name().expect("a name"));
+        let kind = fs::symlink_metadata(&path).expect("metadata").file_type();
+        if kind.is_dir() {
+            copy_tree(&path, &target);
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&path).expect("a link"), &target).expect("linked");
+        } else {
+            fs::copy(&path, &target).expect("copied");
+        }
+    }
+}
+
+/// What `expected.json` says of a slot.
+pub fn expected(slot: u64) -> serde_json::Value {
+    let text = fs::read_to_string(fixture("expected.json")).expect("read");
+    let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    all[slot.to_string()].clone()
+}
+
+/// Whether a tool is installed. On CI a missing tool is a failure; elsewhere the test says that it is skipped.
+pub fn has_tool(tool: &str) -> bool {
+    let is_there = std::process::Command::new(tool).arg("--version").output().is_ok();
+    if !is_there {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{tool} must be installed on CI");
+        eprintln!("skipped: {tool} is not installed");
+    }
+    is_there
+}
+
+/// `storages_list` of a bank snapshot: (slot, id), in its order.
+pub fn storages_list(bank_snapshot: &Path) -> Vec<(u64, u32)> {
+    let bytes = fs::read(bank_snapshot.join("storages_list")).expect("read");
+    let count = u64::from_le_bytes(bytes[..8].try_into().expect("8"));
+    assert_eq!(bytes.len() as u64, 8 + 12 * count);
+    bytes[8..]
+        .chunks_exact(12)
+        .map(|item| {
+            (u64::from_le_bytes(item[..8].try_into().expect("8")), u32::from_le_bytes(item[8..].try_into().expect("4")))
+        })
+        .collect()
+}

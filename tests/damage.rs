@@ -1,0 +1,468 @@
+//! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it does not matter, and
+//! the result is the same. Never a panic, never a file outside, never a ledger that looks complete.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    slotpress::{
+        Error, ErrorKind,
+        format::{
+            entry::{Entry, EntryKind},
+            index::Index,
+            seek_table::{SeekTableItem, seek_table_frame},
+        },
+        io::Manners,
+        ledger::directory::LedgerPaths,
+        progress::{NoProgress, Progress},
+        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+    },
+    std::{
+        collections::BTreeMap,
+        fs,
+        path::{Path, PathBuf},
+    },
+    tempfile::TempDir,
+};
+
+type Tree = BTreeMap<String, Option<Vec<u8>>>;
+
+/// What is damaged is found before anything is converted.
+fn convert(_: &Path, _: &Path, _: &dyn Progress) -> Result<PathBuf, Error> {
+    Err(Error::failed("a damaged archive was to be converted"))
+}
+
+fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
+    let options = RestoreOptions {
+        archive: archive.to_path_buf(),
+        incremental: None,
+        paths: LedgerPaths { ledger: to.to_path_buf(), ..LedgerPaths::default() },
+        layout,
+        threads: 2,
+        ignore_index,
+        convert: Some(convert),
+        manners: Manners::default(),
+    };
+    restore(&options, &NoProgress)
+}
+
+/// A place to damage an archive in, and what restoring it undamaged gives.
+struct Bench {
+    dir: TempDir,
+    archive: PathBuf,
+    bytes: Vec<u8>,
+    layout: RestoreLayout,
+    expected: Tree,
+}
+
+impl Bench {
+    fn new(archive: &Path, layout: RestoreLayout) -> Self {
+        let dir = temp_dir();
+        fs::create_dir(dir.path().join("in")).expect("made");
+        let bytes = fs::read(archive).expect("read");
+        let archive = dir.path().join("in").join(name(archive));
+        fs::write(&archive, &bytes).expect("written");
+        let mut bench = Self { dir, archive, bytes, layout, expected: Tree::new() };
+        bench.restore(false).expect("the undamaged archive restores");
+        bench.expected = bench.take_restored();
+        bench
+    }
+
+    fn restore(&self, ignore_index: bool) -> Result<RestoreReport, Error> {
+        run(&self.archive, &self.dir.path().join("out"), self.layout, ignore_index)
+    }
+
+    /// What was restored, without the copy of the archive and the lock; it is removed.
+    fn take_restored(&self) -> Tree {
+        let out = self.dir.path().join("out");
+        let mut found = tree(&out);
+        found.retain(|path, _| !path.ends_with(".tar.zst") && path != "ledger.lock");
+        fs::remove_dir_all(out).expect("removed");
+        found
+    }
+
+    /// Restores damaged bytes: either the same comes out, or a clear error and nothing. Says which.
+    fn try_bytes(&self, bytes: &[u8], what: &str, ignore_index: bool) -> bool {
+        fs::write(&self.archive, bytes).expect("written");
+        match self.restore(ignore_index) {
+            Ok(_) => {
+                assert!(self.take_restored() == self.expected, "{what}: restored something else");
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+                assert!(!error.to_string().is_empty());
+                assert_eq!(names(self.dir.path()), ["in".to_string(), format!("in/{}", name(&self.archive))], "{what}");
+                false
+            }
+        }
+    }
+
+    /// Every offset of head and tail, and evenly spread ones between.
+    fn offsets(&self, step: usize) -> Vec<usize> {
+        let length = self.bytes.len();
+        (0..length).filter(|at| *at < 64 || length - at <= 400 || at % step == 0).collect()
+    }
+}
+
+/// A small archive of ours: few storages, several frames. And a whole one.
+fn benches() -> [(Bench, usize); 2] {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let small = archive(ledger.path(), out.path(), &["--base-slot", "23", "--force-base", "--frame-size", "64KiB"]);
+    let whole = archive(ledger.path(), out.path(), &["--frame-size", "256KiB"]);
+    [(Bench::new(&small, RestoreLayout::Archive), 149), (Bench::new(&whole, RestoreLayout::Boot), 1499)]
+}
+
+#[test]
+fn cut_off_anywhere() {
+    for (bench, step) in benches() {
+        let (mut whole, mut refused) = (0, 0);
+        for at in bench.offsets(step) {
+            for ignore_index in [false, true] {
+                match bench.try_bytes(&bench.bytes[..at], &format!("cut off at {at}"), ignore_index) {
+                    true => whole += 1,
+                    false => refused += 1,
+                }
+            }
+        }
+        // All tar is there when only the seek table is missing, or the index too.
+        assert!(whole >= 2 && refused > 100, "{whole} whole, {refused} refused");
+    }
+}
+
+#[test]
+fn a_flipped_byte_anywhere() {
+    for (bench, step) in benches() {
+        let (mut same, mut refused) = (0, 0);
+        for at in bench.offsets(step) {
+            let mut bytes = bench.bytes.clone();
+            bytes[at] ^= 1 << (at % 8);
+            for ignore_index in [false, true] {
+                match bench.try_bytes(&bytes, &format!("flipped at {at}"), ignore_index) {
+                    true => same += 1,
+                    false => refused += 1,
+                }
+            }
+        }
+        assert!(same > 100 && refused > 100, "{same} the same, {refused} refused");
+    }
+}
+
+/// The same of Agave's: one frame, without index, without checksum. What is inside a storage cannot be told; that
+/// nothing panics and nothing stays can.
+#[test]
+fn agaves_archives_damaged() {
+    let dir = temp_dir();
+    let path = dir.path().join("in").join(FULL_26);
+    fs::create_dir(path.parent().expect("a parent")).expect("made");
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let mut refused = 0;
+    for at in (0..bytes.len()).filter(|at| *at < 40 || at % 2999 == 0) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 0x10;
+        for (bytes, is_cut) in [(&flipped[..], false), (&bytes[..at], true)] {
+            fs::write(&path, bytes).expect("written");
+            match run(&path, &dir.path().join("out"), RestoreLayout::Boot, false) {
+                Ok(_) => {
+                    assert!(!is_cut, "cut off at {at}");
+                    fs::remove_dir_all(dir.path().join("out")).expect("removed");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+                    refused += 1;
+                    assert_eq!(names(dir.path()).len(), 2, "nothing is left");
+                }
+            }
+        }
+    }
+    assert!(refused > 100);
+}
+
+/// The exit code and the words of the program.
+#[test]
+fn the_program_says_so() {
+    let dir = temp_dir();
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let html = b"<!DOCTYPE html><html><body><h1>404 Not Found</h1></body></html>".as_slice();
+    let long_html = html.repeat(40);
+    for (content, said) in [
+        (b"".as_slice(), "the file is empty"),
+        (html, "not a snapshot archive"),
+        (&long_html, "not a snapshot archive"),
+        (&bytes[..bytes.len() / 2], "cut off"),
+        (&[0; 5000], "not a snapshot archive"),
+    ] {
+        let archive = dir.path().join(FULL_26);
+        fs::write(&archive, content).expect("written");
+        let output = slotpress().arg("restore").arg(&archive).arg("--ledger").arg(dir.path().join("x")).output();
+        let output = output.expect("runs");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(said) && stderr.contains("\nhint: "), "{stderr}");
+        assert_eq!(names(dir.path()), [FULL_26]);
+    }
+    let output =
+        slotpress().arg("restore").arg(dir.path()).arg("--ledger").arg(dir.path().join("x")).output().expect("runs");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not a file"));
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(names(dir.path()), [FULL_26]);
+}
+
+fn file(path: &str, content: &[u8]) -> TarEntry {
+    TarEntry { path: path.to_string(), kind: b'0', content: content.to_vec() }
+}
+
+/// Restores a crafted tar, plain and compressed, which must fail and leave nothing, inside or outside.
+fn refused(tar: &[u8], what: &str) {
+    for (bytes, ending) in [
+        (tar.to_vec(), "tar"),
+        (zstd::stream::encode_all(tar, 1).expect("compresses"), "tar.zst"),
+        (tar.chunks(700).flat_map(|piece| zstd::bulk::compress(piece, 1).expect("compresses")).collect(), "tar.zst"),
+    ] {
+        let dir = temp_dir();
+        let archive = dir.path().join(format!("crafted.{ending}"));
+        fs::write(&archive, bytes).expect("written");
+        for layout in [RestoreLayout::Boot, RestoreLayout::Archive] {
+            let error = run(&archive, &dir.path().join("a/b/out"), layout, false).err();
+            let error = error.unwrap_or_else(|| panic!("{what} as {ending} was restored"));
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+            assert_eq!(names(dir.path()), [format!("crafted.{ending}")], "{what}");
+        }
+    }
+}
+
+#[test]
+fn entries_that_no_snapshot_holds() {
+    let good = entries(&fixture(FULL_26));
+    let with = |entry: TarEntry| {
+        let mut entries = good.clone();
+        entries.push(entry);
+        make_tar(&entries)
+    };
+    for path in [
+        "../x",
+        "../../x",
+        "/tmp/slotpress-test-absolute",
+        "./version",
+        "accounts/../../x",
+        "accounts/../version",
+        "snapshots/../x",
+        "accounts/1.1/",
+        "accounts/27.4294967296",
+        "accounts/x",
+        "genesis.bin",
+        "snapshots/26/../../../x",
+        "snapshots/26/x",
+        "",
+    ] {
+        refused(&with(file(path, b"content")), path);
+    }
+    assert!(!Path::new("/tmp/slotpress-test-absolute").exists());
+    for kind in [b'1', b'2', b'3', b'4', b'6', b'7', b'S', b'L', b'K', b'x', b'g', b'V', b'M', b'D', 0x80] {
+        let entry = TarEntry { path: "accounts/27.99".to_string(), kind, content: b"23 path=../../outside\n".to_vec() };
+        refused(&with(entry), &format!("kind {:?}", char::from(kind)));
+    }
+    // Long names in front of an entry that looks good.
+    for (kind, path) in [(b'L', "././@LongLink"), (b'x', "PaxHeaders/x")] {
+        let mut entries = good.clone();
+        entries.insert(0, TarEntry { path: path.to_string(), kind, content: b"../../outside\0".to_vec() });
+        refused(&make_tar(&entries), "a long name");
+    }
+}
+
+#[test]
+fn sets_of_entries_that_no_client_loads() {
+    let good = entries(&fixture(FULL_26));
+    let change = |what: &str, change: &dyn Fn(&mut Vec<TarEntry>)| {
+        let mut entries = good.clone();
+        change(&mut entries);
+        refused(&make_tar(&entries), what);
+    };
+    for path in ["version", "snapshots/status_cache", "snapshots/26/26", "accounts/5.5"] {
+        change(&format!("{path} twice"), &|entries| {
+            let again = entries.iter().find(|entry| entry.path == path).expect("there").clone();
+            entries.push(again);
+        });
+        change(&format!("no {path}"), &|entries| entries.retain(|entry| entry.path != path));
+        change(&format!("an empty {path}"), &|entries| {
+            entries.iter_mut().find(|entry| entry.path == path).expect("there").content.clear();
+        });
+    }
+    change("two storages of a slot", &|entries| entries.push(file("accounts/5.99", &[1; 136])));
+    change("a storage of the future", &|entries| entries.push(file("accounts/27.99", &[1; 136])));
+    change("two bank files", &|entries| {
+        let bank = entries.iter().find(|entry| entry.path == "snapshots/26/26").expect("there").content.clone();
+        entries.push(file("snapshots/27/27", &bank));
+    });
+    change("a bank file of another slot", &|entries| {
+        for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("snapshots/26")) {
+            entry.path = entry.path.replace("26", "25");
+        }
+        entries.retain(|entry| entry.path != "accounts/26.26");
+    });
+    change("an unknown version", &|entries| {
+        entries.iter_mut().find(|entry| entry.path == "version").expect("there").content = b"9.9.9".to_vec();
+    });
+    change("a bank file with a byte too many", &|entries| {
+        entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("there").content.push(0);
+    });
+    change("a bank file that is cut off", &|entries| {
+        entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("there").content.truncate(9_000);
+    });
+    refused(&make_tar(&[]), "an empty tar");
+    refused(&make_tar(&good[..5]), "no storages");
+    let tar = make_tar(&good);
+    refused(&tar[..tar.len() - 1024], "no end of archive");
+}
+
+/// Sizes that lie do not take memory or disk: the stream ends long before.
+#[test]
+fn huge_sizes() {
+    let good = entries(&fixture(FULL_26));
+    for size in [1 << 34, (1u64 << 34) + 1, u64::from(u32::MAX), 1 << 62, u64::MAX] {
+        let mut tar = make_tar(&good[..7]);
+        tar.truncate(tar.len() - 1024);
+        tar.extend_from_slice(&tar_header("accounts/9.9", b'0', size));
+        tar.extend_from_slice(&[7; 4096]);
+        refused(&tar, &format!("a size of {size}"));
+    }
+    // A zstd frame that claims a terabyte, or asks for a window of gigabytes.
+    for frame in [
+        b"\x28\xb5\x2f\xfd\xe0\x00\x00\x00\x00\x00\x01\x00\x00\x01\x00\x00".as_slice(),
+        b"\x28\xb5\x2f\xfd\x00\xff\x01\x00\x00",
+    ] {
+        let dir = temp_dir();
+        let archive = dir.path().join("crafted.tar.zst");
+        fs::write(&archive, frame).expect("written");
+        let error = run(&archive, &dir.path().join("out"), RestoreLayout::Boot, false).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+        assert_eq!(names(dir.path()), ["crafted.tar.zst"]);
+    }
+}
+
+/// An archive put together from frames of tar, an index and a seek table, each of which may lie.
+fn forged(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut items = Vec::new();
+    for (tar, listed_bytes) in frames {
+        let frame = zstd::bulk::compress(tar, 1).expect("compresses");
+        items.push(SeekTableItem { compressed_bytes: frame.len() as u32, content_bytes: *listed_bytes });
+        file.extend(frame);
+    }
+    let index = Index { writer: "forged".into(), settings: String::new(), frame_size_bytes: 1 << 20, entries };
+    let index = index.to_frame().expect("small");
+    items.push(SeekTableItem { compressed_bytes: index.len() as u32, content_bytes: 0 });
+    file.extend(index);
+    file.extend(seek_table_frame(&items).expect("few"));
+    file
+}
+
+fn index_entries(entries: &[TarEntry]) -> Vec<Entry> {
+    let entry = |entry: &TarEntry| Entry {
+        kind: EntryKind::parse(&entry.path).expect("a good name"),
+        content_bytes: entry.content.len() as u64,
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// An index that lies is found out, or does no harm. All the sums of its tail are right.
+#[test]
+fn an_index_that_lies() {
+    let good = entries(&fixture(FULL_26));
+    let tar = make_tar(&good);
+    let honest = index_entries(&good);
+    let ends: Vec<usize> = honest
+        .iter()
+        .scan(0, |at, entry| {
+            *at += entry.tar_bytes() as usize;
+            Some(*at)
+        })
+        .collect();
+    let in_frames = |entries: Vec<Entry>, cuts: &[usize]| {
+        let cuts: Vec<usize> = std::iter::once(0).chain(cuts.iter().copied()).chain([tar.len()]).collect();
+        let frames: Vec<(&[u8], u32)> =
+            cuts.windows(2).map(|cut| (&tar[cut[0]..cut[1]], (cut[1] - cut[0]) as u32)).collect();
+        forged(&frames, entries)
+    };
+    let dir = temp_dir();
+    let path = dir.path().join(FULL_26);
+    fs::write(&path, in_frames(honest.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
+    let bench = Bench::new(&path, RestoreLayout::Archive);
+
+    // Cut inside an entry, inside its padding, and inside a header, which only reading in order can do.
+    for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[9] + 100], vec![ends[26] + 1000, ends[31] + 512]] {
+        assert!(bench.try_bytes(&in_frames(honest.clone(), &cuts), &format!("cuts at {cuts:?}"), false));
+    }
+
+    type Lie = Box<dyn Fn(&mut Vec<Entry>)>;
+    let lies: Vec<(&str, Lie)> = vec![
+        (
+            "shifted sizes",
+            Box::new(|entries| {
+                entries[10].content_bytes += 512;
+                entries[11].content_bytes -= 512;
+            }),
+        ),
+        (
+            "sizes within a block",
+            Box::new(|entries| entries[10].content_bytes = entries[10].content_bytes.next_multiple_of(512)),
+        ),
+        ("another order", Box::new(|entries| entries.swap(10, 11))),
+        ("another id", Box::new(|entries| entries[12].kind = EntryKind::Storage { slot: 5, id: 77 })),
+        ("another kind", Box::new(|entries| entries[0].kind = EntryKind::StatusCache)),
+        (
+            "two entries as one",
+            Box::new(|entries| {
+                let next = entries.remove(13);
+                entries[12].content_bytes = entries[12].content_bytes.next_multiple_of(512) + next.tar_bytes();
+            }),
+        ),
+        (
+            "one entry as two",
+            Box::new(|entries| {
+                let size = entries[12].content_bytes;
+                entries[12].content_bytes = 512;
+                let kind = EntryKind::Storage { slot: 27, id: 900 };
+                entries.insert(13, Entry { kind, content_bytes: size.next_multiple_of(512) - 1024 });
+            }),
+        ),
+        (
+            "the end as an entry",
+            Box::new(|entries| {
+                let kind = EntryKind::Storage { slot: 27, id: 900 };
+                entries.push(Entry { kind, content_bytes: 512 });
+            }),
+        ),
+    ];
+    for (what, lie) in &lies {
+        let mut entries = honest.clone();
+        lie(&mut entries);
+        for cuts in [vec![], vec![ends[9]], vec![ends[11] - 300], vec![ends[10], ends[12], ends[13] + 800]] {
+            bench.try_bytes(&in_frames(entries.clone(), &cuts), what, false);
+            // The tar itself is good: without the index it restores.
+            assert!(bench.try_bytes(&in_frames(entries.clone(), &cuts), what, true), "{what}");
+        }
+    }
+}
+
+/// A seek table that passes over a frame of tar as if it were skippable: the tar stream is the truth, and it holds a
+/// storage that no client loads.
+#[test]
+fn a_frame_that_the_seek_table_hides() {
+    let good = entries(&fixture(FULL_26));
+    let tar = make_tar(&good);
+    let hidden = make_tar(&[file("accounts/5.99", &[1; 1000])]);
+    let hidden = &hidden[..hidden.len() - 1024];
+    let cut = index_entries(&good[..12]).iter().map(|entry| entry.tar_bytes() as usize).sum::<usize>();
+    let frames = [(&tar[..cut], cut as u32), (hidden, 0), (&tar[cut..], (tar.len() - cut) as u32)];
+    let dir = temp_dir();
+    let path = dir.path().join(FULL_26);
+    fs::write(&path, forged(&frames, index_entries(&good))).expect("written");
+    for ignore_index in [true, false] {
+        let error = run(&path, &dir.path().join("out"), RestoreLayout::Boot, ignore_index);
+        assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged, "ignore index: {ignore_index}");
+        assert_eq!(names(dir.path()), [FULL_26]);
+    }
+}

@@ -1,0 +1,73 @@
+//! The same ledger, settings and version give the same bytes, whatever the number of threads.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    slotpress::{
+        archive::{ArchiveOptions, archive, encode::Codec},
+        io::Manners,
+        ledger::directory::LedgerPaths,
+        progress::NoProgress,
+    },
+    std::{fs, path::Path},
+};
+
+const KIB: u64 = 1024;
+
+fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Vec<u8> {
+    let out = temp_dir();
+    let options = ArchiveOptions {
+        paths: LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() },
+        out_dir: out.path().to_path_buf(),
+        slot: None,
+        base_slot: None,
+        codec: Codec::zstd(level),
+        frame_size_bytes,
+        threads,
+        memory_bytes: None,
+        replace: false,
+        force_base: false,
+        manners: Manners::default(),
+    };
+    let report = archive(&options, &NoProgress).expect("archived");
+    fs::read(report.path.expect("a file")).expect("read")
+}
+
+/// Every level and frame size gives the same bytes for any number of threads, and other levels and frame sizes give the
+/// same tar stream.
+#[test]
+fn threads_do_not_matter() {
+    let ledger = ledger("ledger-at-26");
+    let mut tar: Option<Vec<u8>> = None;
+    for level in [-5, 1, 3, 10, 19] {
+        for frame_size in [64 * KIB, 1024 * KIB, 8192 * KIB, 32768 * KIB] {
+            let expected = bytes(ledger.path(), level, frame_size, 1);
+            for threads in [1, 2, 3, 8] {
+                let again = bytes(ledger.path(), level, frame_size, threads);
+                assert!(again == expected, "level {level}, frames of {frame_size}, {threads} threads");
+            }
+            let content = zstd::stream::decode_all(expected.as_slice()).expect("decodes");
+            assert!(*tar.get_or_insert_with(|| content.clone()) == content, "level {level}, frames of {frame_size}");
+        }
+    }
+}
+
+/// Where the ledger lies, and when its files were touched, is not in the archive.
+#[test]
+fn copies_of_a_ledger_make_the_same_archive() {
+    let (first, second) = (ledger("ledger-at-3575"), temp_dir());
+    copy_tree(first.path(), second.path());
+    assert!(bytes(first.path(), 1, 256 * KIB, 2) == bytes(second.path(), 1, 256 * KIB, 3));
+}
+
+/// A setting that is meant to change the bytes does.
+#[test]
+fn settings_do_matter() {
+    let ledger = ledger("ledger-at-26");
+    let plain = bytes(ledger.path(), 1, 64 * KIB, 2);
+    assert!(plain != bytes(ledger.path(), 3, 64 * KIB, 2));
+    assert!(plain != bytes(ledger.path(), 1, 128 * KIB, 2));
+}

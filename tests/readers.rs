@@ -1,0 +1,135 @@
+//! Whatever reads zstd and tar reads our archives, small frames and large ones.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
+    },
+    tempfile::TempDir,
+    zstd_safe::seekable::Seekable,
+};
+
+struct Archives {
+    _dir: TempDir,
+    paths: Vec<PathBuf>,
+}
+
+/// Full and incremental, of the chain and of the real validator, in frames of three sizes, with and without checksums.
+fn archives() -> Archives {
+    let dir = temp_dir();
+    let (chain, validator) = (ledger("ledger-at-40"), ledger("ledger-at-3575"));
+    let mut paths = Vec::new();
+    for (number, flags) in [
+        ["--frame-size", "64KiB", "--zstd-level=1"].as_slice(),
+        &["--frame-size", "8MiB", "--zstd-level=-5"],
+        &["--frame-size", "32MiB", "--zstd-level=3", "--no-checksum"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = dir.path().join(number.to_string());
+        fs::create_dir(&out).expect("made");
+        paths.push(archive(chain.path(), &out, flags));
+        paths.push(archive(validator.path(), &out, flags));
+        let incremental: Vec<&str> =
+            flags.iter().copied().chain(["--base-slot", "26", "--force-base", "--slot", "40"]).collect();
+        paths.push(archive(chain.path(), &out, &incremental));
+    }
+    Archives { _dir: dir, paths }
+}
+
+fn run(program: &str, arguments: &[&str], archive: &Path) -> Vec<u8> {
+    let output = Command::new(program).args(arguments).arg(archive).output().expect("runs");
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?} {}: {}",
+        archive.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.stdout
+}
+
+fn listed(paths: &str) -> Vec<String> {
+    paths.lines().map(str::to_string).collect()
+}
+
+#[test]
+fn zstd_and_tar() {
+    if !has_tool("zstd") || !has_tool("tar") {
+        return;
+    }
+    for archive in archives().paths {
+        run("zstd", &["-t", "-q"], &archive);
+        let list = String::from_utf8(run("zstd", &["-lv"], &archive)).expect("text");
+        assert!(list.contains("Number of files listed: 1") || list.contains("# Zstandard Frames"), "{list}");
+        let mut zstd = Command::new("zstd").args(["-dcq"]).arg(&archive).stdout(Stdio::piped()).spawn().expect("runs");
+        let tar =
+            Command::new("tar").args(["tf", "-"]).stdin(zstd.stdout.take().expect("a pipe")).output().expect("runs");
+        assert!(zstd.wait().expect("ends").success());
+        assert!(tar.status.success() && tar.stderr.is_empty(), "{}", String::from_utf8_lossy(&tar.stderr));
+        let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
+        assert_eq!(listed(&String::from_utf8_lossy(&tar.stdout)), expected);
+    }
+}
+
+#[test]
+fn pzstd() {
+    if !has_tool("pzstd") {
+        return;
+    }
+    for archive in archives().paths {
+        assert!(run("pzstd", &["-d", "-c", "-q"], &archive) == tar_of(&archive), "{}", archive.display());
+    }
+}
+
+#[test]
+fn bsdtar() {
+    if !has_tool("bsdtar") {
+        return;
+    }
+    for archive in archives().paths {
+        let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
+        assert_eq!(listed(&String::from_utf8_lossy(&run("bsdtar", &["-tf"], &archive))), expected);
+    }
+}
+
+/// The reader of zstd's own seekable format, at many offsets: inside frames, across them, at the end.
+#[test]
+fn the_reference_seekable_reader() {
+    for archive in archives().paths {
+        let file = fs::read(&archive).expect("read");
+        let tar = tar_of(&archive);
+        let mut reader = Seekable::create();
+        reader.init_buff(&file).expect("a seek table");
+        let frames = reader.num_frames();
+        assert!(frames >= 3, "a mark, a frame and the index at least");
+        let last = frames - 1;
+        let end = reader.frame_decompressed_offset(last).expect("an offset")
+            + reader.frame_decompressed_size(last).expect("a size") as u64;
+        assert_eq!(end, tar.len() as u64);
+        // A plain generator of numbers: what matters is that the offsets are spread and the same each time.
+        let mut state = 1u64;
+        let mut next = |bound: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % bound
+        };
+        for round in 0..300 {
+            let offset = if round == 0 { tar.len() - 1 } else { next(tar.len()) };
+            let length = 1 + next(100_000).min(tar.len() - offset - 1);
+            let mut read = 0;
+            while read < length {
+                let mut to = vec![0u8; length - read];
+                let got = reader.decompress(to.as_mut_slice(), (offset + read) as u64).expect("reads");
+                assert!(got > 0, "no progress at {}", offset + read);
+                assert!(to[..got] == tar[offset + read..offset + read + got], "at {}", offset + read);
+                read += got;
+            }
+        }
+    }
+}

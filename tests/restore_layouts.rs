@@ -1,0 +1,525 @@
+//! A restored ledger boots: everything that a fast boot needs is there, nothing that a starting validator would wipe, and
+//! what cannot boot is refused before anything is written.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    std::{
+        collections::{BTreeMap, BTreeSet},
+        fs,
+        os::unix::fs::MetadataExt,
+        path::{Path, PathBuf},
+    },
+    tempfile::TempDir,
+};
+
+/// A target that is not there yet, and the directory around it.
+struct Target {
+    dir: TempDir,
+    ledger: PathBuf,
+    accounts: Vec<PathBuf>,
+}
+
+impl Target {
+    fn new(accounts_paths: usize) -> Self {
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let accounts = match accounts_paths {
+            0 => vec![ledger.join("accounts")],
+            count => (0..count).map(|number| dir.path().join(format!("disk-{number}/accounts"))).collect(),
+        };
+        Self { dir, ledger, accounts }
+    }
+
+    fn command(&self, archives: &[&Path]) -> assert_cmd::Command {
+        let mut command = slotpress();
+        command.arg("restore").args(archives).arg("--ledger").arg(&self.ledger);
+        if self.accounts[0] != self.ledger.join("accounts") {
+            for dir in &self.accounts {
+                command.arg("--accounts").arg(dir);
+            }
+        }
+        command
+    }
+
+    fn restore(&self, archives: &[&Path]) {
+        self.command(archives).assert().success();
+    }
+}
+
+/// Slot to content of every storage of an archive.
+fn storages(archive: &Path) -> BTreeMap<u64, Vec<u8>> {
+    contents(archive)
+        .into_iter()
+        .filter_map(|(path, content)| {
+            let slot = path.strip_prefix("accounts/")?.split_once('.')?.0.parse().ok()?;
+            Some((slot, content))
+        })
+        .collect()
+}
+
+/// Everything that the format page's section "What a fast boot needs" asks.
+fn check_boot_layout(target: &Target, archives: &[&Path]) {
+    let newest = contents(archives.last().expect("an archive"));
+    let bank_path = newest.keys().find(|path| path.matches('/').count() == 2).expect("a bank file");
+    let slot = name(Path::new(bank_path));
+    let bank_snapshot = target.ledger.join("snapshots").join(&slot);
+    assert_eq!(names(&target.ledger.join("snapshots")).first(), Some(&slot), "one bank snapshot");
+    let mut found = names(&bank_snapshot);
+    found.sort();
+    let mut expected =
+        vec!["fastboot_version", "obsolete_accounts", "status_cache", "storages_list", "version", slot.as_str()];
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    let read = |name: &str| fs::read(bank_snapshot.join(name)).expect("read");
+    assert_eq!(read("fastboot_version"), b"3.0.0");
+    assert!(read("status_cache") == newest["snapshots/status_cache"]);
+    assert!(read(&slot) == newest[bank_path]);
+    assert_eq!(read("version"), newest["version"]);
+
+    let mut union = BTreeMap::new();
+    for archive in archives {
+        union.extend(storages(archive));
+    }
+    let list = storages_list(&bank_snapshot);
+    assert_eq!(list.iter().map(|(slot, _)| *slot).collect::<Vec<_>>(), union.keys().copied().collect::<Vec<_>>());
+    let ids: BTreeSet<u32> = list.iter().map(|(_, id)| *id).collect();
+    assert_eq!(ids.len(), list.len(), "ids are unique");
+    assert!(*ids.last().expect("a storage") < 1 << 31, "ids are small");
+
+    let mut on_disk = BTreeMap::new();
+    for dir in &target.accounts {
+        assert_eq!(
+            fs::read_dir(dir)
+                .expect("an accounts path")
+                .map(|entry| name(&entry.expect("an entry").path()))
+                .collect::<BTreeSet<_>>(),
+            BTreeSet::from(["run".to_string(), "snapshot".to_string()])
+        );
+        assert_eq!(names(&dir.join("snapshot")), Vec::<String>::new());
+        let here = tree(&dir.join("run"));
+        assert!(!here.is_empty(), "storages are spread over all accounts paths");
+        on_disk.extend(here);
+    }
+    assert_eq!(on_disk.len(), list.len(), "nothing that the list does not name");
+    for (slot, id) in &list {
+        let content = on_disk[&format!("{slot}.{id}")].as_ref().expect("a file");
+        assert!(*content == union[slot], "{slot}.{id} differs");
+    }
+
+    let obsolete: Vec<u64> = read("obsolete_accounts")
+        .chunks_exact(8)
+        .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8")))
+        .collect();
+    let expected: Vec<u64> = std::iter::once(list.len() as u64)
+        .chain(list.iter().flat_map(|(slot, id)| [*slot, u64::from(*id), 0, 0]))
+        .collect();
+    assert_eq!(obsolete, expected, "the same ids, nothing obsolete");
+
+    for archive in archives {
+        let placed = target.ledger.join(name(archive));
+        assert!(fs::read(&placed).expect("placed") == fs::read(archive).expect("read"), "{}", placed.display());
+        assert_eq!(fs::metadata(&placed).expect("metadata").nlink(), 1, "never a hard link");
+        assert!(!fs::symlink_metadata(&placed).expect("metadata").is_symlink());
+    }
+    let left: Vec<String> =
+        names(&target.ledger).into_iter().filter(|name| name.contains("slotpress") || name.contains("tmp")).collect();
+    assert_eq!(left, Vec::<String>::new(), "no temporary file stays");
+}
+
+/// Nothing of a ledger in the target, and nothing else around it than before.
+fn assert_nothing_left(target: &Target) {
+    assert_eq!(names(target.dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn agaves_archives() {
+    for paths in [0, 1, 3] {
+        let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+        for archives in [&[full.as_path()][..], &[&full, &incremental]] {
+            let target = Target::new(paths);
+            target.restore(archives);
+            check_boot_layout(&target, archives);
+        }
+        let (full, incremental) = (fixture(FULL_3500), fixture(INCREMENTAL_3500_3550));
+        let target = Target::new(paths);
+        target.restore(&[&full, &incremental]);
+        check_boot_layout(&target, &[&full, &incremental]);
+    }
+}
+
+#[test]
+fn our_archives() {
+    let (ledger_26, ledger_40, out) = (ledger("ledger-at-26"), ledger("ledger-at-40"), temp_dir());
+    for (number, frame_size) in ["64KiB", "256KiB", "32MiB"].into_iter().enumerate() {
+        let out = out.path().join(frame_size);
+        fs::create_dir(&out).expect("made");
+        let full = archive(ledger_26.path(), &out, &["--frame-size", frame_size]);
+        let incremental = archive(ledger_40.path(), &out, &["--frame-size", frame_size, "--base-slot", "26"]);
+        for archives in [&[full.as_path()][..], &[&full, &incremental]] {
+            let target = Target::new(number + 1);
+            target.restore(archives);
+            check_boot_layout(&target, archives);
+            let without_index = Target::new(number + 1);
+            without_index.command(archives).arg("--ignore-index").assert().success();
+            check_boot_layout(&without_index, archives);
+        }
+        // Ours on Agave's.
+        let target = Target::new(0);
+        target.restore(&[&fixture(FULL_26), &incremental]);
+        check_boot_layout(&target, &[&fixture(FULL_26), &incremental]);
+    }
+}
+
+/// One frame without content size, frames cut at any byte, `pzstd`'s frames: all give the same ledger.
+#[test]
+fn other_makers_frames() {
+    let tar = tar_of(&fixture(FULL_3500));
+    let dir = temp_dir();
+    let mut made = Vec::new();
+    let mut make = |kind: &str, bytes: Vec<u8>| {
+        let path = dir.path().join(kind).join(FULL_3500);
+        fs::create_dir(path.parent().expect("a parent")).expect("made");
+        fs::write(&path, bytes).expect("written");
+        made.push(path);
+    };
+    make("one-frame", zstd::stream::encode_all(tar.as_slice(), 3).expect("compresses"));
+    let pieces = |length: usize| {
+        tar.chunks(length).flat_map(|piece| zstd::bulk::compress(piece, 1).expect("compresses")).collect::<Vec<u8>>()
+    };
+    make("cut-anywhere", pieces(123_457));
+    make("cut-inside-headers", pieces(200));
+    let mut with_skippables = slotpress::format::zstd_frame::skippable_frame(7, b"hello").expect("small");
+    with_skippables.extend(zstd::bulk::compress(&[], 1).expect("compresses"));
+    with_skippables.extend(pieces(1_000_000));
+    with_skippables.extend(slotpress::format::zstd_frame::skippable_frame(14, &[9; 4000]).expect("small"));
+    make("skippable-and-empty-frames", with_skippables);
+    if has_tool("pzstd") {
+        let plain = dir.path().join("plain.tar");
+        fs::write(&plain, &tar).expect("written");
+        let output = std::process::Command::new("pzstd").args(["-p", "3", "-1", "-c"]).arg(&plain).output();
+        make("pzstd", output.expect("runs").stdout);
+    }
+    for path in &made {
+        let target = Target::new(2);
+        target.restore(&[path]);
+        check_boot_layout(&target, &[path]);
+    }
+}
+
+/// Agave looks for compressed archives only, and without one it does not look at the restored state at all: a plain tar
+/// is compressed on its way, wherever it lies.
+#[test]
+fn a_plain_tar() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
+    let compressed = archive(ledger.path(), out.path(), &[]);
+    let target = Target::new(0);
+    target.restore(&[&plain]);
+    let placed = target.ledger.join(name(&compressed));
+    assert!(tar_of(&placed) == tar_of(&plain));
+    check_boot_layout(&target, &[&placed]);
+
+    let there = Target::new(0);
+    fs::create_dir(&there.ledger).expect("made");
+    let inside = there.ledger.join(name(&plain));
+    fs::copy(&plain, &inside).expect("copied");
+    there.restore(&[&inside]);
+    check_boot_layout(&there, &[&there.ledger.join(name(&compressed))]);
+}
+
+/// Archives of two nodes: the same ids in both, and ids that a validator could not count on from.
+#[test]
+fn equal_and_huge_ids() {
+    let dir = temp_dir();
+    let renumber = |archive: &Path, kind: &str, id_of: &dyn Fn(usize) -> u32| {
+        let mut entries = entries(archive);
+        let storages = entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/"));
+        for (number, entry) in storages.enumerate() {
+            let slot = entry.path.split_once('.').expect("slot.id").0.to_string();
+            entry.path = format!("{slot}.{}", id_of(number));
+        }
+        let path = dir.path().join(kind).join(name(archive));
+        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        fs::write(&path, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses"))
+            .expect("written");
+        path
+    };
+    let id_of: [(&str, &dyn Fn(usize) -> u32); 3] =
+        [("from-zero", &|number| number as u32), ("all-equal", &|_| 7), ("huge", &|number| u32::MAX - number as u32)];
+    for (kind, id_of) in id_of {
+        let full = renumber(&fixture(FULL_26), kind, id_of);
+        let incremental = renumber(&fixture(INCREMENTAL_26_40), kind, id_of);
+        let target = Target::new(3);
+        target.restore(&[&full, &incremental]);
+        check_boot_layout(&target, &[&full, &incremental]);
+    }
+}
+
+#[test]
+fn the_tree_of_an_archive() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
+    for archive in [fixture(FULL_26), fixture(INCREMENTAL_26_40), ours] {
+        let target = Target::new(0);
+        target.command(&[&archive]).args(["--layout", "archive"]).assert().success();
+        let found: BTreeMap<String, Vec<u8>> =
+            tree(&target.ledger).into_iter().map(|(path, content)| (path, content.unwrap_or_default())).collect();
+        let mut expected = contents(&archive);
+        expected.insert("accounts".to_string(), Vec::new());
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        assert!(found == expected);
+    }
+}
+
+#[test]
+fn an_archive_that_lies_in_the_archives_directory_already() {
+    for inner in ["", "remote"] {
+        let target = Target::new(0);
+        let dir = target.ledger.join(inner);
+        fs::create_dir_all(&dir).expect("made");
+        let (full, incremental) = (dir.join(FULL_26), dir.join(INCREMENTAL_26_40));
+        fs::copy(fixture(FULL_26), &full).expect("copied");
+        fs::copy(fixture(INCREMENTAL_26_40), &incremental).expect("copied");
+        target.restore(&[&full, &incremental]);
+        assert!(target.ledger.join("snapshots/40/fastboot_version").exists());
+        let archives: Vec<String> =
+            names(&target.ledger).into_iter().filter(|name| name.ends_with(".tar.zst")).collect();
+        assert_eq!(archives.len(), 2, "no second copy: {archives:?}");
+    }
+}
+
+#[test]
+fn snapshots_elsewhere_and_directories_that_are_there() {
+    let target = Target::new(1);
+    let snapshots = target.dir.path().join("snapshots-path");
+    fs::create_dir_all(target.accounts[0].join("run")).expect("made");
+    fs::create_dir_all(target.accounts[0].join("snapshot")).expect("made");
+    fs::create_dir_all(snapshots.join("snapshots")).expect("made");
+    fs::create_dir_all(&target.ledger).expect("made");
+    fs::write(target.ledger.join("genesis.bin"), "mine").expect("written");
+    target.command(&[&fixture(FULL_26)]).arg("--snapshots").arg(&snapshots).assert().success();
+    assert!(snapshots.join("snapshots/26/fastboot_version").exists());
+    assert!(snapshots.join(FULL_26).exists());
+    assert!(!target.ledger.join("snapshots").exists() && !target.ledger.join(FULL_26).exists());
+    assert_eq!(fs::read(target.ledger.join("genesis.bin")).expect("read"), b"mine");
+    assert_eq!(names(&target.accounts[0].join("run")).len(), 27);
+}
+
+/// What names archives by hand does not matter, what is inside does.
+#[test]
+fn archives_of_any_name() {
+    let (dir, target) = (temp_dir(), Target::new(0));
+    let (full, incremental) = (dir.path().join("a"), dir.path().join("b.bin"));
+    fs::copy(fixture(FULL_26), &full).expect("copied");
+    fs::copy(fixture(INCREMENTAL_26_40), &incremental).expect("copied");
+    target.restore(&[&full, &incremental]);
+    assert!(target.ledger.join(FULL_26).exists() && target.ledger.join(INCREMENTAL_26_40).exists());
+    assert!(target.ledger.join("snapshots/40/fastboot_version").exists());
+}
+
+/// A validator that runs as another user must be able to read, write and lock what root restored for it.
+#[test]
+fn the_owner_of_the_target_owns_everything() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root gives files away");
+        return;
+    }
+    const OWNER: (u32, u32) = (12_345, 23_456);
+    let target = Target::new(0);
+    fs::create_dir(&target.ledger).expect("made");
+    std::os::unix::fs::chown(&target.ledger, Some(OWNER.0), Some(OWNER.1)).expect("given away");
+    target.restore(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
+    for path in names(&target.ledger) {
+        let metadata = fs::symlink_metadata(target.ledger.join(&path)).expect("metadata");
+        assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
+    }
+    let tree_target = Target::new(0);
+    fs::create_dir(&tree_target.ledger).expect("made");
+    std::os::unix::fs::chown(&tree_target.ledger, Some(OWNER.0), Some(OWNER.1)).expect("given away");
+    tree_target.command(&[&fixture(FULL_26)]).args(["--layout", "archive"]).assert().success();
+    for path in names(&tree_target.ledger) {
+        let metadata = fs::symlink_metadata(tree_target.ledger.join(&path)).expect("metadata");
+        assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
+    }
+}
+
+fn fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) {
+    let output = command.output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(output.stdout.is_empty(), "nothing on stdout");
+    assert!(said.starts_with("error: "), "{said}");
+    for text in texts {
+        assert!(said.contains(text), "{text:?} in {said}");
+    }
+}
+
+#[test]
+fn an_incremental_archive_without_its_full_one() {
+    let incremental = fixture(INCREMENTAL_26_40);
+    let target = Target::new(0);
+    fails(&mut target.command(&[&incremental]), 2, &["builds on slot 26", "hint: slotpress restore FULL"]);
+    assert_nothing_left(&target);
+
+    // Without the name that gives it away.
+    let dir = temp_dir();
+    let renamed = dir.path().join("archive");
+    fs::copy(&incremental, &renamed).expect("copied");
+    fails(&mut target.command(&[&renamed]), 3, &["is missing", "hint: "]);
+    assert_nothing_left(&target);
+
+    let full = dir.path().join("full");
+    fs::copy(fixture(FULL_3500), &full).expect("copied");
+    fails(&mut target.command(&[&full, &incremental]), 2, &["builds on slot 26", "slot 3500"]);
+    assert_nothing_left(&target);
+    fails(&mut target.command(&[&fixture(FULL_3500), &incremental]), 2, &["builds on slot 26", "slot 3500"]);
+    fails(&mut target.command(&[&incremental, &fixture(FULL_26)]), 2, &["builds on slot 26"]);
+    fails(&mut target.command(&[&fixture(FULL_26), &fixture(FULL_3500)]), 2, &["second archive is a full one"]);
+    assert_nothing_left(&target);
+}
+
+/// A full archive of the right slot that lacks a storage which the incremental one builds on.
+#[test]
+fn an_incremental_archive_on_another_full_one() {
+    let dir = temp_dir();
+    let mut entries = entries(&fixture(FULL_26));
+    entries.retain(|entry| entry.path != "accounts/5.5");
+    let bank = entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("a bank file");
+    // Its own bank file names the storage no more: slot 5, one storage, id 5, its length.
+    let item: Vec<u8> = [5u64, 1, 5].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let at = bank.content.windows(24).position(|bytes| bytes == item).expect("the storage map");
+    bank.content[at + 24..at + 32].fill(0);
+    let full = dir.path().join(FULL_26);
+    fs::write(&full, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
+
+    let alone = Target::new(0);
+    alone.restore(&[&full]);
+    let target = Target::new(0);
+    fails(
+        &mut target.command(&[&full, &fixture(INCREMENTAL_26_40)]),
+        3,
+        &["storage 5.5 of the bank file's storage map is missing", "does not belong to this full one"],
+    );
+    assert_nothing_left(&target);
+}
+
+#[test]
+fn a_name_that_lies() {
+    let dir = temp_dir();
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    for renamed in [FULL_26.replace("-26-", "-27-"), format!("snapshot-26-{hash}.tar.zst")] {
+        let path = dir.path().join(&renamed);
+        fs::copy(fixture(FULL_26), &path).expect("copied");
+        let target = Target::new(2);
+        fails(&mut target.command(&[&path]), 3, &["is not what its name says", "hint: do not use it"]);
+        assert_nothing_left(&target);
+    }
+    // A base slot that is a lie: storages that the name rules out, or that the full archive lacks.
+    let path = dir.path().join(INCREMENTAL_26_40.replace("-26-40", "-30-40"));
+    fs::copy(fixture(INCREMENTAL_26_40), &path).expect("copied");
+    let target = Target::new(0);
+    fails(target.command(&[&path]).args(["--layout", "archive"]), 3, &["not newer than the base slot 30"]);
+    assert_nothing_left(&target);
+}
+
+/// What is there stays as it is.
+#[test]
+fn a_target_that_holds_something() {
+    let full = fixture(FULL_26);
+    for (path, layout) in [
+        ("snapshots/7/7", "boot"),
+        ("accounts/run/1.1", "boot"),
+        ("accounts/snapshot/7/1.1", "boot"),
+        ("version", "archive"),
+        ("snapshots/status_cache", "archive"),
+        ("accounts/1.1", "archive"),
+        ("ledger.lock", "archive"),
+    ] {
+        let target = Target::new(0);
+        let there = target.ledger.join(path);
+        fs::create_dir_all(there.parent().expect("a parent")).expect("made");
+        fs::write(&there, "precious").expect("written");
+        let mut before = tree(&target.ledger);
+        fails(
+            target.command(&[&full]).args(["--layout", layout]),
+            1,
+            &["is there already", "hint: restore into an empty directory"],
+        );
+        let mut after = tree(&target.ledger);
+        for tree in [&mut before, &mut after] {
+            tree.remove("ledger.lock");
+        }
+        assert_eq!(before, after, "{path}");
+    }
+}
+
+#[test]
+fn a_ledger_whose_lock_is_held() {
+    let target = Target::new(0);
+    fs::create_dir(&target.ledger).expect("made");
+    let lock = fs::File::create(target.ledger.join("ledger.lock")).expect("made");
+    lock.lock().expect("locked");
+    fails(
+        &mut target.command(&[&fixture(FULL_26)]),
+        1,
+        &["is in use", "held by a running validator", "hint: stop the"],
+    );
+    assert_eq!(names(&target.ledger), ["ledger.lock"]);
+    drop(lock);
+    target.restore(&[&fixture(FULL_26)]);
+}
+
+#[test]
+fn accounts_paths_that_a_validator_refuses() {
+    let full = fixture(FULL_26);
+    let target = Target::new(0);
+    let mut same = target.command(&[&full]);
+    same.arg("--accounts").arg(&target.ledger);
+    fails(&mut same, 2, &["is the snapshots path", "hint: "]);
+    let snapshots = target.dir.path().join("snapshots-path");
+    let mut same = target.command(&[&full]);
+    same.arg("--snapshots").arg(&snapshots).arg("--accounts").arg(&snapshots);
+    fails(&mut same, 2, &["is the snapshots path"]);
+    let mut twice = target.command(&[&full]);
+    let dir = target.dir.path().join("accounts");
+    twice.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("."));
+    fails(&mut twice, 2, &["is given twice"]);
+    let mut inside = target.command(&[&full]);
+    inside.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("run"));
+    fails(&mut inside, 2, &["accounts path"]);
+    assert_nothing_left(&target);
+}
+
+#[test]
+fn one_tree_holds_one_archive() {
+    let target = Target::new(0);
+    let mut two = target.command(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
+    fails(two.args(["--layout", "archive"]), 2, &["unpacks one archive"]);
+    let mut accounts = target.command(&[&fixture(FULL_26)]);
+    accounts.args(["--layout", "archive", "--accounts"]).arg(target.dir.path().join("x"));
+    fails(&mut accounts, 2, &["have no place in it"]);
+    assert_nothing_left(&target);
+}
+
+/// An archive of the same name and length in the target that holds something else is not taken for the archive.
+#[test]
+fn another_archive_of_the_same_name() {
+    for change_length in [false, true] {
+        let target = Target::new(0);
+        fs::create_dir(&target.ledger).expect("made");
+        let mut other = fs::read(fixture(FULL_26)).expect("read");
+        other[1000] ^= 1;
+        if change_length {
+            other.push(0);
+        }
+        fs::write(target.ledger.join(FULL_26), &other).expect("written");
+        fails(&mut target.command(&[&fixture(FULL_26)]), 1, &["is there already", "hint: "]);
+        assert!(fs::read(target.ledger.join(FULL_26)).expect("read") == other);
+        let left: Vec<String> = names(&target.ledger).into_iter().filter(|name| name != "ledger.lock").collect();
+        assert_eq!(left, [FULL_26]);
+    }
+}
