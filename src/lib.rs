@@ -8,6 +8,7 @@ pub mod cli;
 pub mod error;
 pub mod format;
 pub mod inspect;
+pub mod io;
 pub mod ledger;
 pub mod levels;
 pub mod pipeline;

@@ -14,6 +14,7 @@ use {
             index::Index,
             seek_table::{SeekTableItem, seek_table_frame},
         },
+        io::Manners,
         ledger::directory::LedgerPaths,
         progress::{NoProgress, Progress},
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
@@ -29,7 +30,7 @@ use {
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
 /// What is damaged is found before anything is converted.
-fn convert(_: &Path, _: &Path, _: &dyn Progress) -> Result<PathBuf, Error> {
+fn convert(_: &Path, _: &Path, _: &Manners, _: &dyn Progress) -> Result<PathBuf, Error> {
     Err(Error::failed("a damaged archive was to be converted"))
 }
 
@@ -43,6 +44,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         ignore_index,
         read_back: None,
         convert: Some(convert),
+        manners: Manners::default(),
     };
     restore(&options, &NoProgress)
 }

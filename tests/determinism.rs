@@ -8,6 +8,7 @@ use {
     common::*,
     slotpress::{
         archive::{ArchiveOptions, archive, encode::Codec},
+        io::Manners,
         ledger::directory::LedgerPaths,
         progress::NoProgress,
     },
@@ -30,6 +31,7 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
         replace: false,
         force_base: false,
         read_back: None,
+        manners: Manners::default(),
     };
     let report = archive(&options, &NoProgress).expect("archived");
     fs::read(report.path.expect("a file")).expect("read")

@@ -23,6 +23,7 @@ use {
         },
         error::{Error, Result},
         format::frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
+        io::Manners,
         ledger::{
             directory::{LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
@@ -65,6 +66,8 @@ pub struct ArchiveOptions {
     pub force_base: bool,
     /// Read the archive back before it gets its name.
     pub read_back: Option<Arc<dyn ReadBack>>,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
 }
 
 /// What was archived.
@@ -120,11 +123,14 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         true => Some(LedgerLock::acquire(&options.paths.ledger)?),
         false => None,
     };
+    // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
+    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let snapshot = find_bank_snapshot(&options.paths, options.slot)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
         check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
-    let plan = Plan::new(snapshot, options.base_slot, progress)?;
+    let mut plan = Plan::new(snapshot, options.base_slot, progress)?;
+    plan.io_hint = options.manners.io_hint;
     let name = ArchiveName {
         base_slot: options.base_slot,
         slot: plan.bank.slot,
@@ -166,11 +172,12 @@ fn write_archive(
     progress: &dyn Progress,
 ) -> Result<(u64, FrameTotals)> {
     let path = sink.path();
-    let mut writer = ArchiveWriter::new(sink, &path, &options.codec);
+    let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &path, &options.codec);
     encode_frames(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
+            options.manners.wait(span.length_bytes, progress);
             plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
         &options.codec,

@@ -3,6 +3,7 @@
 use {
     super::{
         codec::{self, CodecArgs},
+        manners::MannersArgs,
         ui::Ui,
         values,
     },
@@ -55,6 +56,8 @@ pub struct ArchiveArgs {
     /// Accept a base slot that is not that of the newest full archive
     #[arg(long)]
     force_base: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 #[derive(Serialize)]
@@ -89,6 +92,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         replace: args.force,
         force_base: args.force_base,
         read_back: args.verify.then(|| values::read_back(args.memory)),
+        manners: args.manners.apply(ui),
     };
     let report = if is_stdout {
         archive_to(&options, Sink::Stream(&mut std::io::stdout()), ui)?

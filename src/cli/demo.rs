@@ -14,6 +14,7 @@ use {
             frames::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan},
         },
         inspect::inspect_archive,
+        io::Manners,
         ledger::directory::{LedgerPaths, find_bank_snapshot},
         progress::Progress,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
@@ -179,6 +180,7 @@ impl Demo<'_> {
             replace: false,
             force_base: false,
             read_back: None,
+            manners: Manners::default(),
         };
         let report = archive(&options, self.ui)?;
         self.result(&report.name.to_string());
@@ -204,6 +206,7 @@ impl Demo<'_> {
             ignore_index: false,
             read_back: None,
             convert: None,
+            manners: Manners::default(),
         };
         let report = restore(&options, self.ui)?;
         self.result(&format!(

@@ -7,6 +7,7 @@ mod codec;
 mod demo;
 mod inspect;
 mod levels;
+mod manners;
 mod manual;
 mod recompress;
 mod restore;

@@ -1,7 +1,7 @@
 //! `slotpress restore`
 
 use {
-    super::{ui::Ui, values},
+    super::{manners::MannersArgs, ui::Ui, values},
     crate::{
         error::Result,
         recompress::recompress_for_agave,
@@ -44,6 +44,8 @@ pub struct RestoreArgs {
     /// Read archives by their frames and headers alone
     #[arg(long)]
     ignore_index: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
@@ -84,6 +86,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         threads: values::threads_or_all(args.threads),
         ignore_index: args.ignore_index,
         read_back: args.verify.then(|| values::read_back(None)),
+        manners: args.manners.apply(ui),
         convert: Some(recompress_for_agave),
     };
     let report = restore(&options, ui)?;

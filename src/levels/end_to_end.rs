@@ -169,6 +169,7 @@ impl<'a> EndToEnd<'a> {
             memory_bytes: None,
             replace: true,
             // The base lies elsewhere: this archive is measured, not kept.
+            manners: crate::io::Manners::default(),
             read_back: None,
             force_base: true,
         };
@@ -185,6 +186,7 @@ impl<'a> EndToEnd<'a> {
             layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
             threads: self.options.repeat.threads,
             ignore_index: false,
+            manners: crate::io::Manners::default(),
             read_back: None,
             convert: None,
         };
@@ -222,6 +224,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
         layout: RestoreLayout::Archive,
         threads,
         ignore_index: false,
+        manners: crate::io::Manners::default(),
         read_back: None,
         convert: None,
     };

@@ -5,6 +5,7 @@ use {
     crate::{
         archive::publish::{Unpublished, sync_dir},
         error::{Error, IoContext, Result},
+        io::Manners,
         ledger::{
             lists::{write_no_obsolete_accounts, write_storages_list},
             names::{ArchiveName, Extension},
@@ -36,6 +37,7 @@ pub struct ArchiveCopy {
     source_path: PathBuf,
     length_bytes: u64,
     way: Way,
+    manners: Manners,
 }
 
 /// How an archive gets into the archives directory.
@@ -73,7 +75,8 @@ impl ArchiveCopy {
                 Err(_) => Way::Copied(copy),
             }
         };
-        Ok(Self { source, source_path: archive.path.clone(), length_bytes: archive.length_bytes, way })
+        let (source_path, manners) = (archive.path.clone(), archive.manners.clone());
+        Ok(Self { source, source_path, length_bytes: archive.length_bytes, way, manners })
     }
 
     /// Bytes that copying will take.
@@ -102,12 +105,12 @@ impl ArchiveCopy {
             Way::Converted(convert) => {
                 let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
                 let was_there = dir.join(converted.to_string()).exists();
-                return Ok((convert(&self.source_path, dir, progress)?, !was_there));
+                return Ok((convert(&self.source_path, dir, &self.manners, progress)?, !was_there));
             }
             Way::Cloned(copy) => copy,
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
-                copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
+                copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.manners, progress)
                     .or_path("copy", &self.source_path)??;
                 copy
             }
@@ -180,15 +183,26 @@ impl Drop for Placed {
 }
 
 /// Copies in pieces, so that it can be interrupted.
-fn copy_in_pieces(from: &File, to: &File, length_bytes: u64, progress: &dyn Progress) -> std::io::Result<Result<()>> {
-    const PIECE_BYTES: u64 = 64 * 1024 * 1024;
+fn copy_in_pieces(
+    from: &File,
+    to: &File,
+    length_bytes: u64,
+    manners: &Manners,
+    progress: &dyn Progress,
+) -> std::io::Result<Result<()>> {
+    const PIECE_BYTES: u64 = 16 * 1024 * 1024;
     let mut copied = 0;
     while copied < length_bytes {
         if let Err(error) = progress.check() {
             return Ok(Err(error));
         }
+        let end = length_bytes.min(copied + PIECE_BYTES);
+        manners.wait(end - copied, progress);
+        let behind = manners.io_hint.read_behind(from, &(copied..end), length_bytes);
         // The standard library copies between files inside the kernel.
-        let piece = std::io::copy(&mut std::io::Read::take(from, PIECE_BYTES), &mut &*to)?;
+        let piece = std::io::copy(&mut std::io::Read::take(from, end - copied), &mut &*to)?;
+        drop(behind);
+        manners.io_hint.write_behind(to, &(copied..copied + piece))?;
         if piece == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }

@@ -4,6 +4,7 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         format::entry::{BLOCK_BYTES, Entry},
+        io::{Manners, reader::StreamReader},
         ledger::names::Extension,
         pipeline::run_in_order,
         progress::Progress,
@@ -70,6 +71,8 @@ pub struct ArchiveFile {
     pub length_bytes: u64,
     /// How it is compressed.
     pub compression: Compression,
+    /// How it is read.
+    pub manners: Manners,
 }
 
 impl ArchiveFile {
@@ -84,7 +87,13 @@ impl ArchiveFile {
         file.by_ref().take(BLOCK_BYTES).read_to_end(&mut start).or_path("read", path)?;
         file.rewind().or_path("read", path)?;
         let compression = sniff(&start).map_err(|error| error.within(path.display()))?;
-        Ok(Self { path: path.to_path_buf(), file, length_bytes: metadata.len(), compression })
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            length_bytes: metadata.len(),
+            compression,
+            manners: Manners::default(),
+        })
     }
 
     /// Decodes the archive, on `threads` workers where it has several frames, and hands the tar stream over in order.
@@ -106,8 +115,8 @@ impl ArchiveFile {
         on_frame: OnFrame<'a>,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<FrameStatistics> {
-        let mut file = &self.file;
-        file.rewind().or_path("read", &self.path)?;
+        let file = StreamReader::new(&self.file, &self.path, self.length_bytes, self.manners.io_hint);
+        let file = self.manners.paced(file, progress);
         decode_observed(file, self.compression, threads, progress, on_frame, on_content).map_err(|error| {
             if error.kind() == crate::ErrorKind::Damaged { error.within(self.path.display()) } else { error }
         })

@@ -20,6 +20,7 @@ pub mod walk;
 use {
     crate::{
         error::{Error, Result},
+        io::Manners,
         ledger::{
             bank_file::{BankFile, read_bank_file},
             directory::{BankSnapshot, LedgerPaths},
@@ -77,10 +78,12 @@ pub struct RestoreOptions {
     pub convert: Option<ConvertArchive>,
     /// Read everything back before the ledger is complete.
     pub read_back: Option<Arc<dyn ReadBack>>,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
 }
 
 /// Turns an archive into one that Agave reads, in a directory; returns its path.
-pub type ConvertArchive = fn(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf>;
+pub type ConvertArchive = fn(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
 #[derive(Clone, Debug)]
@@ -110,6 +113,8 @@ pub struct RestoreReport {
 /// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
+    let hint = options.manners.io_hint;
+    let _watch = hint.watch([Some(&options.archive), options.incremental.as_ref()].into_iter().flatten());
     let archives = open_archives(options, progress)?;
     let mut target = Target::prepare(&options.paths, options.layout)?;
 
@@ -166,6 +171,8 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
         RestoreLayout::Archive => (finish_archive_layout(&target, bank.slot, roots, bank_snapshot)?, Vec::new()),
     };
     target.keep();
+    // Read back to check it, or written by the way.
+    hint.settle_dir(&path);
     Ok(RestoreReport {
         path,
         slot: bank.slot,
@@ -206,7 +213,8 @@ impl SourceArchive {
 fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Vec<SourceArchive>> {
     let mut archives = Vec::new();
     for path in [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten() {
-        let file = ArchiveFile::open(path)?;
+        let mut file = ArchiveFile::open(path)?;
+        file.manners = options.manners.clone();
         let name = ArchiveName::of_path(path);
         let is_tail_wanted = file.compression == Compression::Zstd && !options.ignore_index;
         let tail = match is_tail_wanted.then(|| Tail::read(&file.file, path, file.length_bytes)) {
