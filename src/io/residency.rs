@@ -41,13 +41,10 @@ impl Cold {
         self.is_all
     }
 
-    /// Asks the kernel to read the range now, and to read no further on its own: pages beyond it would stay. A resident
-    /// range needs neither.
+    /// Asks the kernel to read the range now, and to read no further on its own: pages beyond it would stay.
     pub fn prefetch(&self, file: &File) {
-        if !self.runs.is_empty() {
-            // Hints: where they are not taken, reading is a little slower, or leaves a little more behind.
-            let _ = fadvise(file, 0, None, Advice::Random);
-        }
+        // Hints: where they are not taken, reading is a little slower, or leaves a little more behind.
+        let _ = fadvise(file, 0, None, Advice::Random);
         for run in &self.runs {
             let _ = fadvise(file, run.start, NonZeroU64::new(run.end - run.start), Advice::WillNeed);
         }
@@ -62,7 +59,8 @@ impl Cold {
 }
 
 /// The pages of a range by which it is judged. Pages at its ends that belong in part to what lies before and after may be
-/// resident only because another worker reads that: they follow their neighbours.
+/// resident only because another worker reads that: they follow their neighbours. Where a warm and a cold stretch meet right
+/// there, one page is judged wrongly.
 fn inner_pages(range: &Range<u64>, file_bytes: u64, page: u64) -> Range<u64> {
     let outer = outer_pages(range, page);
     let start = range.start.next_multiple_of(page);
