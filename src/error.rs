@@ -42,12 +42,13 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     hint: Option<String>,
+    offset_bytes: Option<u64>,
 }
 
 impl Error {
     /// An error of the given kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None }
+        Self { kind, message: message.into(), hint: None, offset_bytes: None }
     }
 
     /// Something failed (exit code 1).
@@ -97,6 +98,18 @@ impl Error {
     pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
+    }
+
+    /// Adds where in the file it is; the message says it too.
+    #[must_use]
+    pub fn at_offset(mut self, offset_bytes: u64) -> Self {
+        self.offset_bytes = Some(offset_bytes);
+        self
+    }
+
+    /// Where in the file it is, where that is known.
+    pub fn offset_bytes(&self) -> Option<u64> {
+        self.offset_bytes
     }
 
     /// The kind, which decides the exit code.

@@ -8,13 +8,17 @@ pub mod cli;
 pub mod error;
 pub mod format;
 pub mod inspect;
+pub mod io;
 pub mod ledger;
+pub mod levels;
 pub mod pipeline;
 pub mod progress;
+pub mod read_back;
 pub mod recompress;
 pub mod restore;
 pub mod stopwatch;
 pub mod store;
 pub mod synth;
+pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};

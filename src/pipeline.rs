@@ -17,7 +17,8 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 ///
 /// `new_worker` is called once on each of `workers` threads; a worker turns an item into bytes in the given buffer (which
 /// it must clear) and a value. Items are taken under a lock: an iterator that works itself (reading, or decoding what
-/// cannot be split) is run by one worker at a time. The first error ends everything and is returned.
+/// cannot be split) is run by one worker at a time. The first error in the order of the items ends everything and is
+/// returned, after the results of the items before it: what fails does not depend on timing.
 pub fn run_in_order<T, U, W>(
     items: impl Iterator<Item = Result<T>> + Send,
     workers: usize,
@@ -37,26 +38,25 @@ where
         // Cannot fail: the channel has room for all, and its receiver is alive.
         let _ = free_tx.send(Vec::new());
     }
-    let (done_tx, done_rx) = bounded::<Result<Done<U>>>(buffers);
+    let (done_tx, done_rx) = bounded::<Done<U>>(buffers);
     let queue = Mutex::new(items.enumerate());
     let next_item = || queue.lock().map(|mut queue| queue.next()).unwrap_or_default();
 
-    let work = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
+    let work = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Done<U>>| {
         let mut worker = None;
-        let mut work_next = |mut bytes: Vec<u8>| -> Result<Option<Done<U>>> {
-            let Some((number, item)) = next_item() else { return Ok(None) };
+        let mut work_on = |item: Result<T>, bytes: &mut Vec<u8>| -> Result<U> {
             progress.check()?;
             let worker = match &mut worker {
                 Some(worker) => worker,
                 none => none.insert(new_worker()?),
             };
-            let value = worker(item?, &mut bytes)?;
-            Ok(Some(Done { number, bytes, value }))
+            worker(item?, bytes)
         };
-        while let Ok(buffer) = free_rx.recv() {
-            let Some(done) = work_next(buffer).transpose() else { return };
-            let is_error = done.is_err();
-            if done_tx.send(done).is_err() || is_error {
+        while let Ok(mut bytes) = free_rx.recv() {
+            let Some((number, item)) = next_item() else { return };
+            let result = work_on(item, &mut bytes);
+            let is_error = result.is_err();
+            if done_tx.send(Done { number, bytes, result }).is_err() || is_error {
                 return;
             }
         }
@@ -79,11 +79,11 @@ where
 struct Done<U> {
     number: usize,
     bytes: Vec<u8>,
-    value: U,
+    result: Result<U>,
 }
 
 fn put_in_order<U>(
-    done_rx: &Receiver<Result<Done<U>>>,
+    done_rx: &Receiver<Done<U>>,
     free_tx: &Sender<Vec<u8>>,
     buffers: usize,
     on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
@@ -92,11 +92,10 @@ fn put_in_order<U>(
     let mut waiting: Vec<Option<Done<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;
     for done in done_rx {
-        let done = done?;
         let at = done.number % buffers;
         waiting[at] = Some(done);
         while let Some(done) = waiting[next % buffers].take() {
-            on_result(&done.bytes, done.value)?;
+            on_result(&done.bytes, done.result?)?;
             next += 1;
             // Fails only when every worker has ended: then no buffer is needed.
             let _ = free_tx.send(done.bytes);

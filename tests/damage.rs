@@ -1,6 +1,8 @@
 //! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it does not matter, and
 //! the result is the same. Never a panic, never a file outside, never a ledger that looks complete.
 
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
 mod common;
 
 use {
@@ -12,8 +14,9 @@ use {
             index::Index,
             seek_table::{SeekTableItem, seek_table_frame},
         },
+        io::Manners,
         ledger::directory::LedgerPaths,
-        progress::NoProgress,
+        progress::{NoProgress, Progress},
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
     std::{
@@ -26,6 +29,11 @@ use {
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
+/// What is damaged is found before anything is converted.
+fn convert(_: &Path, _: &Path, _: &Manners, _: &dyn Progress) -> Result<PathBuf, Error> {
+    Err(Error::failed("a damaged archive was to be converted"))
+}
+
 fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
     let options = RestoreOptions {
         archive: archive.to_path_buf(),
@@ -34,7 +42,9 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         layout,
         threads: 2,
         ignore_index,
-        convert: Some(slotpress::recompress::recompress_for_agave),
+        read_back: None,
+        convert: Some(convert),
+        manners: Manners::default(),
     };
     restore(&options, &NoProgress)
 }

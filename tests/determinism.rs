@@ -1,11 +1,14 @@
 //! The same ledger, settings and version give the same bytes, whatever the number of threads.
 
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
 mod common;
 
 use {
     common::*,
     slotpress::{
         archive::{ArchiveOptions, archive, encode::Codec},
+        io::Manners,
         ledger::directory::LedgerPaths,
         progress::NoProgress,
     },
@@ -27,6 +30,8 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
         memory_bytes: None,
         replace: false,
         force_base: false,
+        read_back: None,
+        manners: Manners::default(),
     };
     let report = archive(&options, &NoProgress).expect("archived");
     fs::read(report.path.expect("a file")).expect("read")

@@ -51,6 +51,11 @@ impl Codec {
         Self { format, has_checksum: true, min_savings_percent: 0, layout: RecordLayout::Verbatim }
     }
 
+    /// No compression: a plain tar.
+    pub fn plain() -> Self {
+        Self { format: Format::None, has_checksum: false, min_savings_percent: 0, layout: RecordLayout::Verbatim }
+    }
+
     /// The ending of the archive's file name.
     pub fn extension(&self) -> Extension {
         match self.format {
@@ -180,9 +185,31 @@ pub struct EncodedFrame<'a> {
     pub left_as_is: u64,
 }
 
+/// The first `length` bytes of a worker's buffer, for a frame's content: zeroed once, then reused.
+pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    &mut buffer[..length]
+}
+
+/// As [`encode_linked_frames`], of frames that need to know nothing of each other: with a codec that leaves records as
+/// they are, all do.
+pub fn encode_frames<F: Send>(
+    frames: impl Iterator<Item = Result<F>> + Send,
+    fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<usize> + Sync),
+    codec: &Codec,
+    threads: usize,
+    progress: &dyn Progress,
+    on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
+) -> Result<()> {
+    let frames = frames.map(|frame| Ok((frame?, FrameLink::default())));
+    encode_linked_frames(frames, fill, codec, threads, progress, on_frame)
+}
+
 /// Encodes every frame that `frames` yields, on `threads` workers. `fill` puts a frame's content into a buffer, which each
 /// worker reuses, and returns its length; then it is clustered, where the codec says so; `on_frame` gets the frames in order, on the calling thread.
-pub fn encode_frames<F: Send>(
+pub fn encode_linked_frames<F: Send>(
     frames: impl Iterator<Item = Result<(F, FrameLink)>> + Send,
     fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<usize> + Sync),
     codec: &Codec,

@@ -19,7 +19,7 @@ pub mod zstd_params;
 use {
     crate::{
         archive::{
-            encode::{Codec, FrameCompressor, encode_frames},
+            encode::{Codec, FrameCompressor, content_buffer, encode_linked_frames},
             layout::{Linker, clustering_bytes, warn_left_as_is},
             plan::Plan,
             sink::{OpenSink, Sink},
@@ -27,6 +27,7 @@ use {
         },
         error::{Error, Result},
         format::frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
+        io::Manners,
         ledger::{
             directory::{LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
@@ -34,10 +35,14 @@ use {
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::Progress,
+        read_back::ReadBack,
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
     },
-    std::path::{Path, PathBuf},
+    std::{
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
 };
 
 /// What to archive, and how.
@@ -63,6 +68,10 @@ pub struct ArchiveOptions {
     pub replace: bool,
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
+    /// Read the archive back before it gets its name.
+    pub read_back: Option<Arc<dyn ReadBack>>,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
 }
 
 /// What was archived.
@@ -86,6 +95,13 @@ pub struct ArchiveReport {
     pub taken: Taken,
 }
 
+impl ArchiveReport {
+    /// Where the archive is, when it went into this directory.
+    pub fn path_in(&self, dir: &Path) -> PathBuf {
+        dir.join(self.name.to_string())
+    }
+}
+
 /// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
     if !options.out_dir.is_dir() {
@@ -99,6 +115,10 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
 /// the options all the same.
 pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
+    if options.read_back.is_some() && matches!(sink, Sink::Stream(_)) {
+        return Err(Error::usage("what went into a stream cannot be read back")
+            .hint("write into a directory, or check the stream with: slotpress verify"));
+    }
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
 
@@ -107,11 +127,14 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         true => Some(LedgerLock::acquire(&options.paths.ledger)?),
         false => None,
     };
+    // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
+    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let snapshot = find_bank_snapshot(&options.paths, options.slot)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
         check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
-    let plan = Plan::new(snapshot, options.base_slot, progress)?;
+    let mut plan = Plan::new(snapshot, options.base_slot, progress)?;
+    plan.io_hint = options.manners.io_hint;
     let name = ArchiveName {
         base_slot: options.base_slot,
         slot: plan.bank.slot,
@@ -126,6 +149,9 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     let mut sink = sink.open()?;
     let (output_bytes, frames) = write_archive(&plan, options, threads, &mut sink, progress)?;
 
+    if let (Some(read_back), Some(path)) = (&options.read_back, sink.file_path()) {
+        read_back.check_archive(path, &name, options.threads, progress)?;
+    }
     progress.stage("Syncing", None);
     progress.check()?;
     let path = sink.publish(&name.to_string())?;
@@ -150,7 +176,7 @@ fn write_archive(
     progress: &dyn Progress,
 ) -> Result<(u64, FrameTotals)> {
     let path = sink.path();
-    let mut writer = ArchiveWriter::new(sink, &path, &options.codec);
+    let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &path, &options.codec);
     let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
     let mut linker = Linker::new(options.codec.layout);
     let frames = std::iter::from_fn(move || {
@@ -158,15 +184,12 @@ fn write_archive(
         let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
         Some(Ok((span, link)))
     });
-    encode_frames(
+    encode_linked_frames(
         frames,
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            // Zeroed once per worker, then reused.
-            if content.len() < length {
-                content.resize(length, 0);
-            }
-            plan.fill(&span, &mut content[..length]).map(|()| length)
+            options.manners.wait(span.length_bytes, progress);
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
         &options.codec,
         threads,

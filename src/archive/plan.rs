@@ -7,6 +7,7 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         format::entry::{END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, EntryKind},
+        io::IoHint,
         ledger::{
             bank_file::{BankFile, read_bank_file},
             directory::{BankSnapshot, StorageFile, StorageRoot, modified_ns},
@@ -70,6 +71,8 @@ pub struct Plan {
     pub roots: Vec<StorageRoot>,
     /// The obsolete records, open for reading each storage's.
     pub obsolete_accounts: Option<(File, PathBuf)>,
+    /// How storages are read.
+    pub io_hint: IoHint,
 }
 
 impl Plan {
@@ -151,7 +154,8 @@ impl Plan {
             Some(path) => Some((File::open(&path).or_path("open", &path)?, path)),
             None => None,
         };
-        Ok(Self { bank, base_slot, files, storages: planned, roots: snapshot.roots, obsolete_accounts })
+        let io_hint = IoHint::default();
+        Ok(Self { bank, base_slot, files, storages: planned, roots: snapshot.roots, obsolete_accounts, io_hint })
     }
 
     /// Every entry, in the order of the archive.

@@ -4,9 +4,10 @@ use {
     crate::{
         archive::publish::{Unpublished, already_exists},
         error::{Error, Result},
+        io::{IoHint, writer::StreamWriter},
     },
     std::{
-        io::{self, Write},
+        io::Write,
         path::{Path, PathBuf},
     },
 };
@@ -64,6 +65,22 @@ impl OpenSink<'_> {
         }
     }
 
+    /// The file without its name, where it is one.
+    pub fn file_path(&self) -> Option<&Path> {
+        match self {
+            Self::File { file, .. } => Some(file.path()),
+            Self::Stream(_) => None,
+        }
+    }
+
+    /// Writes to it, as a hint says. Flushing the writer ends the archive.
+    pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
+        match self {
+            Self::File { file, .. } => Box::new(StreamWriter::new(file.file(), hint)),
+            Self::Stream(stream) => Box::new(stream),
+        }
+    }
+
     /// The archive is complete: gives it its name; returns its path, where it has one.
     pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
         match self {
@@ -72,22 +89,6 @@ impl OpenSink<'_> {
                 stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
                 Ok(None)
             }
-        }
-    }
-}
-
-impl Write for OpenSink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::File { file, .. } => file.file().write(bytes),
-            Self::Stream(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::File { .. } => Ok(()),
-            Self::Stream(stream) => stream.flush(),
         }
     }
 }

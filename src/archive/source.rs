@@ -11,6 +11,7 @@ use {
             entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
             frames::FrameSpan,
         },
+        io::IoHint,
         ledger::{directory::modified_ns, lists::read_kept_ranges},
     },
     std::{
@@ -79,12 +80,13 @@ impl Plan {
             return Ok(());
         }
         match content {
-            Content::File(file) => read_file(file, content_offset, data),
+            Content::File(file) => read_file(file, content_offset, data, self.io_hint),
             Content::Storage(storage) => self.read_storage(storage, content_offset, data),
         }
     }
 
-    fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
+    /// Reads part of a storage as it goes into the archive: without its obsolete records.
+    pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
         let root = &self.roots[usize::from(storage.file.root)];
         let file = root.open_storage(storage.file.slot, storage.file.id)?;
         let source = Source {
@@ -92,6 +94,7 @@ impl Plan {
             path: &|| root.path.join(format!("{}.{}", storage.file.slot, storage.file.id)),
             file_bytes: storage.file.file_bytes,
             modified_ns: storage.file.modified_ns,
+            io_hint: self.io_hint,
         };
         match &self.obsolete_accounts {
             Some((list, path)) if storage.obsolete_count > 0 => {
@@ -105,7 +108,7 @@ impl Plan {
                 .map_err(|error| error.within((source.path)().display()))?;
                 source.read_kept(&kept, offset, to)?;
             }
-            _ => source.read_at(to, offset)?,
+            _ => source.read_piece(to, offset)?,
         }
         source.check_unchanged()
     }
@@ -125,7 +128,7 @@ impl Content<'_> {
     }
 }
 
-fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8]) -> Result<()> {
+fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8], io_hint: IoHint) -> Result<()> {
     let Some(path) = &planned.path else { return Ok(()) };
     let file = File::open(path).or_path("open", path)?;
     let source = Source {
@@ -133,8 +136,9 @@ fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8]) -> Result<()> {
         path: &|| path.clone(),
         file_bytes: planned.entry.content_bytes,
         modified_ns: planned.modified_ns,
+        io_hint,
     };
-    source.read_at(to, offset)?;
+    source.read_piece(to, offset)?;
     source.check_unchanged()
 }
 
@@ -144,9 +148,16 @@ struct Source<'a> {
     path: &'a dyn Fn() -> PathBuf,
     file_bytes: u64,
     modified_ns: i64,
+    io_hint: IoHint,
 }
 
 impl Source<'_> {
+    /// Reads a piece that no other worker reads.
+    fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        let _behind = self.io_hint.read_behind(self.file, &(offset..offset + to.len() as u64), self.file_bytes);
+        self.read_at(to, offset)
+    }
+
     fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_exact_at(to, offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => changed(&(self.path)()),
@@ -187,6 +198,8 @@ impl Source<'_> {
                 (self.path)().display()
             )));
         }
+        let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
+        let _behind = self.io_hint.read_behind(self.file, &(first.start..last.end), self.file_bytes);
         let mut window = Vec::new();
         let mut at = 0;
         while at < wanted.len() {
@@ -260,7 +273,7 @@ mod tests {
             let from = from.index(expected.len() + 1);
             let length = length.index(expected.len() - from + 1);
             let mut to = vec![0; length];
-            let source = Source { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0 };
+            let source = Source { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
             source.read_kept(&kept, from as u64, &mut to).expect("read");
             prop_assert_eq!(&to, &expected[from..from + length]);
             let mut more = vec![0; expected.len() - from + 1];

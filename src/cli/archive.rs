@@ -3,6 +3,7 @@
 use {
     super::{
         codec::{self, CodecArgs},
+        manners::MannersArgs,
         ui::Ui,
         values,
     },
@@ -49,9 +50,14 @@ pub struct ArchiveArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    /// Read the archive back, all accounts too, before it gets its name
+    #[arg(long)]
+    verify: bool,
     /// Accept a base slot that is not that of the newest full archive
     #[arg(long)]
     force_base: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 #[derive(Serialize)]
@@ -85,6 +91,8 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         memory_bytes: args.memory,
         replace: args.force,
         force_base: args.force_base,
+        read_back: args.verify.then(|| values::read_back(args.memory)),
+        manners: args.manners.apply(ui),
     };
     let report = if is_stdout {
         archive_to(&options, Sink::Stream(&mut std::io::stdout()), ui)?

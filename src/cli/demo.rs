@@ -14,6 +14,7 @@ use {
             frames::{FRAME_SIZE_BYTES_DEFAULT, FrameSpan},
         },
         inspect::inspect_archive,
+        io::Manners,
         ledger::directory::{LedgerPaths, find_bank_snapshot},
         progress::Progress,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
@@ -100,7 +101,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
-        let found = inspect_archive(&demo.path_of(archive), 1, ui)?;
+        let found = inspect_archive(&archive.path_in(&demo.archives), 1, ui)?;
         let readers: Vec<&str> =
             found.clients.iter().filter(|verdict| verdict.refusals.is_empty()).map(|verdict| verdict.client).collect();
         demo.result(&format!(
@@ -178,6 +179,8 @@ impl Demo<'_> {
             memory_bytes: None,
             replace: false,
             force_base: false,
+            read_back: None,
+            manners: Manners::default(),
         };
         let report = archive(&options, self.ui)?;
         self.result(&report.name.to_string());
@@ -193,19 +196,17 @@ impl Demo<'_> {
         Ok(report)
     }
 
-    fn path_of(&self, archive: &ArchiveReport) -> PathBuf {
-        self.archives.join(archive.name.to_string())
-    }
-
     fn restore(&self, full: &ArchiveReport, incremental: &ArchiveReport) -> Result<RestoreReport> {
         let options = RestoreOptions {
-            archive: self.path_of(full),
-            incremental: Some(self.path_of(incremental)),
+            archive: full.path_in(&self.archives),
+            incremental: Some(incremental.path_in(&self.archives)),
             paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },
             layout: RestoreLayout::Boot,
             threads: values::threads_or_all(None),
             ignore_index: false,
+            read_back: None,
             convert: None,
+            manners: Manners::default(),
         };
         let report = restore(&options, self.ui)?;
         self.result(&format!(

@@ -6,12 +6,15 @@ mod archive;
 mod codec;
 mod demo;
 mod inspect;
+mod levels;
+mod manners;
 mod manual;
 mod recompress;
 mod restore;
 mod synth;
 pub mod ui;
 pub mod values;
+mod verify;
 
 use {
     crate::{cli::ui::Ui, error::Error},
@@ -56,10 +59,12 @@ struct ScreenArgs {
 enum Verb {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
+    Verify(verify::VerifyArgs),
     Recompress(recompress::RecompressArgs),
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
+    Levels(levels::LevelsArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -96,10 +101,12 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     match verb {
         Verb::Archive(args) => archive::run(&args, ui),
         Verb::Restore(args) => restore::run(&args, ui),
+        Verb::Verify(args) => verify::run(&args, ui),
         Verb::Recompress(args) => recompress::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),
+        Verb::Levels(args) => levels::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }

@@ -3,6 +3,7 @@
 use {
     super::{
         codec::{self, CodecArgs},
+        manners::MannersArgs,
         ui::Ui,
         values,
     },
@@ -41,6 +42,8 @@ pub struct RecompressArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 #[derive(Serialize)]
@@ -76,6 +79,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         threads: values::threads_or_all(args.threads),
         memory_bytes: args.memory,
         base_slot: args.base_slot,
+        manners: args.manners.apply(ui),
     };
     let mut stdout = std::io::stdout();
     let sink = if is_stdout { Sink::Stream(&mut stdout) } else { Sink::Dir { dir: &args.output, replace: args.force } };

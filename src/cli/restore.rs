@@ -1,7 +1,7 @@
 //! `slotpress restore`
 
 use {
-    super::{ui::Ui, values},
+    super::{manners::MannersArgs, ui::Ui, values},
     crate::{
         error::Result,
         recompress::recompress_for_agave,
@@ -21,6 +21,7 @@ pub struct RestoreArgs {
     /// The full archive
     archive: PathBuf,
     /// An incremental archive on top of it
+    #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
     /// The ledger directory to make
     #[arg(long, value_name = "DIR")]
@@ -37,9 +38,14 @@ pub struct RestoreArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
+    /// Read everything back, and recompute its hash, before the ledger is marked complete
+    #[arg(long)]
+    verify: bool,
     /// Read archives by their frames and headers alone
     #[arg(long)]
     ignore_index: bool,
+    #[command(flatten)]
+    manners: MannersArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
@@ -79,6 +85,8 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         },
         threads: values::threads_or_all(args.threads),
         ignore_index: args.ignore_index,
+        read_back: args.verify.then(|| values::read_back(None)),
+        manners: args.manners.apply(ui),
         convert: Some(recompress_for_agave),
     };
     let report = restore(&options, ui)?;

@@ -2,12 +2,14 @@
 
 use {
     indicatif::HumanBytes,
-    std::{path::PathBuf, time::Duration},
+    std::{path::PathBuf, sync::Arc, time::Duration},
 };
 
 use crate::{
     archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-    ledger::directory::LedgerPaths,
+    ledger::{directory::LedgerPaths, names::Hash},
+    read_back::ReadBack,
+    verify::own::FullReadBack,
 };
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
@@ -48,6 +50,32 @@ pub fn threads(text: &str) -> Result<usize, String> {
 /// As many threads as asked for, or as the machine, the affinity and the control group allow.
 pub fn threads_or_all(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Reads a snapshot hash.
+pub fn hash(text: &str) -> Result<Hash, String> {
+    text.parse().map_err(|error: crate::Error| error.to_string())
+}
+
+/// As much memory as asked for, or half of what is free here and now, in bytes.
+pub fn memory_or_half(memory: Option<u64>) -> u64 {
+    /// Where nothing tells how much there is.
+    const UNKNOWN_BYTES: u64 = 2 << 30;
+    memory.unwrap_or_else(|| available_memory_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
+}
+
+/// What the machine has available, or the control group's limit where that is less.
+fn available_memory_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let available = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024;
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some(limit.unwrap_or(u64::MAX).min(available))
+}
+
+/// How to read back what was written.
+pub fn read_back(memory: Option<u64>) -> Arc<dyn ReadBack> {
+    Arc::new(FullReadBack { memory_bytes: memory_or_half(memory), temporary_dir: std::env::temp_dir() })
 }
 
 /// Where a ledger is, as three flags say.

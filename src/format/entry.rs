@@ -123,43 +123,110 @@ impl Entry {
 
     /// Reads a header; refuses whatever Agave or Firedancer would refuse for its kind, name or size.
     pub fn parse_header(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self> {
+        let header = TarHeader::parse(block)?;
+        match header.oddity() {
+            Some(oddity) => Err(oddity.error(&header)),
+            None => header.entry().ok_or_else(|| Oddity::Foreign.error(&header)),
+        }
+    }
+}
+
+/// A tar header as it stands, before anything is asked of it but that it can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarHeader {
+    /// The path.
+    pub path: Vec<u8>,
+    /// The type flag, for example `b'0'`.
+    pub flag: u8,
+    /// Bytes of content that follow.
+    pub content_bytes: u64,
+    /// Whether it is of a kind that both clients read: GNU or ustar.
+    pub is_gnu_or_ustar: bool,
+}
+
+/// Why a header does not belong into an archive that every client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Oddity {
+    /// Its name has no place in a snapshot archive.
+    Foreign,
+    /// Neither a file nor a directory, or a file where a directory belongs, or the reverse.
+    Kind,
+    /// A PAX header or a GNU long name, which says something about the next entry.
+    Extension,
+    /// A header from before ustar.
+    Old,
+    /// A size that nothing in an archive can have.
+    Size,
+}
+
+impl Oddity {
+    /// The error for it.
+    pub fn error(self, header: &TarHeader) -> Error {
+        let shown = header.shown_path();
+        match self {
+            Self::Foreign => Error::damaged(format!("the entry {shown:?} has no place in a snapshot archive"))
+                .hint("both clients refuse it; take the archive from another source"),
+            Self::Extension | Self::Kind => Error::damaged(format!(
+                "the entry {shown:?} is of kind {:?}; only files and directories may be in a snapshot archive",
+                char::from(header.flag)
+            )),
+            Self::Old => {
+                Error::damaged(format!("the entry {shown:?} has a header of an old kind: neither GNU nor ustar"))
+            }
+            Self::Size => Error::damaged(format!("the entry {shown:?} claims {} bytes", header.content_bytes)),
+        }
+    }
+}
+
+impl TarHeader {
+    /// Reads a header; an error when it is none.
+    pub fn parse(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self> {
         let header = tar::Header::from_byte_slice(block);
         let stated = header.cksum().map_err(|_| Error::damaged("not a tar header: its checksum is not a number"))?;
         let computed = checksum(block);
         if stated != computed {
             return Err(Error::damaged(format!("not a tar header: checksum {stated} stated, {computed} computed")));
         }
-        if header.as_gnu().is_none() && header.as_ustar().is_none() {
-            return Err(Error::damaged("a tar header of an old kind: neither GNU nor ustar"));
+        let content_bytes =
+            header.entry_size().map_err(|_| Error::damaged("a tar header with a size that is not a number"))?;
+        Ok(Self {
+            path: header.path_bytes().into_owned(),
+            flag: header.entry_type().as_byte(),
+            content_bytes,
+            is_gnu_or_ustar: header.as_gnu().is_some() || header.as_ustar().is_some(),
+        })
+    }
+
+    /// The path, for people.
+    pub fn shown_path(&self) -> String {
+        String::from_utf8_lossy(&self.path).chars().filter(|char| !char.is_control()).collect()
+    }
+
+    /// What is odd about it, the gravest first.
+    pub fn oddity(&self) -> Option<Oddity> {
+        if matches!(self.flag, b'x' | b'L' | b'K') {
+            return Some(Oddity::Extension);
         }
-        let path = header.path_bytes();
-        let shown = || String::from_utf8_lossy(&path).into_owned();
-        let kind = std::str::from_utf8(&path).ok().and_then(EntryKind::parse).ok_or_else(|| {
-            Error::damaged(format!("the entry {:?} has no place in a snapshot archive", shown()))
-                .hint("both clients refuse it; take the archive from another source")
-        })?;
-        let is_dir = match header.entry_type() {
-            tar::EntryType::Directory => true,
-            tar::EntryType::Regular => false,
-            other => {
-                return Err(Error::damaged(format!(
-                    "the entry {:?} is of kind {:?}; only files and directories may be in a snapshot archive",
-                    shown(),
-                    char::from(other.as_byte())
-                )));
-            }
-        };
-        if is_dir != kind.is_dir() {
-            let (is, should) = if is_dir { ("a directory", "a file") } else { ("a file", "a directory") };
-            return Err(Error::damaged(format!("the entry {:?} is {is} where {should} belongs", shown())));
+        let Some(kind) = self.kind() else { return Some(Oddity::Foreign) };
+        let is_right_kind = if kind.is_dir() { self.flag == b'5' } else { matches!(self.flag, b'0' | 0) };
+        if !is_right_kind {
+            return Some(Oddity::Kind);
         }
-        let content_bytes = header
-            .entry_size()
-            .map_err(|_| Error::damaged(format!("the entry {:?} has a size that is not a number", shown())))?;
-        if content_bytes > ENTRY_BYTES_MAX || (is_dir && content_bytes != 0) {
-            return Err(Error::damaged(format!("the entry {:?} claims {content_bytes} bytes", shown())));
+        if self.content_bytes > ENTRY_BYTES_MAX || (kind.is_dir() && self.content_bytes != 0) {
+            return Some(Oddity::Size);
         }
-        Ok(Self { kind, content_bytes })
+        (!self.is_gnu_or_ustar).then_some(Oddity::Old)
+    }
+
+    /// The entry that it begins, unless something other than its age is odd.
+    pub fn entry(&self) -> Option<Entry> {
+        let is_readable = matches!(self.oddity(), None | Some(Oddity::Old));
+        let entry = Entry { kind: self.kind()?, content_bytes: self.content_bytes };
+        is_readable.then_some(entry)
+    }
+
+    fn kind(&self) -> Option<EntryKind> {
+        std::str::from_utf8(&self.path).ok().and_then(EntryKind::parse)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::{
     error::{Error, Result},
-    format::entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padded},
+    format::entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity, TarHeader, padded},
 };
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -28,6 +28,21 @@ pub enum TarEvent<'a> {
     End(Entry),
 }
 
+/// How a tar stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TarEnd {
+    /// It has not ended: a header, or the rest of an entry, would have to come.
+    Inside,
+    /// As it should: with exactly as many zeros as belong there.
+    Clean,
+    /// With too few zeros.
+    Short,
+    /// With more zeros than belong there.
+    Long,
+    /// With something other than zeros after them.
+    Junk,
+}
+
 /// A push parser of tar streams.
 #[derive(Debug)]
 pub struct EntryParser {
@@ -40,13 +55,28 @@ pub struct EntryParser {
     /// Zero bytes at the end, and other bytes after them.
     end_zero_bytes: u64,
     has_junk: bool,
+    extension: Extension,
+    /// What is odd, since it was last taken; `None` when an oddity is an error.
+    oddities: Option<Vec<(Oddity, TarHeader)>>,
 }
+
+/// What PAX headers and GNU long names said about the entry that follows them.
+#[derive(Debug, Default)]
+struct Extension {
+    content: Vec<u8>,
+    path: Option<Vec<u8>>,
+    content_bytes: Option<u64>,
+}
+
+/// The most that an extension may say: no path or number in an archive needs a hundredth of it.
+const EXTENSION_BYTES_MAX: u64 = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Header,
     Content { entry: Entry, offset_bytes: u64 },
     Padding { left_bytes: u64 },
+    Extension { flag: u8, content_bytes: u64 },
     End,
 }
 
@@ -66,7 +96,19 @@ impl EntryParser {
             entries: 0,
             end_zero_bytes: 0,
             has_junk: false,
+            extension: Extension::default(),
+            oddities: None,
         }
+    }
+
+    /// The same, passing over what not every client reads; [`EntryParser::take_oddities`] tells of it.
+    pub fn tolerant() -> Self {
+        Self { oddities: Some(Vec::new()), ..Self::new() }
+    }
+
+    /// The headers since the last call that not every client reads.
+    pub fn take_oddities(&mut self) -> Vec<(Oddity, TarHeader)> {
+        self.oddities.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Starts inside an entry, `offset_bytes` after the beginning of its header; `None` when that is inside the
@@ -100,6 +142,17 @@ impl EntryParser {
         self.has_junk
     }
 
+    /// How the stream ends, if it ends here.
+    pub fn end(&self) -> TarEnd {
+        match self.end_zero_bytes {
+            _ if self.state != State::End => TarEnd::Inside,
+            _ if self.has_junk => TarEnd::Junk,
+            END_OF_ARCHIVE_BYTES => TarEnd::Clean,
+            fewer if fewer < END_OF_ARCHIVE_BYTES => TarEnd::Short,
+            _ => TarEnd::Long,
+        }
+    }
+
     /// Takes the next piece of the stream, and hands what it finds to `on_event`.
     pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         while !bytes.is_empty() {
@@ -109,6 +162,16 @@ impl EntryParser {
                     let used = bytes.len().min(clamp(entry.content_bytes - offset_bytes));
                     on_event(TarEvent::Content { offset_bytes, bytes: &bytes[..used] })?;
                     self.continue_content(entry, offset_bytes + used as u64, on_event)?;
+                    used
+                }
+                State::Extension { flag, content_bytes } => {
+                    let left_bytes = content_bytes - self.extension.content.len() as u64;
+                    let used = bytes.len().min(clamp(left_bytes));
+                    self.extension.content.extend_from_slice(&bytes[..used]);
+                    if used as u64 == left_bytes {
+                        self.extension.take(flag);
+                        self.state = padding_after(content_bytes);
+                    }
                     used
                 }
                 State::Padding { left_bytes } => {
@@ -164,17 +227,57 @@ impl EntryParser {
             self.state = State::End;
             self.end_zero_bytes = BLOCK_BYTES;
         } else {
-            let entry = Entry::parse_header(block)
-                .map_err(|error| error.within(format!("at offset {} of the tar stream", self.header_offset(used))))?;
-            self.entries += 1;
-            if self.entries > ENTRIES_MAX {
-                return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
-            }
-            on_event(TarEvent::Begin(entry))?;
-            self.continue_content(entry, 0, on_event)?;
+            let offset = self.header_offset(used);
+            let mut header = TarHeader::parse(block)
+                .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
+            self.begin(&mut header, on_event)?;
         }
         self.block.clear();
         Ok(used)
+    }
+
+    /// A header is complete.
+    fn begin(&mut self, header: &mut TarHeader, on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        let is_extension = header.oddity() == Some(Oddity::Extension);
+        if !is_extension {
+            self.extension.apply(header);
+        }
+        if let Some(oddity) = header.oddity() {
+            match &mut self.oddities {
+                Some(oddities) => oddities.push((oddity, header.clone())),
+                None => return Err(oddity.error(header)),
+            }
+        }
+        self.entries += 1;
+        if self.entries > ENTRIES_MAX {
+            return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
+        }
+        let content_bytes = header.content_bytes;
+        if is_extension {
+            if content_bytes > EXTENSION_BYTES_MAX {
+                return Err(Oddity::Size.error(header));
+            }
+            self.extension.content.clear();
+            self.state = match content_bytes {
+                0 => State::Header,
+                _ => State::Extension { flag: header.flag, content_bytes },
+            };
+            return Ok(());
+        }
+        match header.entry() {
+            Some(entry) => {
+                on_event(TarEvent::Begin(entry))?;
+                self.continue_content(entry, 0, on_event)
+            }
+            None if content_bytes > u64::MAX / 2 => Err(Oddity::Size.error(header)),
+            None => {
+                self.state = match padded(content_bytes) {
+                    0 => State::Header,
+                    left_bytes => State::Padding { left_bytes },
+                };
+                Ok(())
+            }
+        }
     }
 
     fn header_offset(&self, used: usize) -> u64 {
@@ -190,12 +293,60 @@ impl EntryParser {
         self.state = State::Content { entry, offset_bytes };
         if offset_bytes == entry.content_bytes {
             on_event(TarEvent::End(entry))?;
-            self.state = match padded(entry.content_bytes) - entry.content_bytes {
-                0 => State::Header,
-                left_bytes => State::Padding { left_bytes },
-            };
+            self.state = padding_after(entry.content_bytes);
         }
         Ok(())
+    }
+}
+
+impl Extension {
+    /// An extension is complete: keeps what it says.
+    fn take(&mut self, flag: u8) {
+        match flag {
+            b'L' => {
+                let end = self.content.iter().position(|byte| *byte == 0).unwrap_or(self.content.len());
+                self.path = Some(self.content[..end].to_vec());
+            }
+            b'x' => {
+                for (key, value) in pax_records(&self.content) {
+                    match key {
+                        // A long name of GNU's comes first where there are both, as in the tar library of Agave.
+                        b"path" if self.path.is_none() => self.path = Some(value.to_vec()),
+                        b"size" => self.content_bytes = std::str::from_utf8(value).ok().and_then(|s| s.parse().ok()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.content.clear();
+    }
+
+    /// Changes the header that they are about.
+    fn apply(&mut self, header: &mut TarHeader) {
+        if let Some(path) = self.path.take() {
+            header.path = path;
+        }
+        if let Some(content_bytes) = self.content_bytes.take() {
+            header.content_bytes = content_bytes;
+        }
+    }
+}
+
+/// The records of a PAX header, `<length> <key>=<value>\n`; ends at what makes no sense.
+fn pax_records(content: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    content.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
+        let line = line.strip_suffix(b"\n")?;
+        let record = &line[line.iter().position(|byte| *byte == b' ')? + 1..];
+        let equals = record.iter().position(|byte| *byte == b'=')?;
+        Some((&record[..equals], &record[equals + 1..]))
+    })
+}
+
+fn padding_after(content_bytes: u64) -> State {
+    match padded(content_bytes) - content_bytes {
+        0 => State::Header,
+        left_bytes => State::Padding { left_bytes },
     }
 }
 

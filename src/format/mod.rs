@@ -4,6 +4,7 @@
 //! threads. `docs/format.md` describes the same for people.
 
 pub mod assemble;
+pub mod clients;
 pub mod entry;
 pub mod entry_parser;
 pub mod frames;

@@ -117,9 +117,20 @@ pub fn read_bank_file(path: &Path, on_storage: &mut dyn FnMut(StorageMapItem) ->
 
 /// Reads a bank file from a stream of fields, to its end.
 pub fn parse_bank_file<R: BufRead>(
-    mut r: FieldReader<R>,
+    r: FieldReader<R>,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
 ) -> Result<BankFile> {
+    match parse_bank_file_and_end(r, on_storage)? {
+        (bank, None) => Ok(bank),
+        (_, Some(error)) => Err(error),
+    }
+}
+
+/// The same, but what is wrong after the lattice hash comes beside the bank: Agave does not mind it.
+pub fn parse_bank_file_and_end<R: BufRead>(
+    mut r: FieldReader<R>,
+    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+) -> Result<(BankFile, Option<Error>)> {
     let length_bytes = r.remaining();
 
     // Bank fields.
@@ -199,15 +210,18 @@ pub fn parse_bank_file<R: BufRead>(
             .hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
     // 4.0 and earlier end here.
-    let block_id = if r.remaining() > 0 { optional_hash(&mut r, "the block id")? } else { None };
-    r.end()?;
+    let block_id = if r.remaining() > 0 { optional_hash(&mut r, "the block id") } else { Ok(None) };
+    let (block_id, end_error) = match block_id {
+        Ok(block_id) => (block_id, r.end().err()),
+        Err(error) => (None, Some(error)),
+    };
     if accounts_slot != slot {
         return Err(Error::damaged(format!(
             "the bank file is of slot {slot}, but its accounts of slot {accounts_slot}"
         )));
     }
 
-    Ok(BankFile {
+    let bank = BankFile {
         last_blockhash,
         blockhash_count,
         hash,
@@ -238,7 +252,8 @@ pub fn parse_bank_file<R: BufRead>(
         lattice_hash,
         block_id,
         length_bytes,
-    })
+    };
+    Ok((bank, end_error))
 }
 
 const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;

@@ -72,7 +72,8 @@ pub struct StorageRoot {
 }
 
 impl StorageRoot {
-    fn open(path: PathBuf) -> Result<Self> {
+    /// Opens a directory of storages.
+    pub fn open(path: PathBuf) -> Result<Self> {
         let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .or_path("open", &path)?;
         Ok(Self { path, dir })
@@ -123,6 +124,24 @@ pub struct BankSnapshot {
     pub roots: Vec<StorageRoot>,
     /// Every storage, ordered by (slot, id).
     pub storages: Vec<StorageFile>,
+}
+
+impl BankSnapshot {
+    /// Storages and files that lie where the caller says, rather than where a validator looks for them. `files` are the
+    /// bank file, the status cache and the version; `root_dirs` hold nothing but storages.
+    pub fn of_parts(
+        slot: u64,
+        dir: PathBuf,
+        files: [PathBuf; 3],
+        root_dirs: impl Iterator<Item = PathBuf>,
+    ) -> Result<Self> {
+        let roots = root_dirs.map(StorageRoot::open).collect::<Result<Vec<_>>>()?;
+        let mut storages = list_roots(&roots)?;
+        storages.par_sort_unstable_by_key(|storage| (storage.slot, storage.id));
+        let [bank_file, status_cache, version] = files;
+        let layout = Layout::Unpacked;
+        Ok(Self { slot, layout, dir, bank_file, status_cache, version, obsolete_accounts: None, roots, storages })
+    }
 }
 
 /// The one version of the snapshot format that is in use.

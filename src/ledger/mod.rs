@@ -11,3 +11,4 @@ pub mod lists;
 pub mod lock;
 pub mod names;
 pub mod record;
+pub mod status_cache;

@@ -8,7 +8,7 @@ use {
     crate::{
         archive::{
             check_frame_size,
-            encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_frames},
+            encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
             layout::{FrameLink, Linker, warn_left_as_is},
             sink::Sink,
             threads_within,
@@ -21,6 +21,7 @@ use {
             entry_parser::{EntryParser, TarEvent},
             frames::FRAME_SIZE_BYTES_DEFAULT,
         },
+        io::{Manners, Watch, reader::StreamReader},
         ledger::{bank_file::BankFile, names::ArchiveName},
         progress::Progress,
         restore::{
@@ -61,6 +62,8 @@ pub struct RecompressOptions {
     pub memory_bytes: Option<u64>,
     /// The base slot of an incremental archive that comes without a name.
     pub base_slot: Option<u64>,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
 }
 
 /// What was recompressed.
@@ -106,7 +109,7 @@ pub fn recompress(
         options.memory_bytes,
         DECODING_BYTES + options.frame_size_bytes * (FRAMES_UNDER_WAY as u64 + 2),
     )?;
-    let mut input = Input::open(source)?;
+    let mut input = Input::open(source, options)?;
     let base_slot = match &input.name {
         Some(name) => name.base_slot,
         None => options.base_slot,
@@ -121,12 +124,12 @@ pub fn recompress(
 
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
-    let mut writer = ArchiveWriter::new(&mut sink, &sink_path, &options.codec);
+    let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &sink_path, &options.codec);
     let (decoded, encoded) = std::thread::scope(|scope| {
         let reading = Reading { recycler: &recycler, frames_tx, options, threads, base_slot, progress };
         let input = &mut input;
         let decoding = scope.spawn(move || reading.run(input));
-        let encoded = encode_frames(
+        let encoded = encode_linked_frames(
             FrameQueue(frames_rx),
             &|frame: Vec<u8>, content| {
                 recycler.give(std::mem::replace(content, frame));
@@ -170,13 +173,14 @@ pub fn recompress(
 
 /// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;
 /// returns its path.
-pub fn recompress_for_agave(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
+pub fn recompress_for_agave(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf> {
     let options = RecompressOptions {
         codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
         frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         memory_bytes: None,
         base_slot: None,
+        manners: manners.clone(),
     };
     let sink = Sink::Dir { dir, replace: false };
     let report = recompress(Source::File(archive.to_path_buf()), sink, &options, progress)?;
@@ -190,19 +194,24 @@ struct Input {
     name: Option<ArchiveName>,
     length_bytes: Option<u64>,
     place: String,
+    /// Dropped last: what looking at the first bytes brought into the page cache.
+    _watch: Watch,
 }
 
 impl Input {
-    fn open(source: Source) -> Result<Self> {
+    fn open(source: Source, options: &RecompressOptions) -> Result<Self> {
+        let hint = options.manners.io_hint;
         match source {
             Source::File(path) => {
+                let _watch = hint.watch([&path]);
                 let archive = ArchiveFile::open(&path)?;
                 Ok(Self {
-                    reader: Box::new(archive.file),
+                    reader: Box::new(StreamReader::new(archive.file, &path, archive.length_bytes, hint)),
                     compression: archive.compression,
                     name: ArchiveName::of_path(&path),
                     length_bytes: Some(archive.length_bytes),
                     place: path.display().to_string(),
+                    _watch,
                 })
             }
             Source::Stream(mut reader) => {
@@ -215,7 +224,7 @@ impl Input {
                     .map_err(|error| Error::io("read", Path::new(&place), &error))?;
                 let compression = sniff(&start).map_err(|error| error.within(&place))?;
                 let reader = Box::new(Cursor::new(start).chain(reader));
-                Ok(Self { reader, compression, name: None, length_bytes: None, place })
+                Ok(Self { reader, compression, name: None, length_bytes: None, place, _watch: Watch::default() })
             }
         }
     }
@@ -271,7 +280,8 @@ impl Reading<'_> {
         let count = CountedProgress { inner: self.progress, input_bytes: Default::default() };
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let decoders = self.threads.div_ceil(2);
-        decode_in_order(&mut input.reader, input.compression, decoders, &count, &mut |bytes| {
+        let reader = self.options.manners.paced(&mut input.reader, self.progress);
+        decode_in_order(reader, input.compression, decoders, &count, &mut |bytes| {
             parser.feed(bytes, &mut |event| {
                 content.look_at(&event)?;
                 match event {

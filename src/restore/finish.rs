@@ -5,7 +5,11 @@ use {
     crate::{
         archive::publish::{Unpublished, sync_dir},
         error::{Error, IoContext, Result},
-        ledger::lists::{write_no_obsolete_accounts, write_storages_list},
+        io::Manners,
+        ledger::{
+            lists::{write_no_obsolete_accounts, write_storages_list},
+            names::{ArchiveName, Extension},
+        },
         progress::Progress,
         restore::{
             ConvertArchive,
@@ -33,6 +37,7 @@ pub struct ArchiveCopy {
     source_path: PathBuf,
     length_bytes: u64,
     way: Way,
+    manners: Manners,
 }
 
 /// How an archive gets into the archives directory.
@@ -70,10 +75,11 @@ impl ArchiveCopy {
                 Err(_) => Way::Copied(copy),
             }
         };
-        Ok(Self { source, source_path: archive.path.clone(), length_bytes: archive.length_bytes, way })
+        let (source_path, manners) = (archive.path.clone(), archive.manners.clone());
+        Ok(Self { source, source_path, length_bytes: archive.length_bytes, way, manners })
     }
 
-    /// The most bytes that copying will take.
+    /// Bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
             Way::Stays | Way::Cloned(_) => 0,
@@ -83,9 +89,10 @@ impl ArchiveCopy {
     }
 
     /// Copies what was not cloned, and gives the archive its name; says where it is, and whether it was put there.
-    fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
+    fn finish(self, name: &ArchiveName, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
+        let path = dir.join(name.to_string());
         let copy = match self.way {
-            Way::Stays if self.source_path.file_name().is_some_and(|file_name| file_name == name) => {
+            Way::Stays if ArchiveName::of_path(&self.source_path).as_ref() == Some(name) => {
                 return Ok((self.source_path, false));
             }
             Way::Stays => {
@@ -95,16 +102,19 @@ impl ArchiveCopy {
                 ))
                 .hint(format!("rename it to {name}")));
             }
-            Way::Converted(convert) => return convert(&self.source_path, dir, progress).map(|path| (path, true)),
+            Way::Converted(convert) => {
+                let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
+                let was_there = dir.join(converted.to_string()).exists();
+                return Ok((convert(&self.source_path, dir, &self.manners, progress)?, !was_there));
+            }
             Way::Cloned(copy) => copy,
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
-                copy_in_pieces(&self.source, copy.file(), self.length_bytes, progress)
+                copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.manners, progress)
                     .or_path("copy", &self.source_path)??;
                 copy
             }
         };
-        let path = dir.join(name);
         if path.exists() {
             if has_same_content(copy.path(), &path, progress)? {
                 return Ok((path, false));
@@ -112,7 +122,7 @@ impl ArchiveCopy {
             return Err(Error::failed(format!("{} is there already, and is not the same archive", path.display()))
                 .hint("move it away: one of the two is damaged"));
         }
-        Ok((copy.publish(name, false)?, true))
+        Ok((copy.publish(&name.to_string(), false)?, true))
     }
 }
 
@@ -173,15 +183,26 @@ impl Drop for Placed {
 }
 
 /// Copies in pieces, so that it can be interrupted.
-fn copy_in_pieces(from: &File, to: &File, length_bytes: u64, progress: &dyn Progress) -> std::io::Result<Result<()>> {
-    const PIECE_BYTES: u64 = 64 * 1024 * 1024;
+fn copy_in_pieces(
+    from: &File,
+    to: &File,
+    length_bytes: u64,
+    manners: &Manners,
+    progress: &dyn Progress,
+) -> std::io::Result<Result<()>> {
+    const PIECE_BYTES: u64 = 16 * 1024 * 1024;
     let mut copied = 0;
     while copied < length_bytes {
         if let Err(error) = progress.check() {
             return Ok(Err(error));
         }
+        let end = length_bytes.min(copied + PIECE_BYTES);
+        manners.wait(end - copied, progress);
+        let behind = manners.io_hint.read_behind(from, &(copied..end), length_bytes);
         // The standard library copies between files inside the kernel.
-        let piece = std::io::copy(&mut std::io::Read::take(from, PIECE_BYTES), &mut &*to)?;
+        let piece = std::io::copy(&mut std::io::Read::take(from, end - copied), &mut &*to)?;
+        drop(behind);
+        manners.io_hint.write_behind(to, &(copied..copied + piece))?;
         if piece == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
@@ -205,7 +226,7 @@ pub fn finish_boot_layout(
     storages: &[AssignedStorage],
     roots: Vec<PartialDir>,
     bank_snapshot: PartialDir,
-    copies: Vec<(ArchiveCopy, String)>,
+    copies: Vec<(ArchiveCopy, ArchiveName)>,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
     let owner = &target.owner;

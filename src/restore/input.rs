@@ -4,12 +4,13 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         format::entry::{BLOCK_BYTES, Entry},
+        io::{Manners, reader::StreamReader},
         ledger::names::Extension,
         pipeline::run_in_order,
         progress::Progress,
         restore::{
             streams::StreamPieces,
-            walk::{FrameStatistics, FrameWalker, Piece, Recycler, undecodable},
+            walk::{FrameStatistics, FrameWalker, OnFrame, Piece, Recycler, undecodable},
         },
     },
     std::{
@@ -70,6 +71,8 @@ pub struct ArchiveFile {
     pub length_bytes: u64,
     /// How it is compressed.
     pub compression: Compression,
+    /// How it is read.
+    pub manners: Manners,
 }
 
 impl ArchiveFile {
@@ -84,7 +87,13 @@ impl ArchiveFile {
         file.by_ref().take(BLOCK_BYTES).read_to_end(&mut start).or_path("read", path)?;
         file.rewind().or_path("read", path)?;
         let compression = sniff(&start).map_err(|error| error.within(path.display()))?;
-        Ok(Self { path: path.to_path_buf(), file, length_bytes: metadata.len(), compression })
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            length_bytes: metadata.len(),
+            compression,
+            manners: Manners::default(),
+        })
     }
 
     /// Decodes the archive, on `threads` workers where it has several frames, and hands the tar stream over in order.
@@ -95,9 +104,20 @@ impl ArchiveFile {
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<FrameStatistics> {
-        let mut file = &self.file;
-        file.rewind().or_path("read", &self.path)?;
-        decode_in_order(file, self.compression, threads, progress, on_content).map_err(|error| {
+        self.decode_observed(threads, progress, Box::new(|_| ()), on_content)
+    }
+
+    /// The same, telling `on_frame` of every frame.
+    pub fn decode_observed<'a>(
+        &'a self,
+        threads: usize,
+        progress: &dyn Progress,
+        on_frame: OnFrame<'a>,
+        on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<FrameStatistics> {
+        let file = StreamReader::new(&self.file, &self.path, self.length_bytes, self.manners.io_hint);
+        let file = self.manners.paced(file, progress);
+        decode_observed(file, self.compression, threads, progress, on_frame, on_content).map_err(|error| {
             if error.kind() == crate::ErrorKind::Damaged { error.within(self.path.display()) } else { error }
         })
     }
@@ -127,6 +147,18 @@ pub fn decode_in_order(
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<FrameStatistics> {
+    decode_observed(input, compression, threads, progress, Box::new(|_| ()), on_content)
+}
+
+/// The same, telling `on_frame` of every frame.
+pub fn decode_observed<'a>(
+    input: impl Read + Send + 'a,
+    compression: Compression,
+    threads: usize,
+    progress: &dyn Progress,
+    on_frame: OnFrame<'a>,
+    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<FrameStatistics> {
     let recycler = Recycler::default();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
@@ -148,7 +180,7 @@ pub fn decode_in_order(
     let mut statistics = None;
     let pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
         Compression::Zstd => {
-            let walker = FrameWalker::new(input, recycler.clone());
+            let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
             statistics = Some(walker.statistics());
             Box::new(walker)
         }
@@ -180,5 +212,10 @@ impl FrameDecoder {
         to.reserve(content_bytes_max as usize);
         self.context.decompress(to, frame).map_err(|code| undecodable(offset_bytes, code))?;
         Ok(())
+    }
+
+    /// Bytes that the context takes.
+    pub fn context_bytes(&self) -> usize {
+        self.context.sizeof()
     }
 }

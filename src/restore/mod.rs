@@ -20,12 +20,14 @@ pub mod walk;
 use {
     crate::{
         error::{Error, Result},
+        io::Manners,
         ledger::{
             bank_file::{BankFile, read_bank_file},
-            directory::LedgerPaths,
+            directory::{BankSnapshot, LedgerPaths},
             names::{ArchiveName, Hash},
         },
         progress::Progress,
+        read_back::ReadBack,
         restore::{
             assign::Assigner,
             check::{MissingStorages, check_bank},
@@ -42,6 +44,7 @@ use {
     std::{
         fs,
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -73,10 +76,14 @@ pub struct RestoreOptions {
     /// Makes, in the archives directory, what Agave reads of an archive that it does not read; without it, such an
     /// archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
+    /// Read everything back before the ledger is complete.
+    pub read_back: Option<Arc<dyn ReadBack>>,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
 }
 
 /// Turns an archive into one that Agave reads, in a directory; returns its path.
-pub type ConvertArchive = fn(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf>;
+pub type ConvertArchive = fn(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
 #[derive(Clone, Debug)]
@@ -106,6 +113,8 @@ pub struct RestoreReport {
 /// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
+    let hint = options.manners.io_hint;
+    let _watch = hint.watch([Some(&options.archive), options.incremental.as_ref()].into_iter().flatten());
     let archives = open_archives(options, progress)?;
     let mut target = Target::prepare(&options.paths, options.layout)?;
 
@@ -148,6 +157,12 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let bank = banks.pop().ok_or_else(|| Error::failed("no archive"))?;
     let base_slot = banks.pop().map(|full| full.slot);
     let storages = assigner.into_storages();
+    if let Some(read_back) = &options.read_back {
+        let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots)?;
+        // An incremental archive alone is restored as its tree only.
+        let partial_on = archives[0].name.as_ref().and_then(|name| name.base_slot);
+        read_back.check_snapshot(snapshot, partial_on, options.threads, progress)?;
+    }
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
             let copies = copies.into_iter().zip(names).collect();
@@ -156,6 +171,8 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
         RestoreLayout::Archive => (finish_archive_layout(&target, bank.slot, roots, bank_snapshot)?, Vec::new()),
     };
     target.keep();
+    // Read back to check it, or written by the way.
+    hint.settle_dir(&path);
     Ok(RestoreReport {
         path,
         slot: bank.slot,
@@ -170,6 +187,13 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     })
 }
 
+/// What was unpacked, while it is still in its partial directories.
+fn unpacked_snapshot(slot: u64, bank_snapshot: &PartialDir, roots: &[PartialDir]) -> Result<BankSnapshot> {
+    let dir = &bank_snapshot.path;
+    let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
+    BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()))
+}
+
 /// An archive to restore, with what its name and its tail say.
 struct SourceArchive {
     file: ArchiveFile,
@@ -180,16 +204,17 @@ struct SourceArchive {
 impl SourceArchive {
     /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
     /// for.
-    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
+    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
         let extension = self.file.compression.extension();
-        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
+        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
     }
 }
 
 fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Vec<SourceArchive>> {
     let mut archives = Vec::new();
     for path in [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten() {
-        let file = ArchiveFile::open(path)?;
+        let mut file = ArchiveFile::open(path)?;
+        file.manners = options.manners.clone();
         let name = ArchiveName::of_path(path);
         let is_tail_wanted = file.compression == Compression::Zstd && !options.ignore_index;
         let tail = match is_tail_wanted.then(|| Tail::read(&file.file, path, file.length_bytes)) {

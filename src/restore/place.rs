@@ -4,11 +4,13 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
+        io::writer::WriteBehind,
         restore::assign::Destination,
     },
     rustix::fs::{Gid, Mode, OFlags, Uid},
     std::{
         fs::{self, File},
+        ops::Range,
         os::{
             fd::OwnedFd,
             unix::fs::{FileExt, MetadataExt},
@@ -126,6 +128,8 @@ pub struct Places<'a> {
     pub owner: Owner,
     /// Whether several writers may each write a part of one file.
     pub is_shared: bool,
+    /// Takes the files that are written.
+    pub write_behind: &'a WriteBehind,
 }
 
 /// Writes entries, one after another, as a parser finds them.
@@ -133,22 +137,22 @@ pub struct Places<'a> {
 pub struct EntryWriter<'a> {
     places: &'a Places<'a>,
     current: Option<(File, Destination)>,
+    /// What was written of it.
+    written: Range<u64>,
 }
 
 impl<'a> EntryWriter<'a> {
     /// A writer without a current entry.
     pub fn new(places: &'a Places<'a>) -> Self {
-        Self { places, current: None }
+        Self { places, current: None, written: 0..0 }
     }
 
     /// Makes an entry the current one.
     pub fn begin(&mut self, destination: Destination) -> Result<()> {
-        let Places { roots, bank_snapshot, owner, is_shared } = self.places;
+        self.end()?;
+        let Places { roots, bank_snapshot, owner, is_shared, .. } = self.places;
         let file = match destination {
-            Destination::Nothing => {
-                self.current = None;
-                return Ok(());
-            }
+            Destination::Nothing => return Ok(()),
             Destination::Version => bank_snapshot.create_file("version", owner, *is_shared)?,
             Destination::StatusCache => bank_snapshot.create_file("status_cache", owner, *is_shared)?,
             Destination::BankFile => bank_snapshot.create_file(BANK_FILE_PARTIAL, owner, *is_shared)?,
@@ -163,19 +167,26 @@ impl<'a> EntryWriter<'a> {
     /// Writes some of the current entry's content.
     pub fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         let Some((file, destination)) = &self.current else { return Ok(()) };
-        file.write_all_at(bytes, offset_bytes).map_err(|error| {
-            let (dir, name) = match destination {
-                Destination::Storage { root, slot, id } => {
-                    (&self.places.roots[usize::from(*root)], format!("{slot}.{id}"))
-                }
-                _ => (self.places.bank_snapshot, format!("{destination:?}")),
-            };
-            Error::io("write", &dir.path.join(name), &error)
-        })
+        file.write_all_at(bytes, offset_bytes).map_err(|error| self.error(destination, &error))?;
+        if self.written.is_empty() {
+            self.written.start = offset_bytes;
+        }
+        self.written.end = offset_bytes + bytes.len() as u64;
+        Ok(())
     }
 
-    /// The current entry is complete.
-    pub fn end(&mut self) {
-        self.current = None;
+    /// The current entry is complete, or the rest of it is another writer's.
+    pub fn end(&mut self) -> Result<()> {
+        let Some((file, destination)) = self.current.take() else { return Ok(()) };
+        let written = std::mem::take(&mut self.written);
+        self.places.write_behind.add(file, written).map_err(|error| self.error(&destination, &error))
+    }
+
+    fn error(&self, destination: &Destination, error: &std::io::Error) -> Error {
+        let (dir, name) = match destination {
+            Destination::Storage { root, slot, id } => (&self.places.roots[usize::from(*root)], format!("{slot}.{id}")),
+            _ => (self.places.bank_snapshot, format!("{destination:?}")),
+        };
+        Error::io("write", &dir.path.join(name), error)
     }
 }

@@ -77,7 +77,8 @@ impl<R: Read> StreamPieces<R> {
                     "the archive is damaged: it does not decode ({error}), near offset {}",
                     source.bytes
                 ))
-                .hint("download the archive again, from another source if it comes out the same"),
+                .hint("download the archive again, from another source if it comes out the same")
+                .at_offset(source.bytes),
             });
         }
         let compressed_bytes = source.bytes - self.counted_bytes;

@@ -1,23 +1,21 @@
 //! One archive into files: by its index on all cores, or in the order of its tar stream.
 
-use {
-    crate::{
-        error::{Error, IoContext, Result},
-        format::{
-            entry::Entry,
-            entry_parser::{EntryParser, TarEvent},
-            frames::FrameSpan,
-        },
-        pipeline::run_in_order,
-        progress::Progress,
-        restore::{
-            assign::{Assigner, Destination},
-            input::{ArchiveFile, FrameDecoder},
-            place::{EntryWriter, Owner, PartialDir, Places},
-            tail::{DataFrame, Tail},
-        },
+use crate::{
+    error::{Error, IoContext, Result},
+    format::{
+        entry::Entry,
+        entry_parser::{EntryParser, TarEvent},
+        frames::FrameSpan,
     },
-    std::os::unix::fs::FileExt,
+    io::{reader::PieceReader, writer::WriteBehind},
+    pipeline::run_in_order,
+    progress::Progress,
+    restore::{
+        assign::{Assigner, Destination},
+        input::{ArchiveFile, FrameDecoder},
+        place::{EntryWriter, Owner, PartialDir, Places},
+        tail::{DataFrame, Tail},
+    },
 };
 
 /// Where to unpack, and with how many workers.
@@ -43,11 +41,13 @@ pub fn unpack(
     progress: &dyn Progress,
 ) -> Result<()> {
     let UnpackOptions { roots, bank_snapshot, owner, threads } = *options;
-    let places = Places { roots, bank_snapshot, owner, is_shared: tail.is_some() };
+    let write_behind = &WriteBehind::new(archive.manners.io_hint);
+    let places = Places { roots, bank_snapshot, owner, is_shared: tail.is_some(), write_behind };
     match tail {
-        Some(tail) => unpack_indexed(archive, tail, assigner, &places, threads, progress),
-        None => unpack_in_order(archive, assigner, &places, threads, progress),
+        Some(tail) => unpack_indexed(archive, tail, assigner, &places, threads, progress)?,
+        None => unpack_in_order(archive, assigner, &places, threads, progress)?,
     }
+    write_behind.finish().or_path("write to", &bank_snapshot.path)
 }
 
 fn unpack_in_order(
@@ -63,10 +63,7 @@ fn unpack_in_order(
         parser.feed(content, &mut |event| match event {
             TarEvent::Begin(entry) => writer.begin(assigner.assign(&entry)?),
             TarEvent::Content { offset_bytes, bytes } => writer.content(offset_bytes, bytes),
-            TarEvent::End(_) => {
-                writer.end();
-                Ok(())
-            }
+            TarEvent::End(_) => writer.end(),
         })
     })?;
     if parser.has_junk_after_end() {
@@ -85,14 +82,17 @@ fn unpack_indexed(
 ) -> Result<()> {
     let destinations =
         tail.index.entries.iter().map(|entry| assigner.assign(entry)).collect::<Result<Vec<Destination>>>()?;
+    let source = PieceReader::new(&archive.file, &archive.path, archive.length_bytes, archive.manners.io_hint);
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
-        let mut compressed = Vec::new();
+        let mut buffer = Vec::new();
+        let source = &source;
         let destinations = &destinations;
         Ok(move |(frame, span): (DataFrame, FrameSpan), content: &mut Vec<u8>| {
-            compressed.resize(frame.compressed_bytes as usize, 0);
-            archive.file.read_exact_at(&mut compressed, frame.offset_bytes).or_path("read", &archive.path)?;
-            decoder.decode(&compressed, frame.offset_bytes, u64::from(frame.content_bytes), content)?;
+            archive.manners.wait(u64::from(frame.compressed_bytes), progress);
+            let range = frame.offset_bytes..frame.offset_bytes + u64::from(frame.compressed_bytes);
+            let compressed = source.read(&range, &mut buffer).or_path("read", &archive.path)?;
+            decoder.decode(compressed, frame.offset_bytes, u64::from(frame.content_bytes), content)?;
             if content.len() as u64 != span.length_bytes {
                 return Err(disagree(format!(
                     "the frame at offset {} holds {} bytes, not {}",
@@ -148,14 +148,12 @@ fn write_frame(
                 writer.begin(*destination)
             }
             TarEvent::Content { offset_bytes, bytes } => writer.content(offset_bytes, bytes),
-            TarEvent::End(_) => {
-                writer.end();
-                Ok(())
-            }
+            TarEvent::End(_) => writer.end(),
         })
         .map_err(
             |error| if error.kind() == crate::ErrorKind::Damaged { error.within("in an indexed frame") } else { error },
         )?;
+    writer.end()?;
     // Zeros in place of a header end a tar stream: entries after them would silently be missing.
     if number != entries_begun_by(span, entries) || parser.has_junk_after_end() {
         return Err(disagree("the tar stream ends early".into()));
@@ -164,7 +162,7 @@ fn write_frame(
 }
 
 /// How many entries have begun when a frame ends.
-fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
+pub(crate) fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = span.first_entry as usize;
     let mut left = span.offset_bytes + span.length_bytes;
     while left > 0 && number < entries.len() {
@@ -174,7 +172,7 @@ fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     number
 }
 
-fn disagree(why: String) -> Error {
+pub(crate) fn disagree(why: String) -> Error {
     Error::damaged(format!("the archive's index disagrees with its content: {why}"))
         .hint("--ignore-index reads the archive by its frames and headers alone")
 }

@@ -78,8 +78,26 @@ impl Recycler {
     }
 }
 
+/// A frame that the walker has come to, for whoever checks frames.
+#[derive(Clone, Copy, Debug)]
+pub struct SeenFrame<'a> {
+    /// Where it starts in the stream.
+    pub offset_bytes: u64,
+    /// What it is.
+    pub start: FrameStart,
+    /// The first bytes of a skippable frame's content: at most [`SEEN_CONTENT_BYTES_MAX`].
+    pub content: &'a [u8],
+}
+
+/// As much of a skippable frame's content as an observer sees: enough to tell what it is.
+pub const SEEN_CONTENT_BYTES_MAX: usize = 16;
+
+/// Who is told of frames.
+pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>;
+
 /// Walks the frames of a stream.
-pub struct FrameWalker<R> {
+pub struct FrameWalker<'a, R> {
+    on_frame: Option<OnFrame<'a>>,
     input: Peeker<R>,
     recycler: Recycler,
     streamed: Option<StreamedFrame>,
@@ -114,10 +132,17 @@ struct StreamedFrame {
     offset_bytes: u64,
 }
 
-impl<R: Read> FrameWalker<R> {
+impl<'a, R: Read> FrameWalker<'a, R> {
     /// Walks `input`, and takes buffers from `recycler`.
     pub fn new(input: R, recycler: Recycler) -> Self {
-        Self { input: Peeker::new(input), recycler, streamed: None, is_over: false, statistics: Arc::default() }
+        Self {
+            on_frame: None,
+            input: Peeker::new(input),
+            recycler,
+            streamed: None,
+            is_over: false,
+            statistics: Arc::default(),
+        }
     }
 
     /// Where the walker counts; readable when the walker is gone.
@@ -131,6 +156,28 @@ impl<R: Read> FrameWalker<R> {
         }
     }
 
+    /// Tells `on_frame` of every frame, skippable ones too, before it is read.
+    #[must_use]
+    pub fn observed(mut self, on_frame: OnFrame<'a>) -> Self {
+        self.on_frame = Some(on_frame);
+        self
+    }
+
+    fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
+        let Some(on_frame) = &mut self.on_frame else { return Ok(()) };
+        let content = match start {
+            FrameStart::Skippable { content_bytes, .. } => {
+                let length = (content_bytes as usize).min(SEEN_CONTENT_BYTES_MAX);
+                let bytes = self.input.peek(SKIPPABLE_HEADER_BYTES + length)?;
+                let end = bytes.len().min(SKIPPABLE_HEADER_BYTES + length);
+                bytes.get(SKIPPABLE_HEADER_BYTES..end).unwrap_or_default()
+            }
+            FrameStart::Zstd(_) => &[],
+        };
+        on_frame(SeenFrame { offset_bytes, start, content });
+        Ok(())
+    }
+
     fn next_piece(&mut self) -> Result<Option<Piece>> {
         loop {
             if self.streamed.is_some() {
@@ -141,7 +188,9 @@ impl<R: Read> FrameWalker<R> {
             if start.is_empty() {
                 return Ok(None);
             }
-            match parse_frame_start(start).map_err(|error| at(error, offset_bytes))? {
+            let start = parse_frame_start(start).map_err(|error| at(error, offset_bytes))?;
+            self.observe(offset_bytes, start)?;
+            match start {
                 FrameStart::Skippable { content_bytes, .. } => {
                     let frame_bytes = SKIPPABLE_HEADER_BYTES as u64 + u64::from(content_bytes);
                     self.note(|statistics| {
@@ -250,7 +299,7 @@ impl PieceBuffer<'_> {
     }
 }
 
-impl<R: Read> Iterator for FrameWalker<R> {
+impl<R: Read> Iterator for FrameWalker<'_, R> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -270,16 +319,18 @@ pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
         zstd_safe::get_error_name(code)
     ))
     .hint("download the archive again, from another source if it comes out the same")
+    .at_offset(offset_bytes)
 }
 
 fn at(error: Error, offset_bytes: u64) -> Error {
     let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
-    error.hint("download the archive again, from another source if it comes out the same")
+    error.hint("download the archive again, from another source if it comes out the same").at_offset(offset_bytes)
 }
 
 fn cut_off(position: u64) -> Error {
     Error::damaged(format!("the archive is cut off: it ends inside a frame, after {position} bytes"))
         .hint("the download did not finish: download it again")
+        .at_offset(position)
 }
 
 /// A reader that can look ahead, and knows where it is.

@@ -1,0 +1,66 @@
+//! The flags for good manners, which every long command has.
+
+use {
+    super::{ui::Ui, values},
+    crate::{
+        io::{
+            IoHint, Manners,
+            pace::{Pace, RATE_MIN},
+            priority::{NICENESS_MAX, stand_back},
+        },
+        progress::Progress,
+    },
+    clap::{Args, ValueEnum},
+    std::sync::Arc,
+};
+
+/// How to behave towards whoever else uses the machine.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Manners")]
+pub struct MannersArgs {
+    /// How to treat the page cache, which a validator on the same machine needs
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    io_hint: IoHintArg,
+    /// Stand back: 1 to 19, for the processor and the disk; 19 uses the disk only when nobody else does
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
+    nice: u8,
+    /// Bytes to read per second at most
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    max_rate: Option<u64>,
+}
+
+/// [`IoHint`] as a flag.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum IoHintArg {
+    /// Drop pages that were not in the cache before, behind the reader and the writer
+    #[default]
+    Gentle,
+    /// Read and write archives around the cache, where the file system allows; otherwise as gentle
+    Direct,
+    /// Do nothing about it
+    None,
+}
+
+impl MannersArgs {
+    /// Stands back at once, and returns how to read and write. Call it before anything starts a thread.
+    pub fn apply(&self, ui: &Ui) -> Manners {
+        if let Err(error) = stand_back(self.nice) {
+            ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
+        }
+        let io_hint = match self.io_hint {
+            IoHintArg::Gentle => IoHint::Gentle,
+            IoHintArg::Direct => IoHint::Direct,
+            IoHintArg::None => IoHint::None,
+        };
+        Manners { io_hint, pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
+    }
+}
+
+/// Reads a rate.
+fn rate(text: &str) -> Result<u64, String> {
+    match values::size(text)? {
+        bytes if bytes >= RATE_MIN => Ok(bytes),
+        bytes => Err(format!("{bytes} bytes per second would take for ever; 100MiB is 100 MiB per second")),
+    }
+}

@@ -1,0 +1,276 @@
+//! `slotpress verify`
+
+use {
+    super::{ui::Ui, values},
+    crate::{
+        error::{Error, Result},
+        format::clients::Client,
+        ledger::names::Hash,
+        verify::{
+            NamedArchive, VerifyOptions,
+            report::{Check, CheckResult, ClientVerdict, Counts, Failure, Place, VerifyReport},
+            verify_archives, verify_ledger,
+        },
+    },
+    clap::{Args, ValueEnum},
+    serde::Serialize,
+    std::{
+        collections::BTreeSet,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Check that an archive, a full and an incremental one, or a ledger is good
+///
+/// Recomputes capitalization and lattice hash over all accounts, and names everything that is wrong, with its place.
+/// Nothing is unpacked. A sound archive can still be a liar's: compare --expect-hash with what a trusted node says.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// An archive, an unpacked archive, or the ledger directory of a stopped validator
+    #[arg(value_name = "ARCHIVE|LEDGER")]
+    path: PathBuf,
+    /// An incremental archive on top of the full one
+    incremental_archive: Option<PathBuf>,
+    /// The clients that are to load it: what they tolerate is a warning [default: every departure is a failure]
+    #[arg(long = "for", value_enum, value_delimiter = ',', value_name = "CLIENTS")]
+    clients: Vec<ClientArg>,
+    /// Check frames, entries, name and bank file only; with an index, without decoding the accounts
+    #[arg(long)]
+    quick: bool,
+    /// The snapshot hash that a trusted node advertises
+    #[arg(long, value_name = "HASH", value_parser = values::hash)]
+    expect_hash: Option<Hash>,
+    /// The slot that it must be of
+    #[arg(long, value_name = "SLOT")]
+    expect_slot: Option<u64>,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+    /// The most memory for finding superseded accounts [default: half of what is free]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory: Option<u64>,
+    /// Where to spill what does not fit in memory [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    temporary_dir: Option<PathBuf>,
+    /// Of a ledger: the bank snapshot [default: the newest complete one]
+    #[arg(long, help_heading = "Ledger")]
+    slot: Option<u64>,
+    /// Of an unpacked incremental archive: the slot of its full archive
+    #[arg(long, value_name = "SLOT", help_heading = "Ledger")]
+    base_slot: Option<u64>,
+    /// Of a ledger: the validator's --snapshots directory [default: LEDGER]
+    #[arg(long, value_name = "DIR", help_heading = "Ledger")]
+    snapshots: Option<PathBuf>,
+    /// Of a ledger: the validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    #[arg(long, value_name = "DIR", help_heading = "Ledger")]
+    accounts: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ClientArg {
+    /// Agave 3.0 to 4.4
+    Agave,
+    /// Firedancer
+    Firedancer,
+}
+
+impl From<ClientArg> for Client {
+    fn from(client: ClientArg) -> Self {
+        match client {
+            ClientArg::Agave => Self::Agave,
+            ClientArg::Firedancer => Self::Firedancer,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "verify")]
+struct VerifyLine<'a> {
+    ok: bool,
+    paths: &'a [PathBuf],
+    slot: Option<u64>,
+    base_slot: Option<u64>,
+    hash: Option<Hash>,
+    capitalization: Option<u64>,
+    checks: &'a [CheckResult],
+    failures: &'a [Failure],
+    warnings: &'a [Failure],
+    unlisted_count: u64,
+    asked: &'a [Client],
+    clients: &'a [ClientVerdict],
+    #[serde(flatten)]
+    counts: &'a Counts,
+    elapsed_seconds: f64,
+    cpu_seconds: f64,
+}
+
+pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
+    let options = VerifyOptions {
+        clients: args.clients.iter().map(|client| Client::from(*client)).collect(),
+        is_quick: args.quick,
+        threads: values::threads_or_all(args.threads),
+        memory_bytes: values::memory_or_half(args.memory),
+        temporary_dir: args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir),
+        expect_hash: args.expect_hash,
+        expect_slot: args.expect_slot,
+    };
+    let report = if args.path.is_dir() {
+        if args.incremental_archive.is_some() {
+            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
+        }
+        let paths = values::ledger_paths(&args.path, &args.snapshots, &args.accounts);
+        verify_ledger(&paths, args.slot, args.base_slot, &options, ui)?
+    } else {
+        if args.slot.is_some() || args.base_slot.is_some() || args.snapshots.is_some() || !args.accounts.is_empty() {
+            return Err(Error::usage(
+                "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive",
+            )
+            .hint("--expect-slot compares an archive's slot"));
+        }
+        let incremental = args.incremental_archive.as_deref().map(NamedArchive::of_path);
+        verify_archives(&NamedArchive::of_path(&args.path), incremental.as_ref(), &options, ui)?
+    };
+    print_report(&report, ui);
+    result_of(&report)
+}
+
+/// An error for what is not right, so that the exit code says it too.
+pub fn result_of(report: &VerifyReport) -> Result<()> {
+    if report.ok {
+        return Ok(());
+    }
+    let path = report.paths.last().map(|path| path.display().to_string()).unwrap_or_default();
+    let unlisted = if report.unlisted_count > 0 { " and more" } else { "" };
+    let failures = values::count_of(report.failures.len() as u64, "failure");
+    Err(Error::damaged(format!("{path} is not right: {failures}{unlisted}")))
+}
+
+/// Prints what was found out.
+pub fn print_report(report: &VerifyReport, ui: &Ui) {
+    if ui.is_json() {
+        ui.print_json(&VerifyLine {
+            ok: report.ok,
+            paths: &report.paths,
+            slot: report.slot,
+            base_slot: report.base_slot,
+            hash: report.hash,
+            capitalization: report.capitalization,
+            checks: &report.checks,
+            failures: &report.failures,
+            warnings: &report.warnings,
+            unlisted_count: report.unlisted_count,
+            asked: &report.asked,
+            clients: &report.clients,
+            counts: &report.counts,
+            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
+            cpu_seconds: report.taken.cpu.as_secs_f64(),
+        });
+        return;
+    }
+    for path in &report.paths {
+        ui.print(&path.display().to_string());
+    }
+    let counts = &report.counts;
+    if let (Some(slot), Some(hash)) = (report.slot, report.hash) {
+        let on = report.base_slot.map(|base| format!(" on {base}")).unwrap_or_default();
+        ui.print(&format!("  slot {slot}{on}, hash {hash}"));
+    }
+    for check in &report.checks {
+        print_check(check, report, ui);
+    }
+    for verdict in &report.clients {
+        let name = format!("{}:", verdict.client);
+        ui.print(&match verdict.because {
+            None => format!("  {name:12} loads it, as far as was checked"),
+            Some(why) => format!("  {name:12} refuses it: {why}"),
+        });
+    }
+    ui.print(&format!(
+        "  elapsed {} at {}, CPU load {:.0} %",
+        values::show_duration(report.taken.elapsed),
+        values::show_rate(counts.tar_bytes, report.taken.elapsed),
+        report.taken.cpu_percent()
+    ));
+    let shown_path = |place: &Place| place.path.as_ref().filter(|_| report.paths.len() > 1).cloned();
+    for (word, failures) in [("failure", &report.failures), ("warning", &report.warnings)] {
+        let mut hints = BTreeSet::new();
+        for failure in failures {
+            print_failure(word, failure, shown_path(&failure.place).as_deref(), ui);
+            hints.insert(failure.hint);
+        }
+        for hint in hints {
+            ui.print(&format!("  what to do: {hint}"));
+        }
+    }
+    if report.unlisted_count > 0 {
+        ui.print(&format!("and {} more of the same kinds", values::show_count(report.unlisted_count)));
+    }
+    if report.ok && report.was_made(Check::State) {
+        ui.print("The accounts are those that the bank file claims. Whether that is the cluster's");
+        ui.print("state no archive can prove: compare the hash with a node that you trust.");
+    }
+}
+
+fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
+    let counts = &report.counts;
+    let name = check.name.name();
+    let detail = match check.name {
+        Check::Frames if counts.frames > 0 => values::count_of(counts.frames, "frame"),
+        Check::Entries if counts.storages > 0 => values::count_of(counts.storages, "storage"),
+        Check::Records if counts.records > 0 => format!(
+            "{}, {}, {} superseded",
+            values::count_of(counts.records, "record"),
+            values::count_of(counts.tombstones, "tombstone"),
+            values::show_count(counts.superseded)
+        ),
+        Check::State if check.skipped.is_none() => {
+            format!(
+                "{}, capitalization {}",
+                values::count_of(counts.accounts, "account"),
+                report.capitalization.unwrap_or_default()
+            )
+        }
+        _ => String::new(),
+    };
+    let word = match (&check.skipped, check.ok) {
+        (_, false) => "FAILED",
+        (Some(_), true) => "skipped",
+        (None, true) => "ok",
+    };
+    let line = match &check.skipped {
+        Some(why) => format!("  {name:8} {word:8} {why}"),
+        None => format!("  {name:8} {word:8} {detail}"),
+    };
+    ui.print(line.trim_end());
+}
+
+fn print_failure(word: &str, failure: &Failure, path: Option<&Path>, ui: &Ui) {
+    ui.print(&format!("{word}: {}: {}", failure.check.name(), failure.message));
+    let place = &failure.place;
+    let offset = place.offset_bytes.map(|offset| match (&place.frame, &place.entry) {
+        (_, Some(_)) => format!("offset {offset} in it"),
+        (Some(_), None) => format!("offset {offset} of the file"),
+        (None, None) if failure.check == Check::Frames => format!("offset {offset} of the file"),
+        (None, None) => format!("offset {offset} of the tar stream"),
+    });
+    let parts = [
+        path.map(|path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()),
+        place.frame.map(|frame| format!("frame {frame}")),
+        place.entry.clone(),
+        offset,
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let line = |name: &str, text: &str| ui.print(&format!("  {name:9} {text}"));
+    if !parts.is_empty() {
+        line("where", &parts.join(", "));
+    }
+    if let Some(account) = place.account {
+        line("account", &account.to_string());
+    }
+    if let Some(expected) = &failure.expected {
+        line("expected", expected);
+    }
+    if let Some(found) = &failure.found {
+        line("found", found);
+    }
+}

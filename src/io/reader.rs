@@ -1,0 +1,131 @@
+//! Reading an archive file: behind the page cache's back, or around it.
+
+use {
+    super::{IoHint, direct, residency::Cold},
+    std::{
+        borrow::Borrow,
+        fs::File,
+        io::{self, Read},
+        ops::Range,
+        os::unix::fs::FileExt,
+        path::Path,
+    },
+};
+
+/// Looked at, prefetched and dropped at a time. Two windows are in the page cache at most.
+const WINDOW_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Reads a file from its beginning to its end, as a hint says.
+#[derive(Debug)]
+pub struct StreamReader<F: Borrow<File>> {
+    file: F,
+    file_bytes: u64,
+    position: u64,
+    mode: Mode,
+}
+
+#[derive(Debug)]
+enum Mode {
+    Plain,
+    Gentle { current: Window, next: Window },
+    Direct(direct::Reader),
+}
+
+/// A stretch of the file, and what of it was not in the page cache before it was prefetched.
+#[derive(Debug, Default)]
+struct Window {
+    range: Range<u64>,
+    cold: Cold,
+}
+
+impl Window {
+    fn open(file: &File, start: u64, file_bytes: u64) -> Self {
+        let range = start..file_bytes.min(start.saturating_add(WINDOW_BYTES)).max(start);
+        let cold = Cold::look(file, &range, file_bytes);
+        cold.prefetch(file);
+        Self { range, cold }
+    }
+}
+
+impl<F: Borrow<File>> StreamReader<F> {
+    /// Reads `file`, which is at `path` and has a length.
+    pub fn new(file: F, path: &Path, file_bytes: u64, hint: IoHint) -> Self {
+        let mode = match hint {
+            IoHint::None => Mode::Plain,
+            IoHint::Gentle => Mode::gentle(file.borrow(), file_bytes),
+            IoHint::Direct => match direct::Reader::open(path, file.borrow()) {
+                Some(reader) => Mode::Direct(reader),
+                None => Mode::gentle(file.borrow(), file_bytes),
+            },
+        };
+        Self { file, file_bytes, position: 0, mode }
+    }
+}
+
+impl Mode {
+    fn gentle(file: &File, file_bytes: u64) -> Self {
+        let current = Window::open(file, 0, file_bytes);
+        let next = Window::open(file, current.range.end, file_bytes);
+        Self::Gentle { current, next }
+    }
+}
+
+impl<F: Borrow<File>> Read for StreamReader<F> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let file = self.file.borrow();
+        let mut length = to.len();
+        match &mut self.mode {
+            Mode::Direct(reader) => return reader.read(to),
+            Mode::Gentle { current, next } if self.position < self.file_bytes => {
+                if self.position >= current.range.end {
+                    current.cold.drop_from(file);
+                    *current = std::mem::take(next);
+                    *next = Window::open(file, current.range.end, self.file_bytes);
+                }
+                length = length.min((current.range.end - self.position) as usize);
+            }
+            // What was appended since the file was opened is read plainly.
+            Mode::Gentle { .. } | Mode::Plain => {}
+        }
+        let read = file.read_at(&mut to[..length], self.position)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl<F: Borrow<File>> Drop for StreamReader<F> {
+    fn drop(&mut self) {
+        if let Mode::Gentle { current, next } = &self.mode {
+            current.cold.drop_from(self.file.borrow());
+            next.cold.drop_from(self.file.borrow());
+        }
+    }
+}
+
+/// Reads pieces of a file, on any thread, in any order, as a hint says.
+#[derive(Debug)]
+pub struct PieceReader<'a> {
+    file: &'a File,
+    file_bytes: u64,
+    hint: IoHint,
+    direct: Option<File>,
+}
+
+impl<'a> PieceReader<'a> {
+    /// Reads `file`, which is at `path`.
+    pub fn new(file: &'a File, path: &Path, file_bytes: u64, hint: IoHint) -> Self {
+        let direct = if hint == IoHint::Direct { direct::open(path, file) } else { None };
+        Self { file, file_bytes, hint, direct }
+    }
+
+    /// Reads a range through `buffer`, which is best used again.
+    pub fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u8]> {
+        if let Some(file) = &self.direct {
+            return direct::read_range(file, range, buffer);
+        }
+        let _behind = self.hint.read_behind(self.file, range, self.file_bytes);
+        buffer.resize((range.end - range.start) as usize, 0);
+        self.file.read_exact_at(buffer, range.start)?;
+        Ok(buffer)
+    }
+}

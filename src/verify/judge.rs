@@ -1,0 +1,197 @@
+//! Judging what was read: the name and the version, the bank file and the status cache, and the state. Pure.
+
+use {
+    crate::{
+        error::Error,
+        format::clients::Rule,
+        ledger::{
+            bank_file::{BankFile, StorageMapItem},
+            directory::SNAPSHOT_VERSION,
+            names::{ArchiveName, Extension, Hash},
+        },
+        restore::input::Compression,
+        verify::{
+            accounts::Sums,
+            documents::{Documents, ParsedBank},
+            report::{Check, Findings, Place},
+        },
+    },
+    std::collections::HashMap,
+};
+
+/// Checks that the documents could be read, and agree with each other. Returns bank file and storage map.
+pub fn judge_documents(
+    documents: Documents,
+    entry_slot: Option<u64>,
+    findings: &Findings,
+) -> Option<(BankFile, Vec<StorageMapItem>)> {
+    if let Some(version) = &documents.version
+        && String::from_utf8_lossy(version).trim() != SNAPSHOT_VERSION
+    {
+        let found = String::from_utf8_lossy(version).escape_debug().to_string();
+        findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found);
+    }
+    let place = || match entry_slot {
+        Some(slot) => Place::entry(format!("snapshots/{slot}/{slot}")),
+        None => Place::entry("the bank file"),
+    };
+    let unreadable = |rule, place: Place, error: &Error| findings.add_error(Check::Bank, rule, place, error);
+    let bank = match documents.bank {
+        None => {
+            findings.skip(Check::Bank, "no bank file could be read");
+            None
+        }
+        Some(Err(error)) => {
+            unreadable(Rule::BankFile, place(), &error);
+            None
+        }
+        Some(Ok(ParsedBank { bank, map, end_error })) => {
+            if let Some(error) = end_error {
+                unreadable(Rule::BankFileEnd, place(), &error);
+            }
+            judge_bank(&bank, entry_slot, &place(), findings);
+            Some((bank, map))
+        }
+    };
+    match documents.status_cache {
+        None => findings.skip(Check::Bank, "no status cache could be read"),
+        Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error),
+        Some(Ok(cache)) => {
+            let bank_slot = bank.as_ref().map_or(u64::MAX, |(bank, _)| bank.slot);
+            if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
+                let place = Place::entry("snapshots/status_cache");
+                findings.add(Check::Bank, Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot);
+            }
+        }
+    }
+    bank
+}
+
+/// Checks the fields of a bank file against each other and against its entry's name.
+fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings: &Findings) {
+    if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
+        findings.add(Check::Bank, Rule::BankFile, place.clone(), format!("slot {slot}"), format!("slot {}", bank.slot));
+    }
+    let field = |name: &str, is_right: bool, expected: String, found: u64| {
+        if !is_right {
+            let found = format!("{name} {found}");
+            findings.add(Check::Bank, Rule::BankField, place.clone(), format!("{name} {expected}"), found);
+        }
+    };
+    let slot = bank.slot;
+    field("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot);
+    field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height);
+    field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch);
+    let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
+    field("max tick height", bank.max_tick_height == ticks, ticks.to_string(), bank.max_tick_height);
+    field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height);
+}
+
+/// Checks an archive's name against what it holds.
+pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Option<&BankFile>, findings: &Findings) {
+    let Some(name) = name else {
+        let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
+        findings.add(Check::Name, Rule::NameUnknown, Place::default(), expected, "another name");
+        return;
+    };
+    let extension = compression.extension();
+    if extension != name.extension {
+        findings.add(Check::Name, Rule::ExtensionWrong, Place::default(), name.extension.as_str(), extension.as_str());
+    }
+    let rule = match extension {
+        Extension::TarZstd => None,
+        Extension::TarLz4 => Some(Rule::Lz4),
+        Extension::Tar => Some(Rule::Plain),
+        Extension::TarBzip2 | Extension::TarGzip => Some(Rule::OldCompression),
+    };
+    if let Some(rule) = rule {
+        findings.add(Check::Name, rule, Place::default(), "zstd", compression.as_str());
+    }
+    let Some(bank) = bank else {
+        findings.skip(Check::Name, "no bank file could be read");
+        return;
+    };
+    if name.slot != bank.slot {
+        findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.slot, format!("slot {}", bank.slot));
+    }
+    let hash = bank.snapshot_hash();
+    if name.hash != hash {
+        findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.hash, hash);
+    }
+}
+
+/// Checks that the state is the one that was asked for.
+pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile, findings: &Findings) {
+    if let Some(slot) = slot.filter(|slot| *slot != bank.slot) {
+        findings.add(Check::Name, Rule::NotExpected, Place::default(), slot, format!("slot {}", bank.slot));
+    }
+    if let Some(hash) = hash.filter(|hash| *hash != bank.snapshot_hash()) {
+        findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash());
+    }
+}
+
+/// Storages against the storage map. Above `base_slot` both must be the same; up to it, the map is of a later time
+/// than the storages, which may hold what has become obsolete since, and where there are none, none are asked for.
+pub fn judge_storage_map(
+    map: &[StorageMapItem],
+    storages: &[(u64, u64)],
+    base_slot: Option<u64>,
+    has_base: bool,
+    findings: &Findings,
+) {
+    if map.is_empty() {
+        return; // Agave 4.5 may cease to write it.
+    }
+    let mut lengths: HashMap<u64, u64> = storages.iter().copied().collect();
+    for item in map {
+        let is_newer = base_slot.is_none_or(|base| item.slot > base);
+        let place = || Place::entry(format!("accounts/{}.{}", item.slot, item.id));
+        match lengths.remove(&item.slot) {
+            Some(length) if length == item.length_bytes || (!is_newer && length > item.length_bytes) => {}
+            Some(length) => {
+                let expected = format!("{} bytes", item.length_bytes);
+                findings.add(Check::Bank, Rule::StorageMap, place(), expected, format!("{length} bytes"));
+            }
+            None if item.length_bytes == 0 || (!is_newer && !has_base) => {}
+            None => {
+                let expected = format!("a storage of {} bytes", item.length_bytes);
+                findings.add(Check::Bank, Rule::StorageMap, place(), expected, "none");
+            }
+        }
+    }
+    let mut unknown: Vec<u64> = lengths.into_keys().collect();
+    unknown.sort_unstable();
+    // An old storage that the newer map leaves out is one that has become empty since.
+    for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
+        let place = Place::entry(format!("accounts/{slot}.…"));
+        findings.add(Check::Bank, Rule::StorageMap, place, "a storage that the map names", "one that it does not");
+    }
+}
+
+/// The state against the bank file.
+pub fn judge_state(sums: &Sums, bank: &BankFile, findings: &Findings) {
+    if sums.lamports != u128::from(bank.capitalization) {
+        let expected = bank.capitalization;
+        findings.add(Check::State, Rule::Capitalization, Place::default(), expected, sums.lamports);
+    }
+    if sums.lattice != bank.lattice_hash {
+        let found = sums.lattice.snapshot_hash();
+        findings.add(Check::State, Rule::LatticeHash, Place::default(), bank.snapshot_hash(), found);
+    }
+}
+
+/// Whether the incremental archive builds on the full one.
+pub fn judge_base(base_slot: Option<u64>, full_slot: Option<u64>, full_base: Option<u64>, findings: &Findings) {
+    if let Some(base) = full_base {
+        let found = format!("an incremental one, on slot {base}");
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), "a full archive first", found);
+    } else if let (Some(base), Some(full)) = (base_slot, full_slot)
+        && base != full
+    {
+        let expected = format!("a full archive of slot {base}");
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, format!("one of slot {full}"));
+    } else if base_slot.is_none() {
+        let expected = "an incremental archive after the full one";
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, "a full one, by its name");
+    }
+}

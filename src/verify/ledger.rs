@@ -1,0 +1,184 @@
+//! A ledger's storages, as they would be archived: obsolete records cut, in parallel, straight from their files.
+
+use {
+    crate::{
+        archive::plan::Plan,
+        error::{Error, ErrorKind, Result},
+        format::clients::Rule,
+        ledger::{
+            directory::{BankSnapshot, LedgerPaths, find_bank_snapshot},
+            fields::FieldReader,
+            lock::LedgerLock,
+            status_cache::parse_status_cache,
+        },
+        pipeline::run_in_order,
+        progress::Progress,
+        stopwatch::Stopwatch,
+        verify::{
+            VerifyOptions,
+            accounts::{Accounts, AccountsWorker, StorageRef, Task},
+            documents::{Documents, parse_bank},
+            judge::{judge_documents, judge_expectations},
+            records::RecordWalker,
+            report::{Check, Counts, Findings, Place, VerifyReport},
+            state::{new_accounts, settle},
+        },
+    },
+    std::{
+        collections::HashSet,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Verifies a stopped validator's ledger, or an unpacked archive; of an incremental one, `base_slot` says what it builds
+/// on. Holds the ledger's lock all the while.
+pub fn verify_ledger(
+    paths: &LedgerPaths,
+    slot: Option<u64>,
+    base_slot: Option<u64>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let _lock = match paths.ledger.is_dir() && !paths.is_unpacked_archive() {
+        true => Some(LedgerLock::acquire(&paths.ledger)?),
+        false => None,
+    };
+    let findings = Findings::new();
+    let stopwatch = Stopwatch::start();
+    let mut report = match find_bank_snapshot(paths, slot) {
+        Ok(snapshot) => verify_snapshot(snapshot, base_slot, options, progress)?,
+        Err(error) => failed_report(error, findings, &paths.ledger, options)?,
+    };
+    // Clients are judged by archives; a ledger is Agave's own.
+    report.clients.clear();
+    report.taken = stopwatch.taken();
+    Ok(report)
+}
+
+/// Verifies a bank snapshot that was found already.
+pub fn verify_snapshot(
+    snapshot: BankSnapshot,
+    base_slot: Option<u64>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let stopwatch = Stopwatch::start();
+    let findings = Findings::new();
+    let (slot, dir) = (snapshot.slot, snapshot.dir.clone());
+    progress.stage("Planning", None);
+    let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
+    let bank = judge_documents(documents, Some(slot), &findings).map(|(bank, _)| bank);
+    // Every rule about storages and the storage map that the ledger must keep to.
+    let plan = match Plan::new(snapshot, base_slot, progress) {
+        Ok(plan) => plan,
+        Err(error) => return failed_report(error, findings, &dir, options),
+    };
+    findings.skip(Check::Frames, "a ledger has none");
+    if let Some(bank) = &bank {
+        judge_expectations(options.expect_slot, options.expect_hash, bank, &findings);
+    }
+    if base_slot.is_some() {
+        findings.skip(Check::State, "part of a state only");
+    }
+    let bytes = plan.content_bytes();
+    let accounts = new_accounts(options, bytes)?;
+    for storage in &plan.storages {
+        accounts.add_storage(storage.file.slot, storage.file.id);
+    }
+    let pass = LedgerPass { plan: &plan, accounts: &accounts, findings: &findings, threads: options.threads, progress };
+    if options.is_quick {
+        findings.skip(Check::Records, "--quick");
+    } else {
+        progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
+        pass.read(&Task::Add, None)?;
+    }
+    let settled = settle(&accounts, bank.as_ref(), &findings, options, progress, &mut |task, wanted| {
+        progress.stage("Subtracting", None);
+        pass.read(task, Some(wanted))
+    })?;
+    let mut counts = Counts { input_bytes: bytes, tar_bytes: plan.tar_bytes(), ..Counts::default() };
+    counts.storages = plan.storages.len() as u64;
+    settled.write_into(&mut counts, &accounts);
+    let mut report = findings.into_report(&options.clients, vec![dir]);
+    if let Some(bank) = bank {
+        report.hash = Some(bank.snapshot_hash());
+        (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
+    }
+    report.counts = counts;
+    report.taken = stopwatch.taken();
+    Ok(report)
+}
+
+/// The report of a ledger whose storages could not be planned; other errors stay errors.
+fn failed_report(error: Error, findings: Findings, path: &Path, options: &VerifyOptions) -> Result<VerifyReport> {
+    if error.kind() != ErrorKind::Damaged {
+        return Err(error);
+    }
+    findings.add_error(Check::Entries, Rule::Ledger, Place::default(), &error);
+    for check in [Check::Records, Check::State] {
+        findings.skip(check, "the storages are not sound");
+    }
+    findings.skip(Check::Frames, "a ledger has none");
+    let mut report = findings.into_report(&options.clients, vec![PathBuf::from(path)]);
+    report.clients.clear();
+    Ok(report)
+}
+
+/// Read at once: large enough for a disk, small enough for the caches.
+const READ_BYTES: usize = 1024 * 1024;
+
+/// What to read of a ledger.
+struct LedgerPass<'a> {
+    /// What would be archived.
+    plan: &'a Plan,
+    /// The state in the making.
+    accounts: &'a Accounts,
+    /// Where failures go.
+    findings: &'a Findings,
+    /// Workers.
+    threads: usize,
+    /// Who is told.
+    progress: &'a dyn Progress,
+}
+
+impl LedgerPass<'_> {
+    /// Reads the storages, or those that are wanted; all must have been numbered, in the order of the plan.
+    fn read(&self, task: &Task<'_>, wanted: Option<&HashSet<u32>>) -> Result<()> {
+        let numbers = 0..self.plan.storages.len();
+        let numbers = numbers.filter(|number| wanted.is_none_or(|wanted| wanted.contains(&(*number as u32))));
+        let new_worker = || {
+            let mut accounts = AccountsWorker::new(self.accounts, self.findings, task);
+            let mut walker = RecordWalker::default();
+            Ok(move |number: usize, buffer: &mut Vec<u8>| {
+                let storage = &self.plan.storages[number];
+                let (slot, id) = (storage.file.slot, storage.file.id);
+                accounts.begin(StorageRef { number: number as u32, slot, id });
+                walker.restart();
+                let mut at = 0;
+                while at < storage.content_bytes {
+                    self.progress.check()?;
+                    buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
+                    self.plan.read_storage(storage, at, buffer)?;
+                    walker.feed(buffer, &mut accounts);
+                    at += buffer.len() as u64;
+                    self.progress.advance(buffer.len() as u64, 0);
+                }
+                walker.finish(&mut accounts);
+                Ok(())
+            })
+        };
+        run_in_order(numbers.map(Ok), self.threads, &new_worker, self.progress, &mut |_, ()| Ok(()))?;
+        self.accounts.check()
+    }
+}
+
+/// Reads the bank file, the status cache and the version of a bank snapshot.
+fn read_documents(bank_file: &Path, status_cache: &Path, version: &Path) -> Documents {
+    Documents {
+        bank: Some(FieldReader::open(bank_file, "the bank file").and_then(parse_bank)),
+        status_cache: Some(
+            FieldReader::open(status_cache, "the status cache").and_then(|r| parse_status_cache(r, u64::MAX)),
+        ),
+        version: std::fs::read(version).ok(),
+    }
+}

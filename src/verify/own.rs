@@ -1,0 +1,85 @@
+//! Reading back what slotpress itself has just written, before it counts as written.
+
+use {
+    crate::{
+        error::{Error, Result},
+        format::clients::{Client, Rule},
+        ledger::{
+            directory::BankSnapshot,
+            names::{ArchiveName, Extension},
+        },
+        progress::Progress,
+        read_back::ReadBack,
+        verify::{NamedArchive, VerifyOptions, report::Failure, verify_archives, verify_snapshot},
+    },
+    std::path::{Path, PathBuf},
+};
+
+/// Reads back with every check.
+#[derive(Clone, Debug)]
+pub struct FullReadBack {
+    /// The most memory for finding superseded records, in bytes.
+    pub memory_bytes: u64,
+    /// Where to spill what does not fit.
+    pub temporary_dir: PathBuf,
+}
+
+impl FullReadBack {
+    fn options(&self, clients: &[Client], threads: usize) -> VerifyOptions {
+        VerifyOptions {
+            clients: clients.to_vec(),
+            is_quick: false,
+            threads,
+            memory_bytes: self.memory_bytes,
+            temporary_dir: self.temporary_dir.clone(),
+            expect_hash: None,
+            expect_slot: None,
+        }
+    }
+}
+
+impl ReadBack for FullReadBack {
+    /// Every client that reads archives of its kind must load it, and its index must be right.
+    fn check_archive(&self, path: &Path, name: &ArchiveName, threads: usize, progress: &dyn Progress) -> Result<()> {
+        let clients: &[Client] = match name.extension {
+            Extension::TarLz4 => &[Client::Agave],
+            Extension::Tar => &[Client::Firedancer],
+            _ => &Client::ALL,
+        };
+        let archive = NamedArchive { path: path.to_path_buf(), name: Some(name.clone()) };
+        let report = verify_archives(&archive, None, &self.options(clients, threads), progress)?;
+        let is_ours = |failure: &&Failure| matches!(failure.rule, Rule::Index | Rule::PzstdMark);
+        require(report.failures.first().or_else(|| report.warnings.iter().find(is_ours)), "archive", &name.to_string())
+    }
+
+    fn check_snapshot(
+        &self,
+        snapshot: BankSnapshot,
+        base_slot: Option<u64>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let slot = snapshot.slot;
+        let report = verify_snapshot(snapshot, base_slot, &self.options(&[Client::Agave], threads), progress)?;
+        require(report.failures.first(), "ledger", &format!("slot {slot}"))
+    }
+}
+
+fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {
+    let Some(failure) = failure else { return Ok(()) };
+    let mut message = format!("the {kind} of {name} is not right, and is not kept: {}", failure.message);
+    let place = &failure.place;
+    let account = place.account.map(|account| format!("account {account}"));
+    for part in place.entry.iter().chain(&account) {
+        message += &format!(", in {part}");
+    }
+    for (word, text) in [("expected", &failure.expected), ("found", &failure.found)] {
+        if let Some(text) = text {
+            message += &format!(", {word} {text}");
+        }
+    }
+    Err(Error::damaged(message).hint(match kind {
+        "archive" => "verify the ledger: if that is right, suspect the disk or the memory",
+        _ => "verify the archives it was restored from: if they are right, suspect the disk or the memory",
+    }))
+}

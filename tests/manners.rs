@@ -1,0 +1,292 @@
+//! Good manners: what was in the page cache stays there, what was not leaves no trace, and no byte of a result depends
+//! on any of it.
+//!
+//! Runs in the directory for temporary files; where that is a file system whose pages cannot be dropped, such as tmpfs, the
+//! tests about the page cache say so and pass. SLOTPRESS_TEST_DISK names another directory.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+use {
+    rustix::fs::{Advice, fadvise},
+    slotpress::{
+        archive::{
+            ArchiveOptions, archive,
+            encode::{Codec, ZSTD_LEVEL_DEFAULT},
+            sink::Sink,
+        },
+        io::{IoHint, Manners, pace::Pace},
+        ledger::directory::LedgerPaths,
+        progress::NoProgress,
+        recompress::{RecompressOptions, Source, recompress},
+        restore::{RestoreLayout, RestoreOptions, restore},
+        synth::{SynthOptions, synth},
+    },
+    std::{
+        collections::BTreeMap,
+        fs::{self, File},
+        os::fd::AsRawFd,
+        path::{Path, PathBuf},
+        sync::Arc,
+        time::{Duration, Instant},
+    },
+    tempfile::TempDir,
+};
+
+const THREADS: usize = 3;
+/// Small, so that many storages are cut by the end of a frame, in the midst of a page.
+const FRAME_SIZE_BYTES: u64 = 1_000_001;
+
+/// A directory, a synthetic ledger in it, and its archive.
+struct Scene {
+    dir: TempDir,
+    ledger: PathBuf,
+    archive: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let parent = std::env::var_os("SLOTPRESS_TEST_DISK").map_or_else(std::env::temp_dir, PathBuf::from);
+        let dir = tempfile::tempdir_in(parent).expect("a directory");
+        let ledger = dir.path().join("ledger");
+        let options = SynthOptions {
+            out_dir: ledger.clone(),
+            size_bytes: 12 << 20,
+            seed: 1,
+            incremental_bytes: None,
+            storage_count: Some(40),
+        };
+        synth(&options, &NoProgress).expect("a ledger");
+        let mut scene = Self { dir, ledger, archive: PathBuf::new() };
+        scene.archive = scene.make_archive("source", manners(IoHint::None));
+        scene
+    }
+
+    fn new_dir(&self, name: &str) -> PathBuf {
+        let dir = self.dir.path().join(name);
+        fs::create_dir(&dir).expect("created");
+        dir
+    }
+
+    fn make_archive(&self, name: &str, manners: Manners) -> PathBuf {
+        let options = ArchiveOptions {
+            paths: LedgerPaths { ledger: self.ledger.clone(), ..LedgerPaths::default() },
+            out_dir: self.new_dir(name),
+            slot: None,
+            base_slot: None,
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
+            frame_size_bytes: FRAME_SIZE_BYTES,
+            threads: THREADS,
+            memory_bytes: None,
+            replace: false,
+            force_base: false,
+            manners,
+            read_back: None,
+        };
+        archive(&options, &NoProgress).expect("archived").path.expect("a path")
+    }
+
+    fn recompress(&self, name: &str, manners: Manners) -> PathBuf {
+        let dir = self.new_dir(name);
+        let options = RecompressOptions {
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
+            frame_size_bytes: FRAME_SIZE_BYTES,
+            threads: THREADS,
+            memory_bytes: None,
+            base_slot: None,
+            manners,
+        };
+        let sink = Sink::Dir { dir: &dir, replace: false };
+        let report = recompress(Source::File(self.archive.clone()), sink, &options, &NoProgress).expect("recompressed");
+        report.path.expect("a path")
+    }
+
+    fn restore(&self, name: &str, manners: Manners, ignore_index: bool) -> PathBuf {
+        let ledger = self.new_dir(name);
+        let options = RestoreOptions {
+            archive: self.archive.clone(),
+            incremental: None,
+            paths: LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() },
+            layout: RestoreLayout::Boot,
+            threads: THREADS,
+            ignore_index,
+            convert: None,
+            manners,
+            read_back: None,
+        };
+        restore(&options, &NoProgress).expect("restored");
+        ledger
+    }
+
+    /// Whether pages can be dropped here. Brings all that is there to disk.
+    fn has_a_disk(&self) -> bool {
+        for path in files(self.dir.path()) {
+            make_cold(&path);
+        }
+        let has = resident(&self.archive).iter().all(|page| !page);
+        if !has {
+            eprintln!("skipped: pages cannot be dropped in {}", self.dir.path().display());
+        }
+        has
+    }
+}
+
+fn manners(io_hint: IoHint) -> Manners {
+    Manners { io_hint, pace: None }
+}
+
+/// Every file under a directory.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    files(dir)
+        .iter()
+        .map(|path| (path.strip_prefix(dir).expect("inside").into(), fs::read(path).expect("read")))
+        .collect()
+}
+
+fn make_cold(path: &Path) {
+    let file = File::open(path).expect("opened");
+    file.sync_all().expect("synced");
+    fadvise(&file, 0, None, Advice::DontNeed).expect("dropped");
+}
+
+/// Which pages of a file are in the page cache.
+fn resident(path: &Path) -> Vec<bool> {
+    let file = File::open(path).expect("opened");
+    let length = file.metadata().expect("read").len() as usize;
+    if length == 0 {
+        return Vec::new();
+    }
+    let mut pages = vec![0u8; length.div_ceil(rustix::param::page_size())];
+    // SAFETY: a fresh mapping that is never read; one byte per page is written, for which there is room.
+    let result = unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        let result = libc::mincore(at, length, pages.as_mut_ptr().cast());
+        libc::munmap(at, length);
+        result
+    };
+    assert_eq!(result, 0);
+    pages.iter().map(|page| page & 1 != 0).collect()
+}
+
+fn residency(dir: &Path) -> BTreeMap<PathBuf, Vec<bool>> {
+    files(dir).into_iter().map(|path| (path.clone(), resident(&path))).collect()
+}
+
+fn assert_cold(dir: &Path) {
+    for (path, pages) in residency(dir) {
+        let count = pages.iter().filter(|page| **page).count();
+        assert_eq!(count, 0, "{} of {} pages of {} are resident", count, pages.len(), path.display());
+    }
+}
+
+/// Brings every third file into the page cache, and the first pages of every third.
+fn warm_some(dir: &Path) {
+    use std::io::Read;
+    for (number, path) in files(dir).iter().enumerate() {
+        let mut file = File::open(path).expect("opened");
+        fadvise(&file, 0, None, Advice::Random).expect("advised");
+        let mut start = [0; 20_000];
+        match number % 3 {
+            0 => drop(fs::read(path).expect("read")),
+            1 => drop(file.read(&mut start).expect("read")),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn archiving_leaves_the_page_cache_as_it_was() {
+    let scene = Scene::new();
+    if !scene.has_a_disk() {
+        return;
+    }
+    for hint in [IoHint::Gentle, IoHint::Direct] {
+        let name = format!("{hint:?}");
+        scene.make_archive(&format!("{name}-cold"), manners(hint));
+        assert_cold(scene.dir.path());
+    }
+    warm_some(&scene.ledger);
+    let before = residency(&scene.ledger);
+    scene.make_archive("warm", manners(IoHint::Gentle));
+    let after = residency(&scene.ledger);
+    for (path, pages) in &before {
+        // A page that two frames share follows its neighbours: at most one for each of a storage's two ends.
+        let wrong: Vec<usize> = (0..pages.len()).filter(|page| pages[*page] != after[path][*page]).collect();
+        assert!(wrong.len() <= 2, "pages {wrong:?} of {} in {}", pages.len(), path.display());
+    }
+    assert_cold(&scene.dir.path().join("warm"));
+
+    // The test would notice.
+    scene.make_archive("none", manners(IoHint::None));
+    let pages: Vec<bool> = residency(&scene.dir.path().join("none")).into_values().flatten().collect();
+    assert!(pages.iter().any(|page| *page));
+    assert!(before != residency(&scene.ledger));
+}
+
+#[test]
+fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
+    let scene = Scene::new();
+    if !scene.has_a_disk() {
+        return;
+    }
+    for hint in [IoHint::Gentle, IoHint::Direct] {
+        let name = format!("{hint:?}");
+        scene.recompress(&format!("{name}-recompressed"), manners(hint));
+        assert_cold(scene.dir.path());
+        for ignore_index in [false, true] {
+            scene.restore(&format!("{name}-restored-{ignore_index}"), manners(hint), ignore_index);
+            assert_cold(scene.dir.path());
+        }
+    }
+    let source = scene.archive.parent().expect("a directory");
+    fs::read(&scene.archive).expect("read");
+    let before = residency(source);
+    scene.recompress("warm", manners(IoHint::Gentle));
+    scene.restore("warm-restored", manners(IoHint::Gentle), false);
+    assert!(before == residency(source), "a resident archive stays");
+}
+
+#[test]
+fn results_do_not_depend_on_manners() {
+    let scene = Scene::new();
+    let expected = fs::read(&scene.archive).expect("read");
+    let (restored, tree) = (scene.restore("restored", manners(IoHint::None), false), contents);
+    let restored = tree(&restored);
+    // An eighth of a second for the archive, more for the ledger.
+    let pace = || Some(Arc::new(Pace::new(expected.len() as u64 * 8)));
+    for (io_hint, pace) in
+        [(IoHint::Gentle, None), (IoHint::Direct, None), (IoHint::None, pace()), (IoHint::Gentle, pace())]
+    {
+        let manners = Manners { io_hint, pace };
+        let name = format!("{io_hint:?}-{}", manners.pace.is_some());
+        for archive in
+            [scene.make_archive(&name, manners.clone()), scene.recompress(&format!("re-{name}"), manners.clone())]
+        {
+            assert!(fs::read(archive).expect("read") == expected, "{name}");
+        }
+        for ignore_index in [false, true] {
+            let ledger = scene.restore(&format!("{name}-{ignore_index}"), manners.clone(), ignore_index);
+            assert!(contents(&ledger) == restored, "{name}");
+        }
+    }
+}
+
+#[test]
+fn reading_is_no_faster_than_allowed() {
+    let scene = Scene::new();
+    let bytes = fs::metadata(&scene.archive).expect("read").len();
+    let pace = Some(Arc::new(Pace::new(bytes)));
+    let start = Instant::now();
+    scene.recompress("slow", Manners { io_hint: IoHint::Gentle, pace });
+    // A second, less what is saved up while planning.
+    assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
+}

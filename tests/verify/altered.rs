@@ -1,0 +1,438 @@
+//! Archives altered in every way that section 6 of the format page knows, and some more.
+
+use crate::fixtures::*;
+
+/// An altered archive: what was done to it, and its files.
+pub struct Altered {
+    pub what: String,
+    pub full: (String, Vec<u8>),
+    pub incremental: Option<(String, Vec<u8>)>,
+}
+
+struct Corpus {
+    tar: Tar,
+    all: Vec<Altered>,
+}
+
+impl Corpus {
+    fn file(&mut self, what: impl ToString, bytes: Vec<u8>) {
+        self.all.push(Altered { what: what.to_string(), full: (FULL.to_string(), bytes), incremental: None });
+    }
+
+    fn tar(&mut self, what: impl ToString, alter: impl FnOnce(&mut Tar)) {
+        let mut tar = self.tar.clone();
+        alter(&mut tar);
+        self.file(what, zstd(&tar.write()));
+    }
+
+    fn storage(&mut self, what: &str, alter: impl FnOnce(&mut Vec<u8>)) {
+        self.tar(format!("records: {what}"), |tar| {
+            let member = tar.rich_storage();
+            let mut content = member.content.clone();
+            alter(&mut content);
+            member.set_content(content);
+        });
+    }
+
+    fn document(&mut self, what: &str, is_it: fn(&str) -> bool, alter: impl FnOnce(&mut Vec<u8>)) {
+        self.tar(what, |tar| {
+            let member = tar.member(is_it);
+            let mut content = member.content.clone();
+            alter(&mut content);
+            member.set_content(content);
+        });
+    }
+
+    fn pair(&mut self, what: &str, alter: impl FnOnce(&mut Tar)) {
+        let mut tar = Tar::read(INCREMENTAL);
+        alter(&mut tar);
+        let full = std::fs::read(dir().join(FULL)).expect("the fixture");
+        let incremental = Some((INCREMENTAL.to_string(), zstd(&tar.write())));
+        self.all.push(Altered { what: format!("pair: {what}"), full: (FULL.to_string(), full), incremental });
+    }
+}
+
+/// All of them.
+pub fn corpus() -> Vec<Altered> {
+    let mut corpus = Corpus { tar: Tar::read(FULL), all: Vec::new() };
+    frames(&mut corpus);
+    ends(&mut corpus);
+    entries(&mut corpus);
+    names(&mut corpus);
+    documents(&mut corpus);
+    records_of_a_storage(&mut corpus);
+    pairs(&mut corpus);
+    corpus.all
+}
+
+fn frames(corpus: &mut Corpus) {
+    let tar = corpus.tar.write();
+    let skippable = |content: &[u8]| slotpress::format::zstd_frame::skippable_frame(3, content).expect("small");
+    corpus.file("nothing", zstd(&tar));
+    for size in [1000, 65_536, 300_000] {
+        corpus.file(format!("frames of {size}"), tar.chunks(size).flat_map(zstd).collect());
+    }
+    corpus.file("an empty frame between", [zstd(&tar[..4096]), zstd(&[]), zstd(&tar[4096..])].concat());
+    corpus.file("a skippable frame first", [skippable(b"hello"), zstd(&tar)].concat());
+    corpus.file("a skippable frame between", [zstd(&tar[..700]), skippable(&[0; 4000]), zstd(&tar[700..])].concat());
+    corpus.file("a skippable frame last", [zstd(&tar), skippable(&[])].concat());
+    corpus.file("no content size, checksum", {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 3).expect("an encoder");
+        encoder.include_checksum(true).expect("set");
+        std::io::Write::write_all(&mut encoder, &tar).expect("written");
+        encoder.finish().expect("finished")
+    });
+    for log in [24, 25, 26, 27, 28] {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).expect("an encoder");
+        encoder.window_log(log).expect("set");
+        std::io::Write::write_all(&mut encoder, &tar).expect("written");
+        corpus.file(format!("a window of 2^{log}"), encoder.finish().expect("finished"));
+    }
+    corpus.file("stored, not compressed", tar.clone());
+    let good = zstd(&tar);
+    corpus.file("one byte after the end", [good.as_slice(), b"x"].concat());
+    corpus.file("text after the end", [good.as_slice(), b"<html>not found</html>"].concat());
+    corpus.file("zeros after the end", [good.as_slice(), &[0; 4096]].concat());
+    corpus.file("another archive after the end", [good.as_slice(), good.as_slice()].concat());
+    for tenth in 1..10 {
+        corpus.file(format!("cut off after {tenth}0 %"), good[..good.len() * tenth / 10].to_vec());
+    }
+    corpus.file("cut off by a byte", good[..good.len() - 1].to_vec());
+    for at in (100..good.len() - 20_000).step_by(good.len() / 11) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        corpus.file(format!("a flipped bit at {at}"), bytes);
+    }
+    let frames: Vec<Vec<u8>> = tar.chunks(100_000).map(zstd).collect();
+    corpus.file("a frame left out", [frames[..3].concat(), frames[4..].concat()].concat());
+    corpus.file("a frame twice", [frames[..4].concat(), frames[3..].concat()].concat());
+    corpus.file(
+        "two frames swapped",
+        [frames[..2].concat(), frames[3].clone(), frames[2].clone(), frames[4..].concat()].concat(),
+    );
+}
+
+fn ends(corpus: &mut Corpus) {
+    for zeros in [0, 100, 512, 513, 1536, 10_240] {
+        corpus.tar(format!("end: {zeros} zeros"), |tar| tar.end = vec![0; zeros]);
+    }
+    corpus.tar("end: junk after it", |tar| tar.end.extend([7; 512]));
+    corpus.tar("end: an entry after it", |tar| {
+        let member = Member::new("genesis.bin", b'0', b"x");
+        tar.end.extend_from_slice(member.header.as_bytes());
+    });
+    corpus.tar("end: zeros in the middle", |tar| {
+        let at = tar.members.len() / 2;
+        tar.members.insert(at, Member { header: tar::Header::new_old(), content: Vec::new() });
+        tar.members[at].header.as_mut_bytes().fill(0);
+    });
+}
+
+fn entries(corpus: &mut Corpus) {
+    let insert = |tar: &mut Tar, member: Member| {
+        let at = tar.members.len() - 3;
+        tar.members.insert(at, member);
+    };
+    for (path, kind) in [
+        ("genesis.bin", b'0'),
+        ("accounts/readme", b'0'),
+        ("accounts/1.2.3", b'0'),
+        ("snapshots/26/readme", b'0'),
+        ("snapshots/status_cache2", b'0'),
+        ("../version", b'0'),
+        ("/version", b'0'),
+        ("rocksdb/", b'5'),
+        ("accounts/99.99", b'5'),
+        ("version/", b'5'),
+        ("accounts/7.1000", b'1'),
+        ("accounts/7.1000", b'2'),
+        ("accounts/7.1000", b'3'),
+        ("accounts/7.1000", b'6'),
+        ("pax_global_header", b'g'),
+        ("accounts/", b'5'),
+        ("snapshots/", b'5'),
+        ("snapshots/27/", b'5'),
+    ] {
+        corpus.tar(format!("entry: {path} of kind {}", char::from(kind)), |tar| {
+            insert(tar, Member::new(path, kind, b""))
+        });
+    }
+    corpus.tar("entry: ./ in front of every name", |tar| {
+        for member in &mut tar.members {
+            let path = format!("./{}", member.path());
+            member.rename(&path);
+        }
+    });
+    corpus.tar("entry: no directories", |tar| {
+        tar.members
+            .retain(|member| !member.path().ends_with('/') && member.header.entry_type() != tar::EntryType::Directory)
+    });
+    corpus.tar("entry: other times, owners and modes", |tar| {
+        for (at, member) in tar.members.iter_mut().enumerate() {
+            member.header.set_mtime(at as u64 * 1000);
+            member.header.set_uid(1000);
+            member.header.set_gid(7);
+            member.header.set_mode(0o600);
+            member.header.set_cksum();
+        }
+    });
+    corpus.tar("entry: a PAX header with a time", |tar| insert_extension(tar, b'x', b"20 mtime=1700000000\n"));
+    corpus.tar("entry: a PAX header with a path", |tar| insert_extension(tar, b'x', b"16 path=version\n"));
+    corpus.tar("entry: a long name that is its own", |tar| {
+        let path = tar.members[tar.members.len() - 3].path();
+        insert_extension(tar, b'L', format!("{path}\0").as_bytes());
+    });
+    corpus.tar("entry: a long name that is foreign", |tar| insert_extension(tar, b'L', b"accounts/readme\0"));
+    corpus.tar("entry: a header from before ustar", |tar| {
+        let at = tar.members.len() - 3;
+        tar.members[at].header.as_mut_bytes()[257..265].fill(0);
+        tar.members[at].header.set_cksum();
+    });
+    corpus.tar("entry: ustar headers", |tar| {
+        for member in &mut tar.members {
+            member.header.as_mut_bytes()[257..265].copy_from_slice(b"ustar\x0000");
+            member.header.set_cksum();
+        }
+    });
+    corpus.tar("entry: type NUL", |tar| {
+        let at = tar.members.len() - 3;
+        tar.members[at].header.as_mut_bytes()[156] = 0;
+        tar.members[at].header.set_cksum();
+    });
+    corpus.tar("entry: a wrong checksum", |tar| tar.members[9].header.as_mut_bytes()[0] ^= 1);
+    corpus.tar("entry: a size too large by a block", |tar| {
+        let size = tar.members[12].content.len() as u64;
+        tar.members[12].header.set_size(size + 512);
+        tar.members[12].header.set_cksum();
+    });
+    corpus.tar("entry: version twice", |tar| insert(tar, Member::new("version", b'0', b"1.2.0")));
+    for (what, is_it) in [
+        ("version", (|path| path == "version") as fn(&str) -> bool),
+        ("status cache", |path| path == "snapshots/status_cache"),
+        ("bank file", is_bank_file),
+    ] {
+        corpus.tar(format!("entry: no {what}"), |tar| {
+            let at = tar.position(is_it);
+            tar.members.remove(at);
+        });
+        corpus.tar(format!("entry: {what} twice, alike"), |tar| {
+            let member = tar.members[tar.position(is_it)].clone();
+            tar.members.push(member);
+        });
+        corpus.tar(format!("entry: {what} twice, the first damaged"), |tar| {
+            let at = tar.position(is_it);
+            let mut member = tar.members[at].clone();
+            member.content[0] ^= 1;
+            tar.members.insert(at, member);
+        });
+        corpus.tar(format!("entry: {what} last"), |tar| {
+            let at = tar.position(is_it);
+            let member = tar.members.remove(at);
+            tar.members.push(member);
+        });
+    }
+    corpus.tar("entry: bank files of two slots", |tar| {
+        let mut member = tar.members[tar.position(is_bank_file)].clone();
+        member.rename("snapshots/25/25");
+        tar.members.push(member);
+    });
+    corpus.tar("order: reversed", |tar| tar.members.reverse());
+    corpus.tar("order: storages by size", |tar| tar.members[6..].sort_by_key(|member| member.content.len()));
+    for nth in [0, 5, 20] {
+        corpus.tar(format!("storage: the {nth}th is missing"), |tar| {
+            let at = tar.storages()[nth];
+            tar.members.remove(at);
+        });
+        corpus.tar(format!("storage: the {nth}th twice"), |tar| {
+            let at = tar.storages()[nth];
+            let member = tar.members[at].clone();
+            tar.members.push(member);
+        });
+        corpus.tar(format!("storage: the {nth}th empty"), |tar| {
+            let at = tar.storages()[nth];
+            tar.members[at].set_content(Vec::new());
+        });
+        corpus.tar(format!("storage: another id for the {nth}th"), |tar| {
+            let at = tar.storages()[nth];
+            let slot = tar.members[at].path().split(['/', '.']).nth(1).expect("a slot").to_string();
+            tar.members[at].rename(&format!("accounts/{slot}.4000000000"));
+        });
+    }
+    corpus.tar("storage: an extra one, empty", |tar| insert(tar, Member::new("accounts/1000.1000", b'0', b"")));
+    corpus.tar("storage: two of one slot", |tar| {
+        let at = tar.storages()[3];
+        let mut member = tar.members[at].clone();
+        let slot = member.path().split(['/', '.']).nth(1).expect("a slot").to_string();
+        member.rename(&format!("accounts/{slot}.77777"));
+        tar.members.push(member);
+    });
+}
+
+/// An extension in front of the last but two entries.
+fn insert_extension(tar: &mut Tar, kind: u8, content: &[u8]) {
+    let at = tar.members.len() - 3;
+    tar.members.insert(at, Member::new("@extension", kind, content));
+}
+
+fn names(corpus: &mut Corpus) {
+    let good = zstd(&corpus.tar.write());
+    for (what, name) in [
+        ("another slot", FULL.replace("-26-", "-27-")),
+        ("another hash", FULL.replace("5vEh", "6vEh")),
+        ("not a snapshot's", "archive.tar.zst".to_string()),
+        ("a hash that is none", FULL.replace("5vEh", "0OIl")),
+        ("bzip2 by its name", FULL.replace("zst", "bz2")),
+    ] {
+        corpus.all.push(Altered { what: format!("name: {what}"), full: (name, good.clone()), incremental: None });
+    }
+}
+
+fn documents(corpus: &mut Corpus) {
+    let is_version = |path: &str| path == "version";
+    for version in ["1.2.0\n", "  1.2.0 ", "1.2.1", "2.0.0", "", "1.2.0.0", "one"] {
+        corpus.document(&format!("version: {version:?}"), is_version, |content| *content = version.into());
+    }
+    let is_status_cache = |path: &str| path == "snapshots/status_cache";
+    corpus.document("status cache: a byte more", is_status_cache, |content| content.push(0));
+    corpus.document("status cache: a byte less", is_status_cache, |content| content.truncate(content.len() - 1));
+    corpus.document("status cache: not a root", is_status_cache, |content| content[16] = 0);
+    corpus.document("status cache: a slot of the future", is_status_cache, |content| content[9] = 99);
+    corpus.document("status cache: empty", is_status_cache, |content| content.clear());
+    corpus.document("bank file: a byte more", is_bank_file, |content| content.push(0));
+    corpus.document("bank file: a byte less", is_bank_file, |content| content.truncate(content.len() - 1));
+    corpus.document("bank file: 33 bytes less", is_bank_file, |content| content.truncate(content.len() - 33));
+    corpus.document("bank file: 34 bytes less", is_bank_file, |content| content.truncate(content.len() - 34));
+    corpus.document("bank file: 40 bytes less", is_bank_file, |content| content.truncate(content.len() - 40));
+    corpus.document("bank file: 2000 bytes less", is_bank_file, |content| content.truncate(content.len() - 2000));
+    corpus.document("bank file: half", is_bank_file, |content| content.truncate(content.len() / 2));
+    corpus.document("bank file: another lattice hash", is_bank_file, |content| {
+        let at = content.len() - 1000;
+        content[at] ^= 4;
+    });
+    let capitalization = 1101927935518954u64.to_le_bytes();
+    corpus.document("bank file: another capitalization", is_bank_file, |content| {
+        let at = content.windows(8).position(|bytes| bytes == capitalization).expect("the capitalization");
+        content[at] ^= 1;
+    });
+    corpus.document("bank file: empty", is_bank_file, |content| content.clear());
+}
+
+fn records_of_a_storage(corpus: &mut Corpus) {
+    for (what, at) in [
+        ("write version", 3),
+        ("pubkey", 20),
+        ("lamports", 48),
+        ("rent epoch", 57),
+        ("owner", 70),
+        ("executable", 96),
+        ("padding", 99),
+        ("stored hash", 120),
+        ("data", 136),
+    ] {
+        corpus.storage(&format!("a bit of {what}"), |content| content[at] ^= 1);
+    }
+    corpus.storage("executable 2", |content| content[96] = 2);
+    corpus.storage("data length one more", |content| content[8] += 1);
+    corpus.storage("data length of 2^40", |content| content[13] = 1);
+    corpus.storage("the last record cut off", |content| {
+        let (at, _) = *records(content).last().expect("a record");
+        content.truncate(at + 100);
+    });
+    corpus.storage("the last record's header only in part", |content| content.extend([1; 50]));
+    corpus.storage("zeros after the last record", |content| {
+        content.resize(content.len().next_multiple_of(4096) + 4096, 0)
+    });
+    corpus.storage("junk of a record's size after the last", |content| {
+        content.resize(content.len().next_multiple_of(8), 0);
+        content.extend([0xAB; 200]);
+    });
+    corpus.storage("records in another order", |content| {
+        let old = content.clone();
+        content.clear();
+        for (at, length) in records(&old).into_iter().rev() {
+            content.resize(content.len().next_multiple_of(8), 0);
+            content.extend_from_slice(&old[at..at + length]);
+        }
+    });
+    corpus.storage("a record twice", |content| {
+        let (at, length) = records(content)[1];
+        let record = content[at..at + length].to_vec();
+        content.resize(content.len().next_multiple_of(8), 0);
+        content.extend(record);
+    });
+    corpus.storage("a record left out", |content| {
+        let second = records(content)[1].0;
+        content.drain(..second);
+    });
+    corpus.storage("a tombstone of an account that never was", |content| {
+        content.resize(content.len().next_multiple_of(8), 0);
+        let mut record = [0; 136];
+        record[16..48].fill(0x77);
+        content.extend(record);
+    });
+    corpus.storage("an account more", |content| {
+        content.resize(content.len().next_multiple_of(8), 0);
+        let mut record = [0; 136];
+        record[16..48].fill(0x77);
+        record[48] = 1;
+        content.extend(record);
+    });
+    corpus.tar("records: lamports moved between accounts", |tar| {
+        let content = &mut tar.rich_storage().content;
+        let second = records(content)[1].0;
+        content[48] ^= 1;
+        content[second + 48] ^= 1;
+    });
+    corpus.tar("records: an older version in an older storage", |tar| {
+        let storages = tar.storages();
+        let newest = *storages.last().expect("a storage");
+        let record = tar.members[newest].content[..records(&tar.members[newest].content)[0].1].to_vec();
+        let old = &mut tar.members[storages[0]];
+        let mut content = old.content.clone();
+        content.resize(content.len().next_multiple_of(8), 0);
+        let at = content.len();
+        content.extend(record);
+        content[at + 48] ^= 0x55;
+        old.set_content(content);
+    });
+}
+
+fn pairs(corpus: &mut Corpus) {
+    corpus.pair("nothing", |_| ());
+    corpus.pair("a storage of the base's slot", |tar| {
+        let at = tar.storages()[0];
+        tar.members[at].rename("accounts/26.500");
+    });
+    corpus.pair("a storage missing", |tar| {
+        let at = tar.storages()[2];
+        tar.members.remove(at);
+    });
+    corpus.pair("a lamport more", |tar| {
+        let at = tar.storages()[2];
+        tar.members[at].content[48] ^= 1;
+    });
+    corpus.pair("ids of the full archive", |tar| {
+        for (nth, at) in tar.storages().into_iter().enumerate() {
+            let slot = tar.members[at].path().split(['/', '.']).nth(1).expect("a slot").to_string();
+            tar.members[at].rename(&format!("accounts/{slot}.{nth}"));
+        }
+    });
+    corpus.pair("no storages", |tar| {
+        for at in tar.storages().into_iter().rev() {
+            tar.members.remove(at);
+        }
+    });
+    corpus.pair("end: no zeros", |tar| tar.end.clear());
+    let full = std::fs::read(dir().join(FULL)).expect("the fixture");
+    let incremental = std::fs::read(dir().join(INCREMENTAL)).expect("the fixture");
+    for (what, full_name, incremental_name) in [
+        ("another base in the name", FULL.to_string(), INCREMENTAL.replace("-26-", "-25-")),
+        ("another slot in the name", FULL.to_string(), INCREMENTAL.replace("-40-", "-41-")),
+    ] {
+        corpus.all.push(Altered {
+            what: format!("pair: {what}"),
+            full: (full_name, full.clone()),
+            incremental: Some((incremental_name, incremental.clone())),
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! Archives of the fixtures, taken apart and put together again.
+
+use {
+    slotpress::{
+        format::clients::Client,
+        progress::NoProgress,
+        verify::{NamedArchive, VerifyOptions, report::VerifyReport, verify_archives},
+    },
+    std::path::{Path, PathBuf},
+};
+
+pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
+pub const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
+
+pub fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2")
+}
+
+pub fn validator_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-validator-4.2.2")
+}
+
+pub fn tar_of(name: &str) -> Vec<u8> {
+    let bytes = std::fs::read(dir().join(name)).expect("the fixture");
+    zstd::stream::decode_all(bytes.as_slice()).expect("zstd")
+}
+
+/// One member of a tar stream, as it stands there.
+#[derive(Clone)]
+pub struct Member {
+    pub header: tar::Header,
+    pub content: Vec<u8>,
+}
+
+impl Member {
+    pub fn new(path: &str, kind: u8, content: &[u8]) -> Self {
+        let mut header = tar::Header::new_gnu();
+        // Not set_path, which refuses what hostile archives hold.
+        header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_entry_type(tar::EntryType::new(kind));
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_cksum();
+        Self { header, content: content.to_vec() }
+    }
+
+    pub fn path(&self) -> String {
+        String::from_utf8_lossy(&self.header.path_bytes()).into_owned()
+    }
+
+    pub fn rename(&mut self, path: &str) {
+        let bytes = self.header.as_mut_bytes();
+        bytes[..100].fill(0);
+        bytes[..path.len()].copy_from_slice(path.as_bytes());
+        self.header.set_cksum();
+    }
+
+    pub fn set_content(&mut self, content: Vec<u8>) {
+        self.header.set_size(content.len() as u64);
+        self.header.set_cksum();
+        self.content = content;
+    }
+}
+
+/// A tar stream, taken apart.
+#[derive(Clone)]
+pub struct Tar {
+    pub members: Vec<Member>,
+    pub end: Vec<u8>,
+}
+
+impl Tar {
+    pub fn read(name: &str) -> Self {
+        let bytes = tar_of(name);
+        let mut members = Vec::new();
+        let mut at = 0;
+        while bytes[at..at + 512].iter().any(|byte| *byte != 0) {
+            let mut header = tar::Header::new_old();
+            header.as_mut_bytes().copy_from_slice(&bytes[at..at + 512]);
+            let size = header.entry_size().expect("a size") as usize;
+            members.push(Member { header, content: bytes[at + 512..at + 512 + size].to_vec() });
+            at += 512 + size.next_multiple_of(512);
+        }
+        Self { members, end: vec![0; 1024] }
+    }
+
+    pub fn write(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for member in &self.members {
+            bytes.extend_from_slice(member.header.as_bytes());
+            bytes.extend_from_slice(&member.content);
+            bytes.resize(bytes.len().next_multiple_of(512), 0);
+        }
+        bytes.extend_from_slice(&self.end);
+        bytes
+    }
+
+    pub fn position(&self, is_it: impl Fn(&str) -> bool) -> usize {
+        self.members.iter().position(|member| is_it(member.path().trim_end_matches('/'))).expect("a member")
+    }
+
+    pub fn member(&mut self, is_it: impl Fn(&str) -> bool) -> &mut Member {
+        let at = self.position(is_it);
+        &mut self.members[at]
+    }
+
+    /// The storages, in their order.
+    pub fn storages(&self) -> Vec<usize> {
+        let is_storage =
+            |at: &usize| self.members[*at].path().starts_with("accounts/") && self.members[*at].path() != "accounts/";
+        (0..self.members.len()).filter(is_storage).collect()
+    }
+
+    /// A storage with at least three records, of which the first holds data.
+    pub fn rich_storage(&mut self) -> &mut Member {
+        let at = self
+            .storages()
+            .into_iter()
+            .find(|at| {
+                let content = &self.members[*at].content;
+                let records = records(content);
+                records.len() >= 3
+                    && records[0].1 > 136
+                    && u64_at(content, 48) > 0
+                    && u64_at(content, records[1].0 + 48) > 0
+            })
+            .expect("a storage");
+        &mut self.members[at]
+    }
+}
+
+pub fn is_bank_file(path: &str) -> bool {
+    path.strip_prefix("snapshots/").and_then(|rest| rest.split_once('/')).is_some_and(|(a, b)| a == b)
+}
+
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"))
+}
+
+/// Offset and length (without padding) of every record.
+pub fn records(storage: &[u8]) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at + 136 <= storage.len() {
+        let length = 136 + u64_at(storage, at + 8) as usize;
+        found.push((at, length));
+        at += length.next_multiple_of(8);
+    }
+    found
+}
+
+pub fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::bulk::compress(bytes, 1).expect("compresses")
+}
+
+pub fn options(clients: &[Client]) -> VerifyOptions {
+    VerifyOptions {
+        clients: clients.to_vec(),
+        is_quick: false,
+        threads: 2,
+        memory_bytes: 64 << 20,
+        temporary_dir: std::env::temp_dir(),
+        expect_hash: None,
+        expect_slot: None,
+    }
+}
+
+pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[Client]) -> VerifyReport {
+    let incremental = incremental.map(NamedArchive::of_path);
+    verify_archives(&NamedArchive::of_path(full), incremental.as_ref(), &options(clients), &NoProgress)
+        .expect("verifying does not fail")
+}
+
+/// Writes an archive under a name into a directory of its own.
+pub fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).expect("written");
+    path
+}
+
+pub fn shown(report: &VerifyReport) -> String {
+    let failures = report.failures.iter().map(|failure| {
+        format!("{:?} {:?} expected {:?} found {:?}", failure.rule, failure.place, failure.expected, failure.found)
+    });
+    failures.collect::<Vec<_>>().join("\n")
+}

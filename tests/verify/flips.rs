@@ -1,0 +1,110 @@
+//! Every single flipped bit of a small archive is found, or lies where nothing has a meaning.
+
+use {
+    crate::fixtures::*,
+    slotpress::{
+        archive::{ArchiveOptions, archive, encode::Codec},
+        ledger::directory::LedgerPaths,
+        progress::NoProgress,
+        restore::tail::Tail,
+        verify::{NamedArchive, verify_archives},
+    },
+    std::{
+        fs::File,
+        path::{Path, PathBuf},
+        sync::{
+            Mutex,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+    },
+};
+
+/// A small archive by slotpress, with an index, and frames small enough for storages to be cut.
+fn small_archive(dir: &Path) -> PathBuf {
+    let ledger = dir.join("ledger");
+    std::fs::create_dir(&ledger).expect("a directory");
+    tar::Archive::new(tar_of("ledger-at-26.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
+    let options = ArchiveOptions {
+        paths: LedgerPaths { ledger, ..LedgerPaths::default() },
+        out_dir: dir.to_path_buf(),
+        slot: None,
+        base_slot: None,
+        codec: Codec::zstd(1),
+        frame_size_bytes: 64 * 1024,
+        threads: 2,
+        memory_bytes: None,
+        replace: false,
+        force_base: false,
+        read_back: None,
+    };
+    archive(&options, &NoProgress).expect("archived").path.expect("a file")
+}
+
+/// The bytes that no reader looks at: within the index frame, the names of writer and settings, and the frame size,
+/// which only people read.
+fn meaningless(path: &Path, bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let file = File::open(path).expect("opened");
+    let tail = Tail::read(&file, path, bytes.len() as u64).expect("sound").expect("an index");
+    let last = tail.frames.last().expect("a frame");
+    let index_at = (last.offset_bytes + u64::from(last.compressed_bytes)) as usize;
+    // Skippable header, magic, entries, tar bytes; then the frame size.
+    let frame_size_at = index_at + 8 + 8 + 8 + 8;
+    let writer_at = index_at + 8 + 8 + 4 * 8 + 32;
+    let settings_at = writer_at + 1 + tail.index.writer.len();
+    vec![
+        frame_size_at..frame_size_at + 8,
+        writer_at + 1..settings_at,
+        settings_at + 1..settings_at + 1 + tail.index.settings.len(),
+    ]
+}
+
+#[test]
+fn every_flipped_bit_is_found_or_without_meaning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = small_archive(dir.path());
+    let bytes = std::fs::read(&path).expect("read");
+    let meaningless = meaningless(&path, &bytes);
+    // Headers, marks, index and seek table: every bit. Inside the frames, which checksums cover: every 61st.
+    let file = File::open(&path).expect("opened");
+    let tail = Tail::read(&file, &path, bytes.len() as u64).expect("sound").expect("an index");
+    let inner = |at: usize| {
+        tail.frames.iter().any(|frame| {
+            let start = frame.offset_bytes as usize;
+            (start + 18..start + frame.compressed_bytes as usize - 4).contains(&at)
+        })
+    };
+    let step = if std::env::var_os("SLOTPRESS_EVERY_BIT").is_some() { 1 } else { 61 };
+    let bits: Vec<usize> = (0..bytes.len() * 8).filter(|bit| bit % step == 0 || !inner(bit / 8)).collect();
+    let next = AtomicUsize::new(0);
+    let missed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for worker in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            let (bytes, bits, next, missed, meaningless) = (&bytes, &bits, &next, &missed, &meaningless);
+            let own = dir.path().join(format!("worker-{worker}"));
+            std::fs::create_dir(&own).expect("a directory");
+            let copy = put(&own, path.file_name().expect("a name").to_str().expect("text"), bytes);
+            scope.spawn(move || {
+                let mut options = options(&[]);
+                options.threads = 1;
+                let file = File::options().write(true).open(&copy).expect("opened");
+                let write = |at: usize, byte: u8| {
+                    std::os::unix::fs::FileExt::write_all_at(&file, &[byte], at as u64).expect("written");
+                };
+                while let Some(bit) = bits.get(next.fetch_add(1, Relaxed)) {
+                    let at = bit / 8;
+                    write(at, bytes[at] ^ (1 << (bit % 8)));
+                    let found = match verify_archives(&NamedArchive::of_path(&copy), None, &options, &NoProgress) {
+                        Ok(report) => !report.ok,
+                        Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
+                    };
+                    write(at, bytes[at]);
+                    if !found && !meaningless.iter().any(|range| range.contains(&at)) {
+                        missed.lock().expect("not poisoned").push(*bit);
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().expect("not poisoned");
+    assert!(missed.is_empty(), "of {} bits, missed: {missed:?}", bits.len());
+}
