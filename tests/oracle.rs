@@ -107,10 +107,12 @@ fn archives_in(dir: &Path) -> (PathBuf, PathBuf) {
 fn try_archives(oracle: &Oracle, chain: &Chain, settings: &[(&str, &str)]) {
     let full_state = oracle.load(&chain.full, None, &chain.genesis);
     let newest_state = oracle.load(&chain.full, Some(&chain.incremental), &chain.genesis);
-    for (level, frame_size) in settings {
+    for (number, (level, frame_size)) in settings.iter().flat_map(|setting| [setting; 2]).enumerate() {
         let out = temp_dir();
         let level = format!("--zstd-level={level}");
-        let flags = [level.as_str(), "--frame-size", frame_size];
+        // Each setting with storages as they are, and clustered.
+        let layout = ["verbatim", "clustered"][number % 2];
+        let flags = [level.as_str(), "--frame-size", frame_size, "--layout", layout];
         let full = archive(&chain.at_full, out.path(), &flags);
         let incremental = archive(
             &chain.at_newest,
@@ -131,10 +133,10 @@ fn try_restores(oracle: &Oracle, chain: &Chain) {
     let full_state = oracle.load(&chain.full, None, &chain.genesis);
     let newest_state = oracle.load(&chain.full, Some(&chain.incremental), &chain.genesis);
     let out = temp_dir();
-    let small = ["--frame-size", "64KiB"];
+    let small = ["--frame-size", "64KiB", "--layout", "clustered"];
     let ours = archive(&chain.at_full, out.path(), &small);
     let ours_incremental =
-        archive(&chain.at_newest, out.path(), &["--frame-size", "64KiB", "--base-slot", &chain.full_slot]);
+        archive(&chain.at_newest, out.path(), &[&small[..], &["--base-slot", &chain.full_slot]].concat());
     let (equal_full, equal_incremental) = with_equal_ids(&chain.full, &chain.incremental, out.path());
     for (full, incremental) in [
         (&chain.full, &chain.incremental),

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Sizes and times of levels, parameters, presets and layouts, against stock level 1 verbatim: every figure of
+# docs/compression.md.
+#
+#   bench/compression.sh        synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"), page cache warm, on tmpfs
+#   AGAVE_ORACLE=PROGRAM …      also on a ledger that PROGRAM makes, whose bytes are mostly random
+#
+# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm), and KEYS=0 to leave out the sort keys. Every round archives
+# each ledger once with each setting, in turn; quoted are medians of the ratios within a round.
+. "$(dirname "$0")/lib.sh"
+size=${SIZE:-256MiB}
+seeds=${SEEDS:-11 12 13}
+fast='wlog=23,hlog=15,mml=7,tlen=1,strat=fast'
+settings=(
+    ''
+    '--zstd-level 3'
+    '--zstd-level 7'
+    '--zstd-level 10'
+    '--preset fast'
+    '--preset balanced'
+    '--preset small'
+    '--layout clustered'
+    '--layout clustered --preset fast'
+    '--layout clustered --preset balanced'
+    '--layout clustered --preset small'
+    '--layout clustered --zstd-level 3'
+    '--layout clustered --zstd-level 10'
+    '--zstd-params wlog=21,hlog=16,mml=7,tlen=2'
+    '--zstd-params wlog=23,hlog=14,mml=7,tlen=1'
+    "--zstd-params $fast"
+    '--zstd-params wlog=23,hlog=16,mml=7,tlen=1'
+    '--zstd-params wlog=23,hlog=16,mml=7,tlen=2'
+    '--layout clustered --zstd-params wlog=23,hlog=16,mml=7'
+    '--layout clustered --zstd-params wlog=23,hlog=16,mml=5,tlen=1'
+    '--layout clustered --zstd-params wlog=21,hlog=16,mml=4,tlen=1'
+    '--layout clustered --zstd-params wlog=23,hlog=17,mml=7,tlen=1'
+    '--layout clustered --zstd-params ldm=1'
+    '--layout clustered --preset balanced --frame-size 2MiB'
+    '--layout clustered --preset balanced --frame-size 32MiB'
+)
+build
+scratch
+
+ledgers=()
+for seed in $seeds; do
+    "$slotpress" -q synth "$work/synth-$seed" --size "$size" --seed "$seed" >/dev/null
+    ledgers+=("$work/synth-$seed")
+done
+
+number() { sed -n "s/.*\"$1\":\([0-9.e-]*\).*/\1/p"; }
+
+# Archives every ledger with every setting; appends size, seconds, CPU seconds and seconds of decoding to $work/run/N.
+measure() {
+    rm -rf "$work/run" "$work/out"
+    mkdir "$work/run" "$work/out"
+    for round in $(seq "$rounds"); do
+        echo "round $round of $rounds" >&2
+        for ledger in "$@"; do
+            for at in "${!settings[@]}"; do
+                # shellcheck disable=SC2086 # a setting is several words
+                line=$("$slotpress" -q --json archive "$ledger" -o "$work/out" --threads "$threads" --force ${settings[at]})
+                archive=$(ls "$work"/out/*.tar.zst)
+                decoded=$(decode_seconds "$archive")
+                echo "$(number output_bytes <<<"$line") $(number elapsed_seconds <<<"$line")" \
+                    "$(number cpu_seconds <<<"$line") $decoded" >>"$work/run/$at"
+                rm "$archive"
+            done
+        done
+    done
+}
+
+decode_seconds() {
+    local file=$work/decode
+    /usr/bin/time -f %U -o "$file" zstd -q -dc "$1" >/dev/null
+    cat "$file"
+}
+
+column() { paste -d' ' "$work/run/$1" "$work/run/0" | awk -v n="$2" '$(n+4)>0 {print $n/$(n+4)}' >"$work/ratios" && median "$work/ratios"; }
+
+table() {
+    echo
+    echo "| settings | size | seconds | CPU | decoding |"
+    echo "|---|---|---|---|---|"
+    for at in "${!settings[@]}"; do
+        printf '| `%s` | %.4f | %.2f | %.2f | %.2f |\n' "${settings[at]:---zstd-level 1}" \
+            "$(column "$at" 1)" "$(column "$at" 2)" "$(column "$at" 3)" "$(column "$at" 4)"
+    done
+}
+
+measure "${ledgers[@]}"
+echo "synthetic ledgers of $size, seeds $seeds, $threads threads, $(nproc) cores, $rounds rounds; against level 1"
+table
+
+if [ "${KEYS:-1}" = 1 ]; then
+    cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example orders
+    echo
+    echo "orders of records, level 1, in memory; size and CPU of compressing against verbatim"
+    for ledger in "${ledgers[@]}"; do
+        "$slotpress" -q archive "$ledger" -o "$work/out" --force >/dev/null
+        archive=$(ls "$work"/out/*.tar.zst)
+        "$(dirname "$slotpress")/examples/orders" "$archive" "$rounds"
+        rm "$archive"
+    done
+fi
+
+if [ -n "${AGAVE_ORACLE:-}" ]; then
+    "$AGAVE_ORACLE" gen "$work/gen" --accounts "${GEN_ACCOUNTS:-100000}" --slots "${GEN_SLOTS:-90}" >/dev/null 2>&1
+    settings=('' '--layout clustered' '--preset fast' '--layout clustered --preset fast' '--preset balanced'
+        '--layout clustered --preset balanced')
+    measure "$work/gen"
+    echo
+    echo "a ledger made by Agave, of mostly random bytes"
+    table
+fi

@@ -1,0 +1,152 @@
+//! Orders of records, compared: what a sort key makes of size and time at level 1. In memory, one thread, pieces of
+//! storages within frames as `--layout clustered` takes them.
+//!
+//! `cargo run --release --example orders -- ARCHIVE [ROUNDS]`: one line per order, size and CPU against verbatim.
+
+use {
+    slotpress::{
+        archive::{
+            encode::{Codec, FrameCompressor},
+            layout::{FrameClusterer, FrameLink},
+        },
+        format::{
+            entry::EntryKind,
+            entry_parser::{EntryParser, TarEvent},
+        },
+        restore::{input::FrameDecoder, tail::Tail},
+        stopwatch::ThreadStopwatch,
+    },
+    std::{error::Error, fs::File, os::unix::fs::FileExt, path::Path},
+};
+
+/// The key of a record, from its header and its data.
+type Key = fn(&[u8], &[u8]) -> Vec<u8>;
+
+const ORDERS: [(&str, Key); 10] = [
+    ("as it is, noise zeroed", |_, _| Vec::new()),
+    ("owner, length", |header, data| [owner(header), &length(data)].concat()),
+    ("owner, length, 8 bytes", |header, data| [owner(header), &length(data), first(data, 8)].concat()),
+    ("owner, length, 32 bytes", |header, data| [owner(header), &length(data), first(data, 32)].concat()),
+    ("owner, length, all data", |header, data| [owner(header), &length(data), data].concat()),
+    ("owner, 32 bytes", |header, data| [owner(header), first(data, 32)].concat()),
+    ("length, owner, balance", |header, data| [&length(data), owner(header), &balance(header)].concat()),
+    ("length, owner, 32 bytes", |header, data| [&length(data), owner(header), first(data, 32)].concat()),
+    ("length, owner, 32 bytes, balance", |header, data| {
+        [&length(data), owner(header), first(data, 32), &balance(header)].concat()
+    }),
+    ("length, owner, 72 bytes", |header, data| [&length(data), owner(header), first(data, 72)].concat()),
+];
+
+fn owner(header: &[u8]) -> &[u8] {
+    &header[64..96]
+}
+
+fn length(data: &[u8]) -> [u8; 8] {
+    (data.len() as u64).to_be_bytes()
+}
+
+fn balance(header: &[u8]) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[48..56]);
+    bytes.reverse();
+    bytes
+}
+
+fn first(data: &[u8], count: usize) -> &[u8] {
+    &data[..count.min(data.len())]
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("usage: orders ARCHIVE [ROUNDS]")?;
+    let rounds: usize = args.next().map_or(Ok(3), |text| text.parse())?;
+    let frames = read_frames(Path::new(&path))?;
+    let mut variants = vec![("verbatim", frames.clone())];
+    for (name, key) in ORDERS {
+        variants.push((name, frames.iter().map(|frame| ordered(frame, key)).collect::<Result<_, _>>()?));
+    }
+    let mut clusterer = FrameClusterer::default();
+    let clustered = frames.iter().map(|frame| Ok(clusterer.cluster(frame, FrameLink::default())?.0.to_vec()));
+    variants.push(("--layout clustered", clustered.collect::<Result<_, Box<dyn Error>>>()?));
+
+    let mut compressor = FrameCompressor::new(&Codec::zstd(1))?;
+    let (mut to, mut results) = (Vec::new(), vec![(0, Vec::new()); variants.len()]);
+    for _ in 0..rounds {
+        for ((_, frames), (size, seconds)) in variants.iter().zip(&mut results) {
+            let stopwatch = ThreadStopwatch::start();
+            *size = 0;
+            for frame in frames {
+                compressor.compress(frame, &mut to)?;
+                *size += to.len();
+            }
+            seconds.push(stopwatch.taken().cpu.as_secs_f64());
+        }
+    }
+    let base = results[0].clone();
+    for ((name, _), (size, seconds)) in variants.iter().zip(results) {
+        let mut ratios: Vec<f64> = seconds.iter().zip(&base.1).map(|(one, base)| one / base).collect();
+        ratios.sort_by(f64::total_cmp);
+        println!("{name:<34} {:.4} {:.3}", size as f64 / base.0 as f64, ratios[ratios.len() / 2]);
+    }
+    Ok(())
+}
+
+/// The frames of an archive that start and end between entries.
+fn read_frames(path: &Path) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+    let file = File::open(path)?;
+    let tail = Tail::read(&file, path, file.metadata()?.len())?.ok_or("the archive has no index")?;
+    let mut decoder = FrameDecoder::new()?;
+    let mut frames = Vec::new();
+    for frame in &tail.frames {
+        let mut compressed = vec![0; frame.compressed_bytes as usize];
+        file.read_exact_at(&mut compressed, frame.offset_bytes)?;
+        let mut content = Vec::new();
+        decoder.decode(&compressed, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
+        let mut parser = EntryParser::new();
+        if parser.feed(&content, &mut |_| Ok(())).is_ok() && parser.is_between_entries() {
+            frames.push(content);
+        }
+    }
+    Ok(frames)
+}
+
+fn ordered(frame: &[u8], key: Key) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut to = frame.to_vec();
+    let mut is_storage = false;
+    EntryParser::new().feed(frame, &mut |event| {
+        match event {
+            TarEvent::Begin(entry) => is_storage = matches!(entry.kind, EntryKind::Storage { .. }),
+            TarEvent::Content { bytes, .. } if is_storage => {
+                let at = bytes.as_ptr().addr() - frame.as_ptr().addr();
+                order(bytes, key, &mut to[at..at + bytes.len()]);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(to)
+}
+
+fn order(storage: &[u8], key: Key, to: &mut [u8]) {
+    let (mut records, mut at) = (Vec::new(), 0);
+    while at + 136 <= storage.len() {
+        let mut data_len = [0; 8];
+        data_len.copy_from_slice(&storage[at + 8..at + 16]);
+        let end = at + 136 + u64::from_le_bytes(data_len) as usize;
+        let stored_end = end.next_multiple_of(8).min(storage.len());
+        records.push((key(&storage[at..at + 136], &storage[at + 136..end]), at, end, stored_end));
+        at = end.next_multiple_of(8);
+    }
+    // As clustering does: a last record without its padding stays the last.
+    let sorted = records.len() - usize::from(storage.len() % 8 != 0 && !records.is_empty());
+    records[..sorted].sort();
+    let mut at = 0;
+    for (_, start, end, stored_end) in records {
+        let copy = &mut to[at..at + stored_end - start];
+        copy.copy_from_slice(&storage[start..stored_end]);
+        copy[..8].fill(0);
+        copy[97..136].fill(0);
+        copy[end - start..].fill(0);
+        at += stored_end - start;
+    }
+}

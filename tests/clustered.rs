@@ -1,0 +1,152 @@
+//! Clustered archives: the same accounts, in another order.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
+    tempfile::TempDir,
+};
+
+const CLUSTERED: [&str; 2] = ["--layout", "clustered"];
+
+/// A ledger whose storages are larger and smaller than small frames.
+fn synthetic() -> TempDir {
+    let dir = temp_dir();
+    slotpress()
+        .args(["synth", "--size", "6MiB", "--storages", "12", "--seed", "7"])
+        .arg(dir.path().join("ledger"))
+        .assert()
+        .success();
+    dir
+}
+
+fn archive_with(ledger: &Path, out: &TempDir, flags: &[&[&str]]) -> PathBuf {
+    let flags: Vec<&str> = flags.iter().copied().flatten().copied().chain(["--force"]).collect();
+    archive(ledger, out.path(), &flags)
+}
+
+/// What carries meaning of each record of a storage, sorted; what follows the last record as it is.
+fn records(storage: &[u8]) -> Vec<Vec<u8>> {
+    let (mut records, mut at) = (Vec::new(), 0);
+    while at + 136 <= storage.len() {
+        let length = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8"));
+        let end = at + 136 + usize::try_from(length).expect("small");
+        records.push([&storage[at + 8..at + 97], &storage[at + 136..end]].concat());
+        at = end.next_multiple_of(8);
+    }
+    records.sort();
+    records
+}
+
+fn assert_same_accounts(verbatim: &Path, clustered: &Path) {
+    let (before, after) = (entries(verbatim), entries(clustered));
+    assert_eq!(before.len(), after.len());
+    let mut moved = 0;
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!((&before.path, before.content.len()), (&after.path, after.content.len()));
+        if before.path.starts_with("accounts/") {
+            assert!(records(&before.content) == records(&after.content), "{}", before.path);
+            moved += usize::from(before.content != after.content);
+        } else {
+            assert!(before.content == after.content, "{}", before.path);
+        }
+    }
+    assert!(moved > 0, "something is clustered");
+}
+
+#[test]
+fn the_same_accounts_in_another_order() {
+    let (ledgers, out, clustered_out) = (synthetic(), temp_dir(), temp_dir());
+    let fixtures = ["ledger-at-26", "ledger-at-40", "ledger-at-40-hard-links", "ledger-at-3575"].map(ledger);
+    let paths = fixtures.iter().map(|dir| dir.path().to_path_buf()).chain([ledgers.path().join("ledger")]);
+    for path in paths {
+        for frame_size in ["64KiB", "1MiB", "8MiB"] {
+            let size = ["--frame-size", frame_size];
+            let verbatim = archive_with(&path, &out, &[&size]);
+            let clustered = archive_with(&path, &clustered_out, &[&size, &CLUSTERED]);
+            assert_same_accounts(&verbatim, &clustered);
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
+    let (ledgers, out, plain_out) = (synthetic(), temp_dir(), temp_dir());
+    let path = ledgers.path().join("ledger");
+    let plain = archive_with(&path, &plain_out, &[&["--frame-size", "1MiB"]]);
+    for frame_size in ["64KiB", "100000", "8MiB"] {
+        let settings = ["--frame-size", frame_size, "--preset", "balanced"];
+        let expected =
+            fs::read(archive_with(&path, &out, &[&settings, &CLUSTERED, &["--threads", "1"]])).expect("read");
+        for threads in ["2", "3", "8"] {
+            let again = archive_with(&path, &out, &[&settings, &CLUSTERED, &["--threads", threads]]);
+            assert!(fs::read(again).expect("read") == expected, "{threads} threads, frames of {frame_size}");
+            slotpress()
+                .args(["recompress", "--force", "--threads", threads])
+                .args(settings)
+                .args(CLUSTERED)
+                .arg(&plain)
+                .arg("-o")
+                .arg(out.path())
+                .assert()
+                .success();
+            let recompressed = fs::read(out.path().join(name(&plain))).expect("read");
+            assert!(recompressed == expected, "recompressed, {threads} threads, frames of {frame_size}");
+        }
+    }
+}
+
+/// A storage that holds something else than records is archived as it is, and that is said.
+#[test]
+fn what_is_no_record_stays() {
+    let (ledgers, out) = (synthetic(), temp_dir());
+    let path = ledgers.path().join("ledger");
+    let before = contents(&archive_with(&path, &out, &[]));
+    let (largest, content) = before
+        .iter()
+        .filter(|(path, _)| path.starts_with("accounts/"))
+        .max_by_key(|(_, content)| content.len())
+        .expect("a storage");
+    let file = path.join("accounts/run").join(largest.trim_start_matches("accounts/"));
+    let mut bytes = fs::read(&file).expect("read");
+    bytes[96] = 7;
+    fs::write(&file, bytes).expect("written");
+    let output = slotpress()
+        .arg("archive")
+        .arg(&path)
+        .arg("-o")
+        .arg(out.path())
+        .args(["--force", "--json"])
+        .args(CLUSTERED)
+        .output()
+        .expect("runs");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && messages.contains("not clustered: 1 storage"), "{messages}");
+    let archive = fs::read_dir(out.path()).expect("a directory").next().expect("an archive").expect("an entry").path();
+    let after = contents(&archive);
+    assert!(after[largest][1000..] == content[1000..], "as it was");
+    assert!(before.iter().any(|(path, content)| path != largest && after[path] != *content), "others are clustered");
+}
+
+#[test]
+fn settings_that_make_no_sense() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    for (flags, says) in [
+        (&["--zstd-params", "wlog=27"][..], "wlog takes 10 to 25"),
+        (&["--zstd-params", "speed=9"], "no zstd parameter"),
+        (&["--preset", "fast", "--zstd-level", "3"], "cannot be used with"),
+        (&["--preset", "fast", "--format", "none"], "are for zstd"),
+    ] {
+        let output =
+            slotpress().arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(flags).output().expect("runs");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {messages}");
+        assert!(messages.contains(says), "{flags:?}: {messages}");
+    }
+}
