@@ -8,7 +8,7 @@
 //! cut by its ends stays where it is. So each piece maps to the same range of the file, and memory is bounded by the
 //! frame, whatever the storage's size. What must be known from the piece before is one offset: [`Position`].
 //!
-//! Keys before copies: one walk over the headers makes a key of 16 bytes per record, keys are sorted, and one pass
+//! Keys before copies: one walk over the headers makes a key of 8 bytes per record, keys are sorted, and one pass
 //! copies the records into place.
 
 use crate::ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, align8};
@@ -33,7 +33,7 @@ pub struct Clusterer {
     /// Where records that lie wholly in the piece begin and end.
     records: Vec<(u32, u32)>,
     /// For each, the sort key; its lowest bits are the record's number.
-    keys: Vec<u128>,
+    keys: Vec<u64>,
     /// For each, 64 bits that stand for its address.
     addresses: Vec<u64>,
     /// The same as a hash table.
@@ -98,7 +98,7 @@ impl Clusterer {
                     return self.give_up();
                 }
                 let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
-                self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u128);
+                self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
                 self.addresses.push(mix(u64_at(header, 16), u64_at(header, 40)));
                 self.records.push((start as u32, (stored_end - offset) as u32));
             }
@@ -191,22 +191,28 @@ fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
     Record::Bytes(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
-/// What brings like beside like: data length, owner, then the first 32 bytes of data (the mint of a token account, what
-/// kind of state a program keeps, who may change it), or the balance of an account that holds no data. Long fields take
-/// part by a hash: only whether they are equal matters.
-fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u128 {
-    const LENGTH_BITS: u32 = 20;
-    const OWNER_BITS: u32 = 18;
-    let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
+/// What brings like beside like, in 46 bits: data length, owner, then the first 32 bytes of data (the mint of a token
+/// account, what kind of state a program keeps, who may change it), or the balance of an account that holds little data.
+/// Long fields take part by a few bits of a hash: whether they are equal matters most, and a collision costs bytes, no
+/// more.
+fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
+    const LENGTH_MAX: u64 = (1 << 11) - 1;
+    const OWNER_BITS: u32 = 9;
+    let length = (data.len() as u64).min(LENGTH_MAX);
     let owner = mix(u64_at(header, 64), u64_at(header, 80)) >> (64 - OWNER_BITS);
-    let (prefix, hash) = match data.first_chunk::<32>() {
+    let start = match data.first_chunk::<32>() {
         Some(start) => {
             let hash = mix(mix(u64_at(start, 0), u64_at(start, 8)), mix(u64_at(start, 16), u64_at(start, 24)));
-            (u64_at(start, 0).swap_bytes() >> 16, hash >> 40)
+            u64_at(start, 0).swap_bytes() >> 52 << 14 | hash >> 50
         }
-        None => (u64_at(header, 48) >> 16, (u64_at(header, 48) & 0xffff) << 8),
+        None => {
+            // How many bits the balance has, and its first 20 after the highest.
+            let balance = u64_at(header, 48);
+            let zeros = balance.leading_zeros().min(63);
+            u64::from(63 - zeros) << 20 | balance << zeros << 1 >> 44
+        }
     };
-    u128::from(length << OWNER_BITS | owner) << 72 | u128::from(prefix) << 24 | u128::from(hash)
+    (length << OWNER_BITS | owner) << 26 | start
 }
 
 fn mix(one: u64, other: u64) -> u64 {
@@ -265,6 +271,7 @@ mod tests {
             header[16..48].fill(0);
             header[16..18].copy_from_slice(&account.address.to_le_bytes());
             header[48..56].copy_from_slice(&account.lamports.to_le_bytes());
+            header[56..64].fill(0xff);
             header[64..96].fill(account.owner);
             header[96] = u8::from(account.is_executable);
             bytes.extend_from_slice(&account.data);

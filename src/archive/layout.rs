@@ -135,7 +135,7 @@ impl FrameClusterer {
     }
 }
 
-/// The most memory that clustering takes per worker: a second frame, and 8 + 16 + 8 + 32 bytes for each record of
+/// The most memory that clustering takes per worker: a second frame, and 8 + 8 + 8 + 32 bytes for each record of
 /// 136.
 pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {

@@ -161,9 +161,9 @@ impl Preset {
     /// The level and the parameters on top of it.
     pub fn level_and_params(self) -> (i32, &'static str) {
         match self {
-            Self::Fast => (1, "wlog=21,hlog=16,slog=1,mml=7,tlen=2,strat=fast"),
-            Self::Balanced => (1, "wlog=23,hlog=16,slog=1,mml=6,strat=fast"),
-            Self::Small => (9, "wlog=23,clog=20,hlog=21,slog=5,mml=5,strat=lazy2"),
+            Self::Fast => (1, "wlog=23,hlog=15,slog=1,mml=7,tlen=1,strat=fast"),
+            Self::Balanced => (1, "wlog=22,hlog=16,slog=1,mml=5,tlen=1,strat=fast"),
+            Self::Small => (9, "wlog=23,clog=18,hlog=20,slog=2,mml=5,strat=lazy"),
         }
     }
 }
@@ -199,7 +199,7 @@ mod tests {
     /// Every value of every range is accepted by zstd, what is compressed decompresses, and stock is stock.
     #[test]
     fn zstd_takes_what_we_take() {
-        let content: Vec<u8> = (0..100_000u32).map(|at| ((at * at) >> 7) as u8).collect();
+        let content: Vec<u8> = (0..100_000u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
         for Parameter { name, min, max } in &PARAMETERS {
             // Large tables are refused by no one, but take memory.
             let max = if name.ends_with("log") { (*max).min(20) } else { *max };
