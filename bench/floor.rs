@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let compress_seconds = on_all(threads, frames.len(), || {
-        let mut compressor = FrameCompressor::new(&Codec::Zstd { level, has_checksum: true }).ok();
+        let mut compressor = FrameCompressor::new(&Codec::zstd(level)).ok();
         let mut to = Vec::new();
         let frames = &frames;
         move |at: usize| {

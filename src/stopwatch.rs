@@ -31,16 +31,37 @@ impl Taken {
 impl Stopwatch {
     /// Starts now.
     pub fn start() -> Self {
-        Self { start: Instant::now(), cpu_start: cpu_time() }
+        Self { start: Instant::now(), cpu_start: cpu_time(ClockId::ProcessCPUTime) }
     }
 
     /// Taken since the start.
     pub fn taken(&self) -> Taken {
-        Taken { elapsed: self.start.elapsed(), cpu: cpu_time().saturating_sub(self.cpu_start) }
+        Taken { elapsed: self.start.elapsed(), cpu: cpu_time(ClockId::ProcessCPUTime).saturating_sub(self.cpu_start) }
     }
 }
 
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+/// Measures one thread: started and read on that thread.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadStopwatch {
+    start: Instant,
+    cpu_start: Duration,
+}
+
+impl ThreadStopwatch {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self { start: Instant::now(), cpu_start: cpu_time(ClockId::ThreadCPUTime) }
+    }
+
+    /// Taken by this thread since the start. Where a thread only computes, less CPU time than elapsed time means that
+    /// it had to wait for a core.
+    pub fn taken(&self) -> Taken {
+        let cpu = cpu_time(ClockId::ThreadCPUTime).saturating_sub(self.cpu_start);
+        Taken { elapsed: self.start.elapsed(), cpu }
+    }
+}
+
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }

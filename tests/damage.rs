@@ -1,6 +1,8 @@
 //! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it does not matter, and
 //! the result is the same. Never a panic, never a file outside, never a ledger that looks complete.
 
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
 mod common;
 
 use {
@@ -13,7 +15,7 @@ use {
             seek_table::{SeekTableItem, seek_table_frame},
         },
         ledger::directory::LedgerPaths,
-        progress::NoProgress,
+        progress::{NoProgress, Progress},
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
     std::{
@@ -26,6 +28,11 @@ use {
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
+/// What is damaged is found before anything is converted.
+fn convert(_: &Path, _: &Path, _: &dyn Progress) -> Result<PathBuf, Error> {
+    Err(Error::failed("a damaged archive was to be converted"))
+}
+
 fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
     let options = RestoreOptions {
         archive: archive.to_path_buf(),
@@ -35,7 +42,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         threads: 2,
         ignore_index,
         read_back: None,
-        convert: Some(slotpress::recompress::recompress_for_agave),
+        convert: Some(convert),
     };
     restore(&options, &NoProgress)
 }

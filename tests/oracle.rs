@@ -1,6 +1,8 @@
 //! Does Agave itself load it? Runs when `AGAVE_ORACLE` names a checker built on Agave's own crates, which understands
 //! `gen OUT …`, `load --full A [--incremental B]` and `loaddir DIR --accounts-run DIR…`, and prints `key=value` words.
 
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
 mod common;
 
 use {
@@ -96,8 +98,8 @@ struct Chain {
 
 fn archives_in(dir: &Path) -> (PathBuf, PathBuf) {
     let named = |prefix: &str| {
-        let found = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
-        found.filter(|path| name(path).starts_with(prefix)).next().expect("an archive")
+        let mut found = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+        found.find(|path| name(path).starts_with(prefix)).expect("an archive")
     };
     (named("snapshot-"), named("incremental-snapshot-"))
 }

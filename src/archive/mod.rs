@@ -5,33 +5,39 @@
 //! threads or timing.
 
 pub mod encode;
+mod lz4;
 pub mod plan;
 pub mod publish;
+pub mod sink;
 pub mod source;
+mod stored;
 pub mod writer;
 
 use {
     crate::{
         archive::{
-            encode::{Codec, FrameCompressor, encode_frames},
+            encode::{Codec, FrameCompressor, content_buffer, encode_frames},
             plan::Plan,
-            publish::{Unpublished, already_exists},
-            writer::ArchiveWriter,
+            sink::{OpenSink, Sink},
+            writer::{ArchiveWriter, FrameTotals},
         },
         error::{Error, Result},
         format::frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
         ledger::{
             directory::{LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
-            names::{ArchiveName, Extension},
+            names::ArchiveName,
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::Progress,
+        read_back::ReadBack,
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
-        verify::own::ReadBack,
     },
-    std::path::{Path, PathBuf},
+    std::{
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
 };
 
 /// What to archive, and how.
@@ -58,14 +64,14 @@ pub struct ArchiveOptions {
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
     /// Read the archive back before it gets its name.
-    pub read_back: Option<ReadBack>,
+    pub read_back: Option<Arc<dyn ReadBack>>,
 }
 
 /// What was archived.
 #[derive(Clone, Debug)]
 pub struct ArchiveReport {
-    /// The archive.
-    pub path: PathBuf,
+    /// The archive; `None` when it went into a stream.
+    pub path: Option<PathBuf>,
     /// Its name.
     pub name: ArchiveName,
     /// Storages inside.
@@ -75,22 +81,39 @@ pub struct ArchiveReport {
     /// Length of the archive in bytes.
     pub output_bytes: u64,
     /// Frames inside, without skippable ones.
-    pub frames: u64,
+    pub frames: FrameTotals,
     /// Workers that made it.
     pub threads: usize,
     /// Time from the start until the archive was on disk under its name.
     pub taken: Taken,
 }
 
-/// Archives a bank snapshot. Holds the ledger's lock all the while.
+impl ArchiveReport {
+    /// Where the archive is, when it went into this directory.
+    pub fn path_in(&self, dir: &Path) -> PathBuf {
+        dir.join(self.name.to_string())
+    }
+}
+
+/// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
-    let stopwatch = Stopwatch::start();
-    check_frame_size(options.frame_size_bytes)?;
-    let threads = threads_within(options)?;
     if !options.out_dir.is_dir() {
         return Err(Error::failed(format!("the output directory {} does not exist", options.out_dir.display()))
             .hint(format!("create it: mkdir -p {}", options.out_dir.display())));
     }
+    archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)
+}
+
+/// Archives a bank snapshot into any sink; full archives of incremental ones are looked for in the output directory of
+/// the options all the same.
+pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progress) -> Result<ArchiveReport> {
+    let stopwatch = Stopwatch::start();
+    if options.read_back.is_some() && matches!(sink, Sink::Stream(_)) {
+        return Err(Error::usage("what went into a stream cannot be read back")
+            .hint("write into a directory, or check the stream with: slotpress verify"));
+    }
+    check_frame_size(options.frame_size_bytes)?;
+    let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
 
     progress.stage("Planning", None);
     let _lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
@@ -106,25 +129,22 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
         base_slot: options.base_slot,
         slot: plan.bank.slot,
         hash: plan.bank.snapshot_hash(),
-        extension: extension(&options.codec),
+        extension: options.codec.extension(),
     };
-    let path = options.out_dir.join(name.to_string());
-    if path.exists() && !options.replace {
-        return Err(already_exists(&path));
-    }
+    sink.check_name(&name.to_string())?;
     progress.check()?;
 
     let input_bytes = plan.tar_bytes();
     progress.stage("Archiving", Some(input_bytes));
-    let unpublished = Unpublished::create(&options.out_dir)?;
-    let (output_bytes, frames) = write_archive(&plan, options, threads, &unpublished, progress)?;
+    let mut sink = sink.open()?;
+    let (output_bytes, frames) = write_archive(&plan, options, threads, &mut sink, progress)?;
 
-    if let Some(read_back) = &options.read_back {
-        read_back.check_archive(unpublished.path(), &name, options.threads, progress)?;
+    if let (Some(read_back), Some(path)) = (&options.read_back, sink.file_path()) {
+        read_back.check_archive(path, &name, options.threads, progress)?;
     }
     progress.stage("Syncing", None);
     progress.check()?;
-    let path = unpublished.publish(&name.to_string(), options.replace)?;
+    let path = sink.publish(&name.to_string())?;
     Ok(ArchiveReport {
         path,
         name,
@@ -137,53 +157,28 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
     })
 }
 
-/// Encodes the planned archive into a file; returns its length in bytes and the number of frames.
+/// Encodes the planned archive; returns its length in bytes and what its frames are.
 fn write_archive(
     plan: &Plan,
     options: &ArchiveOptions,
     threads: usize,
-    file: &Unpublished,
+    sink: &mut OpenSink<'_>,
     progress: &dyn Progress,
-) -> Result<(u64, u64)> {
-    let mut writer = ArchiveWriter::new(file.file(), file.path(), &options.codec);
-    let mut frames = 0;
+) -> Result<(u64, FrameTotals)> {
+    let path = sink.path();
+    let mut writer = ArchiveWriter::new(sink, &path, &options.codec);
     encode_frames(
         FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            // Zeroed once per worker, then reused.
-            if content.len() < length {
-                content.resize(length, 0);
-            }
-            plan.fill(&span, &mut content[..length]).map(|()| length)
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
         },
         &options.codec,
         threads,
         progress,
-        &mut |frame| {
-            frames += 1;
-            writer.frame(&frame)
-        },
+        &mut |frame| writer.frame(&frame),
     )?;
-    let output_bytes = writer.finish(plan.entries(), settings(&options.codec), options.frame_size_bytes)?;
-    Ok((output_bytes, frames))
-}
-
-/// The settings as the index names them.
-pub(crate) fn settings(codec: &Codec) -> String {
-    match codec {
-        Codec::Zstd { level, has_checksum } => {
-            format!("zstd-level={level}{}", if *has_checksum { "" } else { " no-checksum" })
-        }
-        Codec::None => String::new(),
-    }
-}
-
-pub(crate) fn extension(codec: &Codec) -> Extension {
-    match codec {
-        Codec::Zstd { .. } => Extension::TarZstd,
-        Codec::None => Extension::Tar,
-    }
+    writer.finish(plan.entries(), options.frame_size_bytes)
 }
 
 /// Refuses frame sizes that one of the clients could not read, or that make no sense.
@@ -213,14 +208,21 @@ fn check_base(base_slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()
     }
 }
 
-/// As many workers as asked for and as the memory allows.
-fn threads_within(options: &ArchiveOptions) -> Result<usize> {
-    let threads = options.threads.max(1);
-    let Some(memory_bytes) = options.memory_bytes else { return Ok(threads) };
-    let worker_bytes = worker_memory_bytes(&options.codec, options.frame_size_bytes)?;
-    match (memory_bytes / worker_bytes) as usize {
+/// As many workers as asked for and as the memory allows, after what the rest of the command takes of it.
+pub(crate) fn threads_within(
+    codec: &Codec,
+    frame_size_bytes: u64,
+    threads: usize,
+    memory_bytes: Option<u64>,
+    other_bytes: u64,
+) -> Result<usize> {
+    let threads = threads.max(1);
+    let Some(memory_bytes) = memory_bytes else { return Ok(threads) };
+    let worker_bytes = worker_memory_bytes(codec, frame_size_bytes)?;
+    match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
         0 => Err(Error::usage(format!(
-            "--memory of {memory_bytes} bytes does not suffice for one worker, which takes {worker_bytes}"
+            "--memory of {memory_bytes} bytes does not suffice for one worker, which takes {}",
+            worker_bytes + other_bytes
         ))
         .hint("give more memory, a smaller --frame-size or a lower --zstd-level")),
         workers => Ok(workers.min(threads)),

@@ -2,7 +2,10 @@
 
 use {
     crate::{
-        archive::encode::{Codec, EncodedFrame},
+        archive::{
+            encode::{Codec, EncodedFrame, Format},
+            lz4,
+        },
         error::{Error, IoContext, Result},
         format::{
             entry::Entry,
@@ -18,20 +21,35 @@ use {
 pub struct ArchiveWriter<'a, W> {
     to: W,
     path: &'a Path,
-    is_framed: bool,
+    codec: Codec,
     frames: Vec<SeekTableItem>,
+    totals: FrameTotals,
     written_bytes: u64,
+}
+
+/// The frames of an archive, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameTotals {
+    /// Frames that hold tar.
+    pub frames: u64,
+    /// Of those, frames that are stored raw.
+    pub stored_frames: u64,
 }
 
 impl<'a, W: Write> ArchiveWriter<'a, W> {
     /// Writes to `to`; `path` names it in errors.
     pub fn new(to: W, path: &'a Path, codec: &Codec) -> Self {
-        Self { to, path, is_framed: *codec != Codec::None, frames: Vec::new(), written_bytes: 0 }
+        Self { to, path, codec: codec.clone(), frames: Vec::new(), totals: FrameTotals::default(), written_bytes: 0 }
     }
 
     /// Writes the next frame.
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
-        if self.is_framed {
+        if self.codec.format == Format::Lz4 && self.totals.frames == 0 {
+            self.put(&lz4::frame_header(self.codec.has_checksum))?;
+        }
+        self.totals.frames += 1;
+        self.totals.stored_frames += u64::from(frame.is_stored);
+        if self.is_framed() {
             let too_large = |_| Error::failed("a frame of 4 GiB");
             let compressed_bytes = u32::try_from(frame.bytes.len()).map_err(too_large)?;
             self.put(&pzstd_frame(compressed_bytes))?;
@@ -42,15 +60,14 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         self.put(frame.bytes)
     }
 
-    /// Writes what follows the last frame; returns the length of the archive in bytes. A plain tar ends with its
-    /// last block.
-    pub fn finish(
-        mut self,
-        entries: impl Iterator<Item = Entry>,
-        settings: String,
-        frame_size_bytes: u64,
-    ) -> Result<u64> {
-        if self.is_framed {
+    /// Writes what follows the last frame; returns the length of the archive in bytes, and what its frames are. A plain
+    /// tar ends with its last block.
+    pub fn finish(mut self, entries: impl Iterator<Item = Entry>, frame_size_bytes: u64) -> Result<(u64, FrameTotals)> {
+        if self.codec.format == Format::Lz4 {
+            self.put(&lz4::END_MARK)?;
+        }
+        if self.is_framed() {
+            let settings = self.codec.settings();
             let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
             let index = Index { writer, settings, frame_size_bytes, entries: entries.collect() };
             let frame = index.to_frame()?;
@@ -63,7 +80,12 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
             self.put(&table)?;
         }
         self.to.flush().or_path("write", self.path)?;
-        Ok(self.written_bytes)
+        Ok((self.written_bytes, self.totals))
+    }
+
+    /// Whether frames can stand alone, and an index can follow them: with zstd.
+    fn is_framed(&self) -> bool {
+        matches!(self.codec.format, Format::Zstd { .. })
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {

@@ -100,7 +100,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
-        let found = inspect_archive(&archive.path, 1, ui)?;
+        let found = inspect_archive(&archive.path_in(&demo.archives), 1, ui)?;
         let readers: Vec<&str> =
             found.clients.iter().filter(|verdict| verdict.refusals.is_empty()).map(|verdict| verdict.client).collect();
         demo.result(&format!(
@@ -172,7 +172,7 @@ impl Demo<'_> {
             out_dir: self.archives.clone(),
             slot: None,
             base_slot,
-            codec: Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true },
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
             frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
             threads: values::threads_or_all(None),
             memory_bytes: None,
@@ -196,8 +196,8 @@ impl Demo<'_> {
 
     fn restore(&self, full: &ArchiveReport, incremental: &ArchiveReport) -> Result<RestoreReport> {
         let options = RestoreOptions {
-            archive: full.path.clone(),
-            incremental: Some(incremental.path.clone()),
+            archive: full.path_in(&self.archives),
+            incremental: Some(incremental.path_in(&self.archives)),
             paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },
             layout: RestoreLayout::Boot,
             threads: values::threads_or_all(None),

@@ -3,8 +3,10 @@
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
 mod archive;
+mod codec;
 mod demo;
 mod inspect;
+mod levels;
 mod manual;
 mod recompress;
 mod restore;
@@ -61,6 +63,7 @@ enum Verb {
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
+    Levels(levels::LevelsArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
@@ -102,6 +105,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Inspect(args) => inspect::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),
+        Verb::Levels(args) => levels::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
     }

@@ -1,11 +1,14 @@
 //! `slotpress recompress`
 
 use {
-    super::{archive::FormatArg, ui::Ui, values},
+    super::{
+        codec::{self, CodecArgs},
+        ui::Ui,
+        values,
+    },
     crate::{
-        archive::encode::{Codec, ZSTD_LEVEL_DEFAULT},
+        archive::{encode::Codec, sink::Sink},
         error::{Error, Result},
-        progress::Progress,
         recompress::{RecompressOptions, RecompressReport, Source, recompress},
     },
     clap::Args,
@@ -21,25 +24,17 @@ use {
 pub struct RecompressArgs {
     /// The archive, or - for standard input
     archive: PathBuf,
-    /// The directory for the new archive
+    /// The directory for the new archive, or - for standard output
     #[arg(short, long = "output", value_name = "OUT_DIR")]
     output: PathBuf,
-    /// The zstd level: 1 to 22, or negative for less and faster
-    #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
-          allow_negative_numbers = true)]
-    zstd_level: i32,
-    /// zstd for .tar.zst; none for a plain .tar, which Firedancer reads and Agave does not
-    #[arg(long, value_enum, default_value_t)]
-    format: FormatArg,
+    #[command(flatten)]
+    codec: CodecArgs,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// Bytes of tar in one zstd frame, 64KiB to 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
-    frame_size: u64,
-    /// Leave out the checksum of each frame
-    #[arg(long)]
-    no_checksum: bool,
+    /// The most memory for buffers; fewer workers run where it does not suffice
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
     #[arg(long, value_name = "SLOT")]
     base_slot: Option<u64>,
@@ -51,7 +46,7 @@ pub struct RecompressArgs {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "recompress")]
 struct RecompressLine<'a> {
-    path: &'a Path,
+    path: Option<&'a Path>,
     slot: u64,
     base_slot: Option<u64>,
     hash: String,
@@ -59,6 +54,7 @@ struct RecompressLine<'a> {
     zstd_level: Option<i32>,
     storages: u64,
     frames: u64,
+    stored_frames: u64,
     input_bytes: u64,
     tar_bytes: u64,
     output_bytes: u64,
@@ -71,37 +67,36 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     if args.base_slot.is_some() && !is_stream {
         return Err(Error::usage("--base-slot is for standard input: the name of a file tells it"));
     }
-    let codec = args.format.codec(args.zstd_level, !args.no_checksum);
-    if codec == Codec::None {
-        ui.warn("a plain .tar: Firedancer reads it, Agave does not");
-    }
+    let is_stdout = codec::is_stdout(&args.output, ui)?;
     let source =
         if is_stream { Source::Stream(Box::new(std::io::stdin())) } else { Source::File(args.archive.clone()) };
     let options = RecompressOptions {
-        out_dir: args.output.clone(),
-        codec,
-        frame_size_bytes: args.frame_size,
+        codec: args.codec.codec(ui),
+        frame_size_bytes: args.codec.frame_size,
         threads: values::threads_or_all(args.threads),
-        replace: args.force,
+        memory_bytes: args.memory,
         base_slot: args.base_slot,
     };
-    print_report(&recompress(source, &options, ui)?, &options.codec, ui);
+    let mut stdout = std::io::stdout();
+    let sink = if is_stdout { Sink::Stream(&mut stdout) } else { Sink::Dir { dir: &args.output, replace: args.force } };
+    print_report(&recompress(source, sink, &options, ui)?, &options.codec, ui);
     Ok(())
 }
 
 fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
     let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, taken } = report;
-    let (format, zstd_level) = super::archive::format_and_level(codec);
+    let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&RecompressLine {
-            path,
+            path: path.as_deref(),
             slot: name.slot,
             base_slot: name.base_slot,
             hash: name.hash.to_string(),
             format,
             zstd_level,
             storages: *storages,
-            frames: *frames,
+            frames: frames.frames,
+            stored_frames: frames.stored_frames,
             input_bytes: *input_bytes,
             tar_bytes: *tar_bytes,
             output_bytes: *output_bytes,
@@ -110,13 +105,8 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
         });
         return;
     }
-    ui.print(&path.display().to_string());
-    ui.print(&format!(
-        "  {}, {}, {}",
-        values::count_of(*storages, "storage"),
-        zstd_level.map_or_else(|| "plain tar".to_string(), |level| format!("zstd level {level}")),
-        values::count_of(*frames, "frame")
-    ));
+    ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
+    ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
     ui.print(&format!(
         "  size     {} from {}, {:+.1} % (ratio {} to the tar)",
         values::show_bytes(*output_bytes),

@@ -21,6 +21,7 @@ pub struct RestoreArgs {
     /// The full archive
     archive: PathBuf,
     /// An incremental archive on top of it
+    #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
     /// The ledger directory to make
     #[arg(long, value_name = "DIR")]

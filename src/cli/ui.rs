@@ -49,6 +49,7 @@ pub struct Ui {
     style: ProgressStyle,
     interrupted: Arc<AtomicBool>,
     is_pipe_broken: AtomicBool,
+    is_stdout_data: AtomicBool,
     stage: Mutex<Stage>,
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
@@ -116,6 +117,7 @@ impl Ui {
             style,
             interrupted,
             is_pipe_broken: AtomicBool::new(false),
+            is_stdout_data: AtomicBool::new(false),
             stage: Mutex::new(Stage { name: String::new(), start: Instant::now(), total_bytes: None, bar: None }),
             input_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
@@ -131,9 +133,16 @@ impl Ui {
     /// Prints a line of results. A reader that has gone away is not an error.
     pub fn print(&self, line: &str) {
         self.end_stage();
-        if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+        if self.is_stdout_data.load(Relaxed) {
+            self.stderr(line);
+        } else if writeln!(std::io::stdout().lock(), "{line}").is_err() {
             self.is_pipe_broken.store(true, Relaxed);
         }
+    }
+
+    /// An archive goes to stdout: from here on, results go to stderr.
+    pub fn keep_stdout_for_data(&self) {
+        self.is_stdout_data.store(true, Relaxed);
     }
 
     /// Prints a result as one line of JSON.

@@ -2,13 +2,14 @@
 
 use {
     indicatif::HumanBytes,
-    std::{path::PathBuf, time::Duration},
+    std::{path::PathBuf, sync::Arc, time::Duration},
 };
 
 use crate::{
     archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
     ledger::{directory::LedgerPaths, names::Hash},
-    verify::own::ReadBack,
+    read_back::ReadBack,
+    verify::own::FullReadBack,
 };
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
@@ -73,8 +74,8 @@ fn available_memory_bytes() -> Option<u64> {
 }
 
 /// How to read back what was written.
-pub fn read_back(memory: Option<u64>) -> ReadBack {
-    ReadBack { memory_bytes: memory_or_half(memory), temporary_dir: std::env::temp_dir() }
+pub fn read_back(memory: Option<u64>) -> Arc<dyn ReadBack> {
+    Arc::new(FullReadBack { memory_bytes: memory_or_half(memory), temporary_dir: std::env::temp_dir() })
 }
 
 /// Where a ledger is, as three flags say.

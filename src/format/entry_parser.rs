@@ -10,6 +10,8 @@ use crate::{
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
+const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
+
 /// What the parser found, in the order of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TarEvent<'a> {
@@ -202,11 +204,13 @@ impl EntryParser {
             State::Content { entry, offset_bytes } => Err(Error::damaged(format!(
                 "the tar stream ends inside {}, after {offset_bytes} of {} bytes",
                 entry.kind, entry.content_bytes
-            ))),
+            ))
+            .hint(CUT_OFF)),
             _ => Err(Error::damaged(format!(
                 "the tar stream ends without its {END_OF_ARCHIVE_BYTES} bytes of zeros, after {} bytes",
                 self.position
-            ))),
+            ))
+            .hint(CUT_OFF)),
         }
     }
 

@@ -9,10 +9,9 @@ use {
         archive::{
             check_frame_size,
             encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_frames},
-            extension,
-            publish::{Unpublished, already_exists},
-            settings,
-            writer::ArchiveWriter,
+            sink::Sink,
+            threads_within,
+            writer::{ArchiveWriter, FrameTotals},
         },
         error::{Error, Result},
         format::{
@@ -50,16 +49,14 @@ pub enum Source {
 /// How to recompress.
 #[derive(Clone, Debug)]
 pub struct RecompressOptions {
-    /// The directory for the result; it must exist.
-    pub out_dir: PathBuf,
     /// How frames are compressed.
     pub codec: Codec,
     /// Bytes of tar in a frame.
     pub frame_size_bytes: u64,
     /// Workers that compress; about half as many decode.
     pub threads: usize,
-    /// Replace an archive of the same name.
-    pub replace: bool,
+    /// The most memory for buffers, in bytes: fewer workers are started where it does not suffice.
+    pub memory_bytes: Option<u64>,
     /// The base slot of an incremental archive that comes without a name.
     pub base_slot: Option<u64>,
 }
@@ -67,8 +64,8 @@ pub struct RecompressOptions {
 /// What was recompressed.
 #[derive(Clone, Debug)]
 pub struct RecompressReport {
-    /// The new archive.
-    pub path: PathBuf,
+    /// The new archive; `None` when it went into a stream.
+    pub path: Option<PathBuf>,
     /// Its name.
     pub name: ArchiveName,
     /// Storages inside.
@@ -80,7 +77,7 @@ pub struct RecompressReport {
     /// Length of the new archive in bytes.
     pub output_bytes: u64,
     /// Frames inside, without skippable ones.
-    pub frames: u64,
+    pub frames: FrameTotals,
     /// Time from the start until the archive was on disk under its name.
     pub taken: Taken,
 }
@@ -88,31 +85,43 @@ pub struct RecompressReport {
 /// Frames on their way from the decoding to the encoding side: enough that neither waits for the other's next step.
 const FRAMES_UNDER_WAY: usize = 2;
 
-/// Recompresses an archive.
-pub fn recompress(source: Source, options: &RecompressOptions, progress: &dyn Progress) -> Result<RecompressReport> {
+/// What the decoding side takes at most for frames of 32 MiB and one decoder: three frames decoded, two compressed.
+const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
+
+/// Recompresses an archive into a sink.
+pub fn recompress(
+    source: Source,
+    sink: Sink<'_>,
+    options: &RecompressOptions,
+    progress: &dyn Progress,
+) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
     check_frame_size(options.frame_size_bytes)?;
+    let threads = threads_within(
+        &options.codec,
+        options.frame_size_bytes,
+        options.threads,
+        options.memory_bytes,
+        DECODING_BYTES + options.frame_size_bytes * (FRAMES_UNDER_WAY as u64 + 2),
+    )?;
     let mut input = Input::open(source)?;
     let base_slot = match &input.name {
         Some(name) => name.base_slot,
         None => options.base_slot,
     };
+    let extension = options.codec.extension();
     if let Some(name) = &input.name {
-        let path =
-            options.out_dir.join(ArchiveName { extension: extension(&options.codec), ..name.clone() }.to_string());
-        if path.exists() && !options.replace {
-            return Err(already_exists(&path));
-        }
+        sink.check_name(&ArchiveName { extension, ..name.clone() }.to_string())?;
     }
-    let unpublished = Unpublished::create(&options.out_dir)?;
+    let mut sink = sink.open()?;
+    let sink_path = sink.path();
     progress.stage("Recompressing", input.length_bytes);
 
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<Vec<u8>>>(FRAMES_UNDER_WAY);
-    let mut writer = ArchiveWriter::new(unpublished.file(), unpublished.path(), &options.codec);
-    let mut frames = 0;
+    let mut writer = ArchiveWriter::new(&mut sink, &sink_path, &options.codec);
     let (decoded, encoded) = std::thread::scope(|scope| {
-        let reading = Reading { recycler: &recycler, frames_tx, options, base_slot, progress };
+        let reading = Reading { recycler: &recycler, frames_tx, options, threads, base_slot, progress };
         let input = &mut input;
         let decoding = scope.spawn(move || reading.run(input));
         let encoded = encode_frames(
@@ -122,12 +131,9 @@ pub fn recompress(source: Source, options: &RecompressOptions, progress: &dyn Pr
                 Ok(content.len())
             },
             &options.codec,
-            options.threads,
+            threads,
             &EncodeProgress(progress),
-            &mut |frame| {
-                frames += 1;
-                writer.frame(&frame)
-            },
+            &mut |frame| writer.frame(&frame),
         );
         let decoded = decoding.join().unwrap_or_else(|_| Err(Error::failed("the decoding thread has died")));
         (decoded, encoded)
@@ -141,18 +147,12 @@ pub fn recompress(source: Source, options: &RecompressOptions, progress: &dyn Pr
     let storages = decoded.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
     let tar_bytes =
         decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + crate::format::entry::END_OF_ARCHIVE_BYTES;
-    let output_bytes =
-        writer.finish(decoded.entries.into_iter(), settings(&options.codec), options.frame_size_bytes)?;
+    let (output_bytes, frames) = writer.finish(decoded.entries.into_iter(), options.frame_size_bytes)?;
 
     progress.stage("Syncing", None);
     progress.check()?;
-    let name = ArchiveName {
-        base_slot,
-        slot: decoded.bank.slot,
-        hash: decoded.bank.snapshot_hash(),
-        extension: extension(&options.codec),
-    };
-    let path = unpublished.publish(&name.to_string(), options.replace)?;
+    let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
+    let path = sink.publish(&name.to_string())?;
     Ok(RecompressReport {
         path,
         name,
@@ -169,14 +169,15 @@ pub fn recompress(source: Source, options: &RecompressOptions, progress: &dyn Pr
 /// returns its path.
 pub fn recompress_for_agave(archive: &Path, dir: &Path, progress: &dyn Progress) -> Result<PathBuf> {
     let options = RecompressOptions {
-        out_dir: dir.to_path_buf(),
-        codec: Codec::Zstd { level: ZSTD_LEVEL_DEFAULT, has_checksum: true },
+        codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
         frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
-        replace: false,
+        memory_bytes: None,
         base_slot: None,
     };
-    recompress(Source::File(archive.to_path_buf()), &options, progress).map(|report| report.path)
+    let sink = Sink::Dir { dir, replace: false };
+    let report = recompress(Source::File(archive.to_path_buf()), sink, &options, progress)?;
+    report.path.ok_or_else(|| Error::failed("the archive has no path"))
 }
 
 /// The source, open.
@@ -229,6 +230,7 @@ struct Reading<'a> {
     recycler: &'a Recycler,
     frames_tx: Sender<Result<Vec<u8>>>,
     options: &'a RecompressOptions,
+    threads: usize,
     base_slot: Option<u64>,
     progress: &'a dyn Progress,
 }
@@ -261,7 +263,7 @@ impl Reading<'_> {
         };
         let count = CountedProgress { inner: self.progress, input_bytes: Default::default() };
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
-        let decoders = self.options.threads.div_ceil(2);
+        let decoders = self.threads.div_ceil(2);
         decode_in_order(&mut input.reader, input.compression, decoders, &count, &mut |bytes| {
             parser.feed(bytes, &mut |event| {
                 content.look_at(&event)?;

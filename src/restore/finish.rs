@@ -5,7 +5,10 @@ use {
     crate::{
         archive::publish::{Unpublished, sync_dir},
         error::{Error, IoContext, Result},
-        ledger::lists::{write_no_obsolete_accounts, write_storages_list},
+        ledger::{
+            lists::{write_no_obsolete_accounts, write_storages_list},
+            names::{ArchiveName, Extension},
+        },
         progress::Progress,
         restore::{
             ConvertArchive,
@@ -73,7 +76,7 @@ impl ArchiveCopy {
         Ok(Self { source, source_path: archive.path.clone(), length_bytes: archive.length_bytes, way })
     }
 
-    /// The most bytes that copying will take.
+    /// Bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
             Way::Stays | Way::Cloned(_) => 0,
@@ -83,9 +86,10 @@ impl ArchiveCopy {
     }
 
     /// Copies what was not cloned, and gives the archive its name; says where it is, and whether it was put there.
-    fn finish(self, name: &str, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
+    fn finish(self, name: &ArchiveName, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
+        let path = dir.join(name.to_string());
         let copy = match self.way {
-            Way::Stays if self.source_path.file_name().is_some_and(|file_name| file_name == name) => {
+            Way::Stays if ArchiveName::of_path(&self.source_path).as_ref() == Some(name) => {
                 return Ok((self.source_path, false));
             }
             Way::Stays => {
@@ -95,7 +99,11 @@ impl ArchiveCopy {
                 ))
                 .hint(format!("rename it to {name}")));
             }
-            Way::Converted(convert) => return convert(&self.source_path, dir, progress).map(|path| (path, true)),
+            Way::Converted(convert) => {
+                let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
+                let was_there = dir.join(converted.to_string()).exists();
+                return Ok((convert(&self.source_path, dir, progress)?, !was_there));
+            }
             Way::Cloned(copy) => copy,
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
@@ -104,7 +112,6 @@ impl ArchiveCopy {
                 copy
             }
         };
-        let path = dir.join(name);
         if path.exists() {
             if has_same_content(copy.path(), &path, progress)? {
                 return Ok((path, false));
@@ -112,7 +119,7 @@ impl ArchiveCopy {
             return Err(Error::failed(format!("{} is there already, and is not the same archive", path.display()))
                 .hint("move it away: one of the two is damaged"));
         }
-        Ok((copy.publish(name, false)?, true))
+        Ok((copy.publish(&name.to_string(), false)?, true))
     }
 }
 
@@ -205,7 +212,7 @@ pub fn finish_boot_layout(
     storages: &[AssignedStorage],
     roots: Vec<PartialDir>,
     bank_snapshot: PartialDir,
-    copies: Vec<(ArchiveCopy, String)>,
+    copies: Vec<(ArchiveCopy, ArchiveName)>,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
     let owner = &target.owner;

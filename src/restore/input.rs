@@ -204,4 +204,9 @@ impl FrameDecoder {
         self.context.decompress(to, frame).map_err(|code| undecodable(offset_bytes, code))?;
         Ok(())
     }
+
+    /// Bytes that the context takes.
+    pub fn context_bytes(&self) -> usize {
+        self.context.sizeof()
+    }
 }

@@ -26,6 +26,7 @@ use {
             names::{ArchiveName, Hash},
         },
         progress::Progress,
+        read_back::ReadBack,
         restore::{
             assign::Assigner,
             check::{MissingStorages, check_bank},
@@ -38,11 +39,11 @@ use {
             unpack::{UnpackOptions, unpack},
         },
         stopwatch::{Stopwatch, Taken},
-        verify::own::ReadBack,
     },
     std::{
         fs,
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -75,7 +76,7 @@ pub struct RestoreOptions {
     /// archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
     /// Read everything back before the ledger is complete.
-    pub read_back: Option<ReadBack>,
+    pub read_back: Option<Arc<dyn ReadBack>>,
 }
 
 /// Turns an archive into one that Agave reads, in a directory; returns its path.
@@ -196,9 +197,9 @@ struct SourceArchive {
 impl SourceArchive {
     /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
     /// for.
-    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> String {
+    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
         let extension = self.file.compression.extension();
-        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }.to_string()
+        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
     }
 }
 

@@ -72,7 +72,7 @@ fn unpack_in_order(
     if parser.has_junk_after_end() {
         progress.warn("bytes that are not zero follow the end of the tar stream; Agave ignores them");
     }
-    parser.finish()
+    parser.finish().map_err(|error| error.within(archive.path.display()))
 }
 
 fn unpack_indexed(

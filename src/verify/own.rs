@@ -9,25 +9,22 @@ use {
             names::{ArchiveName, Extension},
         },
         progress::Progress,
-        verify::{
-            NamedArchive, VerifyOptions,
-            report::{Failure, VerifyReport},
-            verify_archives, verify_snapshot,
-        },
+        read_back::ReadBack,
+        verify::{NamedArchive, VerifyOptions, report::Failure, verify_archives, verify_snapshot},
     },
     std::path::{Path, PathBuf},
 };
 
-/// With what to read back.
+/// Reads back with every check.
 #[derive(Clone, Debug)]
-pub struct ReadBack {
+pub struct FullReadBack {
     /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
     /// Where to spill what does not fit.
     pub temporary_dir: PathBuf,
 }
 
-impl ReadBack {
+impl FullReadBack {
     fn options(&self, clients: &[Client], threads: usize) -> VerifyOptions {
         VerifyOptions {
             clients: clients.to_vec(),
@@ -39,16 +36,11 @@ impl ReadBack {
             expect_slot: None,
         }
     }
+}
 
-    /// Reads back an archive that does not have its name yet. Every client that reads archives of its kind must load
-    /// it, and its index must be right.
-    pub fn check_archive(
-        &self,
-        path: &Path,
-        name: &ArchiveName,
-        threads: usize,
-        progress: &dyn Progress,
-    ) -> Result<VerifyReport> {
+impl ReadBack for FullReadBack {
+    /// Every client that reads archives of its kind must load it, and its index must be right.
+    fn check_archive(&self, path: &Path, name: &ArchiveName, threads: usize, progress: &dyn Progress) -> Result<()> {
         let clients: &[Client] = match name.extension {
             Extension::TarLz4 => &[Client::Agave],
             Extension::Tar => &[Client::Firedancer],
@@ -57,27 +49,19 @@ impl ReadBack {
         let archive = NamedArchive { path: path.to_path_buf(), name: Some(name.clone()) };
         let report = verify_archives(&archive, None, &self.options(clients, threads), progress)?;
         let is_ours = |failure: &&Failure| matches!(failure.rule, Rule::Index | Rule::PzstdMark);
-        require(
-            report.failures.first().or_else(|| report.warnings.iter().find(is_ours)),
-            "archive",
-            &name.to_string(),
-        )?;
-        Ok(report)
+        require(report.failures.first().or_else(|| report.warnings.iter().find(is_ours)), "archive", &name.to_string())
     }
 
-    /// Reads back a bank snapshot that is not complete yet. Of an incremental archive alone, `base_slot` says what it
-    /// builds on.
-    pub fn check_snapshot(
+    fn check_snapshot(
         &self,
         snapshot: BankSnapshot,
         base_slot: Option<u64>,
         threads: usize,
         progress: &dyn Progress,
-    ) -> Result<VerifyReport> {
+    ) -> Result<()> {
         let slot = snapshot.slot;
         let report = verify_snapshot(snapshot, base_slot, &self.options(&[Client::Agave], threads), progress)?;
-        require(report.failures.first(), "ledger", &format!("slot {slot}"))?;
-        Ok(report)
+        require(report.failures.first(), "ledger", &format!("slot {slot}"))
     }
 }
 

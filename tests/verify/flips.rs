@@ -29,7 +29,7 @@ fn small_archive(dir: &Path) -> PathBuf {
         out_dir: dir.to_path_buf(),
         slot: None,
         base_slot: None,
-        codec: Codec::Zstd { level: 1, has_checksum: true },
+        codec: Codec::zstd(1),
         frame_size_bytes: 64 * 1024,
         threads: 2,
         memory_bytes: None,
@@ -37,7 +37,7 @@ fn small_archive(dir: &Path) -> PathBuf {
         force_base: false,
         read_back: None,
     };
-    archive(&options, &NoProgress).expect("archived").path
+    archive(&options, &NoProgress).expect("archived").path.expect("a file")
 }
 
 /// The bytes that no reader looks at: within the index frame, the names of writer and settings, and the frame size,

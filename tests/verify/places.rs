@@ -89,18 +89,18 @@ fn frames() {
         out_dir: dir.path().to_path_buf(),
         slot: None,
         base_slot: None,
-        codec: Codec::Zstd { level: 1, has_checksum: true },
+        codec: Codec::zstd(1),
         frame_size_bytes: 64 * 1024,
         threads: 2,
         memory_bytes: None,
         replace: false,
         force_base: false,
-        read_back: Some(slotpress::verify::own::ReadBack {
+        read_back: Some(std::sync::Arc::new(slotpress::verify::own::FullReadBack {
             memory_bytes: 64 << 20,
             temporary_dir: std::env::temp_dir(),
-        }),
+        })),
     };
-    let path = archive(&options, &NoProgress).expect("archived, and read back").path;
+    let path = archive(&options, &NoProgress).expect("archived, and read back").path.expect("a file");
     let mut bytes = std::fs::read(&path).expect("read");
     let file = std::fs::File::open(&path).expect("opened");
     let tail = Tail::read(&file, &path, bytes.len() as u64).expect("sound").expect("an index");

@@ -1,0 +1,101 @@
+//! Where the bytes of an archive go: into a file that gets its name at the end, or into a stream.
+
+use {
+    crate::{
+        archive::publish::{Unpublished, already_exists},
+        error::{Error, Result},
+    },
+    std::{
+        io::{self, Write},
+        path::{Path, PathBuf},
+    },
+};
+
+/// Where an archive goes.
+pub enum Sink<'a> {
+    /// Into a directory, under its name; `replace` says whether one of that name may go.
+    Dir {
+        /// The directory; it must exist.
+        dir: &'a Path,
+        /// Whether an archive of the same name is replaced.
+        replace: bool,
+    },
+    /// Into a stream, such as a pipe to another program.
+    Stream(&'a mut (dyn Write + Send)),
+}
+
+impl<'a> Sink<'a> {
+    /// Refuses before any work when the archive could not get its name.
+    pub fn check_name(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Dir { dir, replace: false } if dir.join(name).exists() => Err(already_exists(&dir.join(name))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens it for writing.
+    pub fn open(self) -> Result<OpenSink<'a>> {
+        match self {
+            Self::Dir { dir, replace } => Ok(OpenSink::File { file: Unpublished::create(dir)?, replace }),
+            Self::Stream(stream) => Ok(OpenSink::Stream(stream)),
+        }
+    }
+}
+
+/// A sink that is being written to.
+pub enum OpenSink<'a> {
+    /// A file without its name.
+    File {
+        /// The file.
+        file: Unpublished,
+        /// Whether an archive of the same name is replaced.
+        replace: bool,
+    },
+    /// A stream.
+    Stream(&'a mut (dyn Write + Send)),
+}
+
+impl OpenSink<'_> {
+    /// The path that errors name.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::File { file, .. } => file.path().to_path_buf(),
+            Self::Stream(_) => PathBuf::from("standard output"),
+        }
+    }
+
+    /// The file without its name, where it is one.
+    pub fn file_path(&self) -> Option<&Path> {
+        match self {
+            Self::File { file, .. } => Some(file.path()),
+            Self::Stream(_) => None,
+        }
+    }
+
+    /// The archive is complete: gives it its name; returns its path, where it has one.
+    pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
+        match self {
+            Self::File { file, replace } => file.publish(name, replace).map(Some),
+            Self::Stream(stream) => {
+                stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Write for OpenSink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File { file, .. } => file.file().write(bytes),
+            Self::Stream(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::File { .. } => Ok(()),
+            Self::Stream(stream) => stream.flush(),
+        }
+    }
+}

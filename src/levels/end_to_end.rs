@@ -1,0 +1,274 @@
+//! Measuring whole archives on disk: `archive` and `restore` themselves, at every level, in a scratch directory.
+//!
+//! The tar stream of the first archive of each level is decoded and its hash compared with that of the ledger's own
+//! content. Computing the latter reads the whole ledger once, which is the warm-up too.
+
+use {
+    crate::{
+        archive::{
+            ArchiveOptions, ArchiveReport, archive,
+            encode::{Codec, content_buffer, encode_frames},
+            plan::Plan,
+        },
+        error::{Error, IoContext, Result},
+        format::frames::{FrameCutter, FrameSpan},
+        ledger::{
+            directory::{LedgerPaths, find_bank_snapshot},
+            lock::LedgerLock,
+            names::ArchiveName,
+        },
+        levels::{
+            LevelRow, RepeatOptions,
+            codec::FrameCodec,
+            codec::ZstdLevel,
+            export::Subject,
+            memory,
+            statistics::{Summary, median, run_warnings},
+        },
+        progress::Progress,
+        restore::{RestoreLayout, RestoreOptions, input::ArchiveFile, restore},
+        stopwatch::Taken,
+    },
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        time::Instant,
+    },
+};
+
+/// What to archive and restore, and where.
+#[derive(Clone, Debug)]
+pub struct EndToEndOptions {
+    /// A ledger or an unpacked archive, with its other directories; or, as `ledger`, an archive, which is unpacked
+    /// first.
+    pub paths: LedgerPaths,
+    /// The bank snapshot of a ledger; the newest complete one otherwise.
+    pub slot: Option<u64>,
+    /// Make incremental archives on this slot.
+    pub base_slot: Option<u64>,
+    /// Bytes of tar in a frame.
+    pub frame_size_bytes: u64,
+    /// A directory with room for an archive and a ledger; everything put there is removed again.
+    pub scratch_dir: PathBuf,
+    /// How often to repeat.
+    pub repeat: RepeatOptions,
+}
+
+/// The ledger that is archived, and where archives and restored ledgers go.
+pub struct EndToEnd<'a> {
+    options: &'a EndToEndOptions,
+    paths: LedgerPaths,
+    base_slot: Option<u64>,
+    scratch: tempfile::TempDir,
+    input_bytes: u64,
+    hash: blake3::Hash,
+    kind: &'static str,
+}
+
+impl<'a> EndToEnd<'a> {
+    /// Unpacks an archive, where the input is one; then reads all that will be archived, and hashes it.
+    pub fn prepare(options: &'a EndToEndOptions, progress: &dyn Progress) -> Result<Self> {
+        let input = &options.paths.ledger;
+        let is_dir = fs::metadata(input).or_path("read", input)?.is_dir();
+        let scratch = tempfile::Builder::new()
+            .prefix("slotpress-levels-")
+            .tempdir_in(&options.scratch_dir)
+            .or_path("write into", &options.scratch_dir)?;
+        let (paths, base_slot, kind) = match is_dir {
+            true => (options.paths.clone(), options.base_slot, "ledger"),
+            false => {
+                if options.slot.is_some() || options.base_slot.is_some() {
+                    return Err(Error::usage("--slot and --base-slot are for ledgers; the input is a file"));
+                }
+                let base_slot = ArchiveName::of_path(input).and_then(|name| name.base_slot);
+                (unpack(input, scratch.path(), options.repeat.threads, progress)?, base_slot, "archive")
+            }
+        };
+        let (input_bytes, hash) = hash_content(&paths, options, base_slot, progress)?;
+        Ok(Self { options, paths, base_slot, scratch, input_bytes, hash, kind })
+    }
+
+    /// What is measured, for headings.
+    pub fn subject(&self) -> Subject {
+        let name = self.options.paths.ledger.file_name().unwrap_or_default();
+        Subject {
+            name: name.to_string_lossy().into_owned(),
+            kind: self.kind,
+            total_bytes: self.input_bytes,
+            measured_bytes: self.input_bytes,
+            frame_size_bytes: self.options.frame_size_bytes,
+            threads: self.options.repeat.threads,
+            is_end_to_end: true,
+        }
+    }
+
+    /// Measures each level in turn; `on_row` gets each row when it is ready.
+    pub fn measure(
+        &self,
+        levels: &[i32],
+        progress: &dyn Progress,
+        on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
+    ) -> Result<()> {
+        // What there is to warn about has been said while preparing.
+        let progress = &Muted(progress);
+        for level in levels {
+            on_row(self.measure_level(ZstdLevel(*level), progress)?)?;
+        }
+        Ok(())
+    }
+
+    fn measure_level(&self, level: ZstdLevel, progress: &dyn Progress) -> Result<LevelRow> {
+        let RepeatOptions { repeat, min_time, .. } = self.options.repeat;
+        let (mut archiving, mut restoring): (Vec<Taken>, Vec<Taken>) = (Vec::new(), Vec::new());
+        let mut output_bytes = 0;
+        memory::reset_peak();
+        let mut peak_memory_bytes = 0;
+        let start = Instant::now();
+        // The shorter half decides when the time is up: each is half of a run.
+        while archiving.len() < repeat.max(1) || start.elapsed() < min_time * 2 {
+            let report = self.archive(level, progress)?;
+            archiving.push(report.taken);
+            output_bytes = report.output_bytes;
+            restoring.push(self.restore(&report.path_in(self.scratch.path()), progress)?);
+            // Before the check of the first round, which is no part of the work.
+            peak_memory_bytes = peak_memory_bytes.max(memory::peak_bytes().unwrap_or(0));
+            if archiving.len() == 1 {
+                self.check(level, &report, progress)?;
+                memory::reset_peak();
+            }
+        }
+        let seconds = |runs: &[Taken]| runs.iter().map(|taken| taken.elapsed.as_secs_f64()).collect::<Vec<f64>>();
+        let load = |runs: &[Taken]| median(&runs.iter().map(Taken::cpu_percent).collect::<Vec<f64>>());
+        let mut warnings = run_warnings("archive", &seconds(&archiving));
+        warnings.extend(run_warnings("restore", &seconds(&restoring)));
+        Ok(LevelRow {
+            codec: level.name().to_string(),
+            level: level.0,
+            input_bytes: self.input_bytes,
+            output_bytes,
+            compress: Summary::of(&seconds(&archiving)),
+            decompress: Summary::of(&seconds(&restoring)),
+            cpu_percent: load(&archiving),
+            decompress_cpu_percent: load(&restoring),
+            peak_memory_bytes,
+            size_error_percent: None,
+            estimated_output_bytes: None,
+            warnings,
+        })
+    }
+
+    fn archive(&self, level: ZstdLevel, progress: &dyn Progress) -> Result<ArchiveReport> {
+        let options = ArchiveOptions {
+            paths: self.paths.clone(),
+            out_dir: self.scratch.path().to_path_buf(),
+            slot: self.options.slot,
+            base_slot: self.base_slot,
+            codec: level.archive_codec(),
+            frame_size_bytes: self.options.frame_size_bytes,
+            threads: self.options.repeat.threads,
+            memory_bytes: None,
+            replace: true,
+            // The base lies elsewhere: this archive is measured, not kept.
+            read_back: None,
+            force_base: true,
+        };
+        archive(&options, progress)
+    }
+
+    fn restore(&self, archive: &Path, progress: &dyn Progress) -> Result<Taken> {
+        let ledger = self.scratch.path().join("restored");
+        let options = RestoreOptions {
+            archive: archive.to_path_buf(),
+            incremental: None,
+            paths: LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() },
+            // An incremental archive alone makes no ledger that boots.
+            layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
+            threads: self.options.repeat.threads,
+            ignore_index: false,
+            read_back: None,
+            convert: None,
+        };
+        let report = restore(&options, progress)?;
+        fs::remove_dir_all(&ledger).or_path("remove", &ledger)?;
+        Ok(report.taken)
+    }
+
+    /// Compares the hash of the archive's tar stream.
+    fn check(&self, level: ZstdLevel, report: &ArchiveReport, progress: &dyn Progress) -> Result<()> {
+        let file = ArchiveFile::open(&report.path_in(self.scratch.path()))?;
+        progress.stage("Checking", Some(file.length_bytes));
+        let mut hasher = blake3::Hasher::new();
+        file.decode_in_order(self.options.repeat.threads, progress, &mut |content| {
+            hasher.update(content);
+            Ok(())
+        })?;
+        if hasher.finalize() == self.hash {
+            return Ok(());
+        }
+        Err(Error::failed(format!("zstd level {} does not round-trip: the archive holds other bytes", level.0)).hint(
+            "the memory, the disk or the processor may be faulty: test them; an archive made on this machine may be \
+             damaged",
+        ))
+    }
+}
+
+fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progress) -> Result<LedgerPaths> {
+    let ledger = scratch.join("unpacked");
+    let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
+    let options = RestoreOptions {
+        archive: archive.to_path_buf(),
+        incremental: None,
+        paths: paths.clone(),
+        layout: RestoreLayout::Archive,
+        threads,
+        ignore_index: false,
+        read_back: None,
+        convert: None,
+    };
+    restore(&options, progress)?;
+    Ok(paths)
+}
+
+/// The length and the hash of the tar stream that archives of this ledger hold.
+fn hash_content(
+    paths: &LedgerPaths,
+    options: &EndToEndOptions,
+    base_slot: Option<u64>,
+    progress: &dyn Progress,
+) -> Result<(u64, blake3::Hash)> {
+    let is_ledger = paths.ledger.is_dir() && !paths.is_unpacked_archive();
+    let _lock = if is_ledger { Some(LedgerLock::acquire(&paths.ledger)?) } else { None };
+    let plan = Plan::new(find_bank_snapshot(paths, options.slot)?, base_slot, progress)?;
+    progress.stage("Reading", Some(plan.tar_bytes()));
+    let mut hasher = blake3::Hasher::new();
+    encode_frames(
+        FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).map(Ok),
+        &|span: FrameSpan, content| {
+            let length = span.length_bytes as usize;
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
+        },
+        &Codec::plain(),
+        options.repeat.threads,
+        progress,
+        &mut |frame| {
+            hasher.update(frame.bytes);
+            Ok(())
+        },
+    )?;
+    Ok((plan.tar_bytes(), hasher.finalize()))
+}
+
+/// Says what it is doing, but does not warn again and again.
+struct Muted<'a>(&'a dyn Progress);
+
+impl Progress for Muted<'_> {
+    fn stage(&self, name: &str, total_bytes: Option<u64>) {
+        self.0.stage(name, total_bytes);
+    }
+    fn advance(&self, input_bytes: u64, output_bytes: u64) {
+        self.0.advance(input_bytes, output_bytes);
+    }
+    fn is_interrupted(&self) -> bool {
+        self.0.is_interrupted()
+    }
+}

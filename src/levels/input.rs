@@ -1,0 +1,160 @@
+//! What is measured, in memory: frames of the tar stream that an archive of the input would hold, cut as `archive`
+//! cuts them; of any other file, frames of its bytes.
+//!
+//! Memory is bounded: an input that is larger than allowed is sampled. A ledger, an archive with an index and a plain
+//! file are read only where the sample lies. Any other archive is decoded twice, once to learn what is in it (and that
+//! all of it is sound), once to take the sample.
+
+use crate::{
+    error::{Error, Result},
+    format::frames::FrameCutter,
+    ledger::directory::LedgerPaths,
+    levels::{
+        memory,
+        sample::choose_frames,
+        source::{Chosen, Source},
+    },
+    progress::Progress,
+};
+
+/// What to read, and how much of it.
+#[derive(Clone, Debug)]
+pub struct InputOptions {
+    /// A ledger or an unpacked archive, with its other directories; or, as `ledger`, any archive or file.
+    pub paths: LedgerPaths,
+    /// The bank snapshot of a ledger; the newest complete one otherwise.
+    pub slot: Option<u64>,
+    /// Take a ledger as its incremental archive on this slot.
+    pub base_slot: Option<u64>,
+    /// Bytes of content in a frame.
+    pub frame_size_bytes: u64,
+    /// How much to take as a sample; all, or [`InputOptions::memory_bytes_max`], otherwise.
+    pub sample_bytes: Option<u64>,
+    /// What the random draws of the sample start from.
+    pub seed: u64,
+    /// The most content that is held in memory without being asked to.
+    pub memory_bytes_max: u64,
+    /// Workers that read.
+    pub threads: usize,
+}
+
+/// What sort of input it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// A ledger directory.
+    Ledger,
+    /// The tree of an archive.
+    UnpackedArchive,
+    /// A snapshot archive, compressed or not.
+    Archive,
+    /// Any other file, taken as its bytes (decompressed, where it is compressed).
+    File,
+}
+
+impl InputKind {
+    /// In words, without an article.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ledger => "ledger",
+            Self::UnpackedArchive => "unpacked archive",
+            Self::Archive => "archive",
+            Self::File => "file",
+        }
+    }
+}
+
+/// A frame's content, and what it hashes to.
+#[derive(Debug)]
+pub struct ContentFrame {
+    /// The bytes to compress.
+    pub content: Vec<u8>,
+    /// Their blake3 hash.
+    pub hash: blake3::Hash,
+}
+
+impl ContentFrame {
+    /// A frame of these bytes.
+    pub fn new(content: Vec<u8>) -> Self {
+        let hash = blake3::hash(&content);
+        Self { content, hash }
+    }
+}
+
+/// The input in memory, whole or sampled.
+#[derive(Debug)]
+pub struct Input {
+    /// What sort of input it is.
+    pub kind: InputKind,
+    /// Bytes of tar, or of the file, that the whole input has.
+    pub total_bytes: u64,
+    /// Frames that the whole input has.
+    pub total_frames: u64,
+    /// Bytes in a frame, at most.
+    pub frame_size_bytes: u64,
+    /// The frames that are measured.
+    pub frames: Vec<ContentFrame>,
+}
+
+impl Input {
+    /// Bytes of content that are measured.
+    pub fn content_bytes(&self) -> u64 {
+        self.frames.iter().map(|frame| frame.content.len() as u64).sum()
+    }
+
+    /// Whether only a part of the frames is measured.
+    pub fn is_sampled(&self) -> bool {
+        (self.frames.len() as u64) < self.total_frames
+    }
+
+    /// Reads the input, or a sample of it, into memory.
+    pub fn read(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
+        progress.stage("Reading", None);
+        let source = Source::open(options, progress)?;
+        let total_bytes: u64 = source.entry_lengths.iter().sum();
+        let spans = || FrameCutter::new(source.entry_lengths.iter().copied(), options.frame_size_bytes);
+        let total_frames = spans().count() as u64;
+        let chosen = match sample_frames(options, total_bytes, total_frames)? {
+            None => choose_frames(total_frames, total_frames, 0),
+            Some(wanted) => choose_frames(total_frames, wanted, options.seed),
+        };
+        let frames = source.load(Chosen::of(spans(), &chosen), options.threads, progress)?;
+        if frames.iter().all(|frame| frame.content.is_empty()) {
+            return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.display())));
+        }
+        Ok(Self { kind: source.kind, total_bytes, total_frames, frame_size_bytes: options.frame_size_bytes, frames })
+    }
+}
+
+/// How many frames the sample has; `None` when everything is measured.
+fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
+    let InputOptions { sample_bytes, memory_bytes_max, .. } = options;
+    // Frames are cut between entries, so they are shorter than their size on average.
+    let frames_in = |bytes: u64| (u128::from(bytes) * u128::from(total_frames) / u128::from(total_bytes.max(1))) as u64;
+    let Some(sample_bytes) = sample_bytes else {
+        let is_too_large = total_bytes > *memory_bytes_max;
+        return Ok(is_too_large.then(|| frames_in(*memory_bytes_max).max(2)));
+    };
+    if *sample_bytes > total_bytes {
+        return Err(Error::usage(format!(
+            "a sample of {sample_bytes} bytes is larger than the input, which has {total_bytes}"
+        ))
+        .hint("leave out --sample to measure all of it"));
+    }
+    // Content, and what it compresses to, which may be as much.
+    let needed_bytes = sample_bytes.saturating_mul(2);
+    if let Some(available_bytes) = memory::available_bytes().filter(|available| *available < needed_bytes) {
+        return Err(Error::usage(format!(
+            "a sample of {sample_bytes} bytes takes up to {needed_bytes} bytes of memory, and {available_bytes} are \
+             available"
+        ))
+        .hint("give a smaller --sample"));
+    }
+    match frames_in(*sample_bytes) {
+        0 | 1 if *sample_bytes < total_bytes => Err(Error::usage(format!(
+            "a sample of {sample_bytes} bytes holds fewer than two of the {total_frames} frames, too few to tell its \
+             error"
+        ))
+        .hint("give a larger --sample or a smaller --frame-size")),
+        frames => Ok((*sample_bytes < total_bytes).then_some(frames)),
+    }
+}

@@ -1,0 +1,118 @@
+//! Measuring levels on one's own data, and choosing one.
+//!
+//! An [`input::Input`] holds frames of content in memory; [`measure::measure_levels`] compresses and decompresses them at
+//! every level with the encoders that `archive` and `restore` use, checks that each comes back, and hands over a
+//! [`LevelRow`] as soon as it is ready. [`end_to_end`] does the same with whole archives on disk. [`recommend`] chooses,
+//! [`export`] writes rows in the formats that people and programs read. `docs/levels.md` tells how to read them.
+
+pub mod codec;
+pub mod end_to_end;
+pub mod export;
+pub mod input;
+pub mod list;
+pub mod measure;
+pub mod memory;
+pub mod recommend;
+pub mod sample;
+mod source;
+pub mod statistics;
+
+use {
+    crate::levels::statistics::{Summary, Warning},
+    std::time::Duration,
+};
+
+/// How often to repeat what is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct RepeatOptions {
+    /// At least so many runs of each measurement.
+    pub repeat: usize,
+    /// And at least so much time.
+    pub min_time: Duration,
+    /// Workers, for compressing and for decompressing.
+    pub threads: usize,
+}
+
+/// What a level costs and what it saves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelRow {
+    /// The codec's name.
+    pub codec: String,
+    /// The level.
+    pub level: i32,
+    /// Bytes that were compressed.
+    pub input_bytes: u64,
+    /// Bytes of all frames.
+    pub output_bytes: u64,
+    /// Times to compress, in seconds.
+    pub compress: Summary,
+    /// Times to decompress, in seconds.
+    pub decompress: Summary,
+    /// CPU load while compressing: 200 % is two cores busy all the time.
+    pub cpu_percent: f64,
+    /// CPU load while decompressing.
+    pub decompress_cpu_percent: f64,
+    /// What the workers take; in an end-to-end run, the process.
+    pub peak_memory_bytes: u64,
+    /// For a sample: the error of the ratio and of the estimated size, in percent; about 95 of 100 samples are no
+    /// further off.
+    pub size_error_percent: Option<f64>,
+    /// For a sample: the size of the whole.
+    pub estimated_output_bytes: Option<u64>,
+    /// What is doubtful about it.
+    pub warnings: Vec<Warning>,
+}
+
+impl LevelRow {
+    /// Input for each byte of output.
+    pub fn ratio(&self) -> f64 {
+        self.input_bytes as f64 / (self.output_bytes as f64).max(1.0)
+    }
+
+    /// Input in megabytes (10^6 bytes, as `zstd -b` counts) per second of compressing.
+    pub fn compress_mb_per_second(&self) -> f64 {
+        speed(self.input_bytes, self.compress.median)
+    }
+
+    /// Input in megabytes per second of decompressing.
+    pub fn decompress_mb_per_second(&self) -> f64 {
+        speed(self.input_bytes, self.decompress.median)
+    }
+
+    /// Size in percent of another level's.
+    pub fn size_percent_of(&self, reference: &Self) -> f64 {
+        100.0 * self.output_bytes as f64 / (reference.output_bytes as f64).max(1.0)
+    }
+
+    /// Time to compress, as a multiple of another level's.
+    pub fn time_factor_of(&self, reference: &Self) -> f64 {
+        self.compress.median / reference.compress.median.max(1e-9)
+    }
+}
+
+/// Megabytes per second.
+pub fn speed(bytes: u64, seconds: f64) -> f64 {
+    bytes as f64 / 1e6 / seconds.max(1e-9)
+}
+
+/// The level that others are set against: level 1 where it is measured, the first one measured otherwise.
+pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
+    rows.iter().find(|row| row.level == REFERENCE_LEVEL).or(rows.first())
+}
+
+/// The level that the others are set against.
+pub const REFERENCE_LEVEL: i32 = 1;
+
+/// The order in which levels are measured: the one that others are set against first.
+pub fn measuring_order(levels: &[i32]) -> Vec<i32> {
+    let mut order = levels.to_vec();
+    order.sort_by_key(|level| (*level != REFERENCE_LEVEL, *level));
+    order
+}
+
+/// Rows as a table shows them: by level.
+pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
+    let mut sorted: Vec<&LevelRow> = rows.iter().collect();
+    sorted.sort_by_key(|row| row.level);
+    sorted
+}

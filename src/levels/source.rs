@@ -1,0 +1,304 @@
+//! Where the content of an input comes from, and reading chosen frames of it.
+
+use {
+    crate::{
+        archive::{
+            encode::{Codec, content_buffer, encode_frames},
+            plan::Plan,
+        },
+        error::{Error, ErrorKind, IoContext, Result},
+        format::{
+            entry::{END_OF_ARCHIVE_BYTES, Entry},
+            entry_parser::{EntryParser, TarEvent},
+            frames::FrameSpan,
+        },
+        ledger::{directory::find_bank_snapshot, lock::LedgerLock, names::ArchiveName},
+        levels::input::{ContentFrame, InputKind, InputOptions},
+        progress::Progress,
+        restore::{
+            input::{ArchiveFile, Compression, FrameDecoder},
+            tail::{DataFrame, Tail},
+        },
+    },
+    std::{
+        fs::File,
+        os::unix::fs::FileExt,
+        path::{Path, PathBuf},
+    },
+};
+
+/// A frame to load, and where its content begins in the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    /// What it covers.
+    pub span: FrameSpan,
+    /// Where in the stream it begins.
+    pub offset_bytes: u64,
+}
+
+impl Chosen {
+    /// The chosen ones (ascending numbers) among all frames.
+    pub fn of(spans: impl Iterator<Item = FrameSpan>, numbers: &[u64]) -> Vec<Self> {
+        let mut numbers = numbers.iter().peekable();
+        let mut chosen = Vec::with_capacity(numbers.len());
+        let mut offset_bytes = 0;
+        for (number, span) in spans.enumerate() {
+            if numbers.next_if(|next| **next == number as u64).is_some() {
+                chosen.push(Self { span, offset_bytes });
+            }
+            offset_bytes += span.length_bytes;
+        }
+        chosen
+    }
+}
+
+/// An open input of which it is known how long its entries are.
+pub struct Source {
+    /// What it is.
+    pub kind: InputKind,
+    /// How much each entry takes of the stream, and what follows the last.
+    pub entry_lengths: Vec<u64>,
+    content: Content,
+}
+
+/// Where contents come from.
+enum Content {
+    /// Files of a ledger, whose lock is held until they are read.
+    Ledger(Box<Plan>, Option<LedgerLock>),
+    /// A file, byte by byte as it is.
+    Plain(File, PathBuf),
+    /// Frames of a zstd file whose places are known.
+    Framed(ArchiveFile, Vec<(u64, DataFrame)>),
+    /// A compressed file that can only be decoded from the start.
+    Stream(ArchiveFile),
+}
+
+impl Source {
+    /// Opens the input. Where nothing tells what is in it, all of it is decoded once.
+    pub fn open(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
+        let path = &options.paths.ledger;
+        let metadata = std::fs::metadata(path).or_path("read", path)?;
+        if metadata.is_dir() {
+            return Self::open_ledger(options, progress);
+        }
+        if metadata.is_file() && metadata.len() == 0 {
+            return Err(Error::usage(format!("{} is empty: there is nothing to measure", path.display())));
+        }
+        if options.slot.is_some() || options.base_slot.is_some() {
+            return Err(Error::usage("--slot and --base-slot are for ledgers; the input is a file"));
+        }
+        let archive = match ArchiveFile::open(path) {
+            Ok(archive) => archive,
+            Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
+                let file = File::open(path).or_path("open", path)?;
+                let content = Content::Plain(file, path.clone());
+                return Ok(Self { kind: InputKind::File, entry_lengths: vec![metadata.len()], content });
+            }
+            Err(error) => return Err(error),
+        };
+        if archive.compression == Compression::Zstd {
+            match Tail::read(&archive.file, path, archive.length_bytes) {
+                Ok(Some(tail)) => return Ok(Self::of_tail(archive, &tail)),
+                Ok(None) => {}
+                Err(error) => {
+                    progress.warn(&format!("{}: {error}; reading it without its index", path.display()));
+                }
+            }
+        }
+        Self::survey(archive, options.threads, progress)
+    }
+
+    fn open_ledger(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
+        let is_unpacked = options.paths.is_unpacked_archive();
+        let lock = if is_unpacked { None } else { Some(LedgerLock::acquire(&options.paths.ledger)?) };
+        let plan = Plan::new(find_bank_snapshot(&options.paths, options.slot)?, options.base_slot, progress)?;
+        Ok(Self {
+            kind: if is_unpacked { InputKind::UnpackedArchive } else { InputKind::Ledger },
+            entry_lengths: plan.entry_lengths().collect(),
+            content: Content::Ledger(Box::new(plan), lock),
+        })
+    }
+
+    fn of_tail(archive: ArchiveFile, tail: &Tail) -> Self {
+        let entries = tail.index.entries.iter().map(Entry::tar_bytes);
+        let entry_lengths = entries.chain([END_OF_ARCHIVE_BYTES]).collect();
+        let mut at = 0;
+        let frames = tail.frames.iter().map(|frame| {
+            let offset_bytes = at;
+            at += u64::from(frame.content_bytes);
+            (offset_bytes, *frame)
+        });
+        let frames = frames.collect();
+        Self { kind: InputKind::Archive, entry_lengths, content: Content::Framed(archive, frames) }
+    }
+
+    /// Decodes an archive once, to learn the lengths of its entries, and whether it is sound.
+    fn survey(archive: ArchiveFile, threads: usize, progress: &dyn Progress) -> Result<Self> {
+        progress.stage("Surveying", Some(archive.length_bytes));
+        let mut survey = Survey::new(is_named_archive(&archive.path));
+        archive.decode_in_order(threads, progress, &mut |bytes| survey.feed(bytes))?;
+        let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path.display()))?;
+        let content = match archive.compression {
+            Compression::None => Content::Plain(archive.file, archive.path),
+            _ => Content::Stream(archive),
+        };
+        Ok(Self { kind, entry_lengths, content })
+    }
+
+    /// Reads the chosen frames.
+    pub fn load(&self, chosen: Vec<Chosen>, threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
+        progress.stage("Reading", Some(chosen.iter().map(|frame| frame.span.length_bytes).sum()));
+        match &self.content {
+            Content::Ledger(plan, _lock) => {
+                load_each(chosen, threads, progress, &|frame, to| plan.fill(&frame.span, to))
+            }
+            Content::Plain(file, path) => load_each(chosen, threads, progress, &|frame, to| {
+                file.read_exact_at(to, frame.offset_bytes).or_path("read", path)
+            }),
+            Content::Framed(archive, frames) => load_each(chosen, threads, progress, &|frame, to| {
+                read_framed(archive, frames, frame.offset_bytes, to)
+                    .map_err(|error| error.within(archive.path.display()))
+            }),
+            Content::Stream(archive) => load_stream(archive, &chosen, threads, progress),
+        }
+    }
+}
+
+/// Whether the name says that it must be a snapshot archive: then nothing else will do.
+fn is_named_archive(path: &Path) -> bool {
+    ArchiveName::of_path(path).is_some()
+}
+
+/// Loads frames that can be read in any order, on all workers.
+fn load_each(
+    chosen: Vec<Chosen>,
+    threads: usize,
+    progress: &dyn Progress,
+    fill: &(dyn Fn(Chosen, &mut [u8]) -> Result<()> + Sync),
+) -> Result<Vec<ContentFrame>> {
+    let mut frames = Vec::with_capacity(chosen.len());
+    encode_frames(
+        chosen.into_iter().map(Ok),
+        &|frame: Chosen, content| {
+            let length = frame.span.length_bytes as usize;
+            fill(frame, content_buffer(content, length)).map(|()| length)
+        },
+        &Codec::plain(),
+        threads,
+        progress,
+        &mut |frame| {
+            frames.push(ContentFrame::new(frame.bytes.to_vec()));
+            Ok(())
+        },
+    )?;
+    Ok(frames)
+}
+
+/// Reads a range of the tar stream by decoding the frames that hold it.
+fn read_framed(archive: &ArchiveFile, frames: &[(u64, DataFrame)], offset_bytes: u64, to: &mut [u8]) -> Result<()> {
+    let mut decoder = FrameDecoder::new()?;
+    let (mut compressed, mut content) = (Vec::new(), Vec::new());
+    let mut filled = 0;
+    let mut number = frames.partition_point(|(start, _)| *start <= offset_bytes).saturating_sub(1);
+    while filled < to.len() {
+        let contradiction = || Error::damaged("the archive's index does not fit its frames");
+        let (start, frame) = frames.get(number).ok_or_else(contradiction)?;
+        compressed.resize(frame.compressed_bytes as usize, 0);
+        archive.file.read_exact_at(&mut compressed, frame.offset_bytes).or_path("read", &archive.path)?;
+        decoder.decode(&compressed, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
+        if content.len() != frame.content_bytes as usize {
+            return Err(contradiction());
+        }
+        let from = (offset_bytes + filled as u64 - start) as usize;
+        let part = content.get(from..).ok_or_else(contradiction)?;
+        let length = part.len().min(to.len() - filled);
+        to[filled..filled + length].copy_from_slice(&part[..length]);
+        filled += length;
+        number += 1;
+    }
+    Ok(())
+}
+
+/// Decodes from the start, and keeps what is chosen.
+fn load_stream(
+    archive: &ArchiveFile,
+    chosen: &[Chosen],
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<Vec<ContentFrame>> {
+    progress.stage("Reading", Some(archive.length_bytes));
+    let mut frames: Vec<ContentFrame> = Vec::with_capacity(chosen.len());
+    let mut content = Vec::new();
+    let mut position = 0;
+    archive.decode_in_order(threads, progress, &mut |mut bytes| {
+        while let Some(frame) = chosen.get(frames.len()) {
+            let wanted = frame.offset_bytes + content.len() as u64;
+            let skipped = (wanted - position).min(bytes.len() as u64) as usize;
+            position += skipped as u64;
+            bytes = &bytes[skipped..];
+            let missing = frame.span.length_bytes as usize - content.len();
+            let taken = missing.min(bytes.len());
+            content.extend_from_slice(&bytes[..taken]);
+            position += taken as u64;
+            bytes = &bytes[taken..];
+            if taken < missing {
+                break;
+            }
+            frames.push(ContentFrame::new(std::mem::take(&mut content)));
+        }
+        position += bytes.len() as u64;
+        Ok(())
+    })?;
+    if frames.len() < chosen.len() {
+        return Err(Error::failed(format!("{} changed while it was read", archive.path.display())));
+    }
+    Ok(frames)
+}
+
+/// Learns what a decoded stream is, and how long its entries are.
+struct Survey {
+    /// `None` once it is clear that it is no tar stream of a snapshot.
+    parser: Option<EntryParser>,
+    must_be_archive: bool,
+    entry_lengths: Vec<u64>,
+    total_bytes: u64,
+}
+
+impl Survey {
+    fn new(must_be_archive: bool) -> Self {
+        Self { parser: Some(EntryParser::new()), must_be_archive, entry_lengths: Vec::new(), total_bytes: 0 }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        self.total_bytes += bytes.len() as u64;
+        let Some(parser) = &mut self.parser else { return Ok(()) };
+        let lengths = &mut self.entry_lengths;
+        let result = parser.feed(bytes, &mut |event| {
+            if let TarEvent::Begin(entry) = event {
+                lengths.push(entry.tar_bytes());
+            }
+            Ok(())
+        });
+        match result {
+            Err(_) if self.entry_lengths.is_empty() && !self.must_be_archive => {
+                self.parser = None;
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// What it is, and the lengths of its entries with the end of archive.
+    fn finish(mut self) -> Result<(InputKind, Vec<u64>)> {
+        if self.total_bytes == 0 {
+            return Err(Error::usage("the archive holds nothing to measure"));
+        }
+        match &self.parser {
+            Some(parser) if self.must_be_archive || !self.entry_lengths.is_empty() => parser.finish()?,
+            _ => return Ok((InputKind::File, vec![self.total_bytes])),
+        }
+        let end_bytes = self.total_bytes.saturating_sub(self.entry_lengths.iter().sum());
+        self.entry_lengths.push(end_bytes);
+        Ok((InputKind::Archive, self.entry_lengths))
+    }
+}

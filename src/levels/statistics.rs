@@ -1,0 +1,254 @@
+//! Median and spread of repeated runs, and what makes them doubtful.
+
+use {
+    serde::Serialize,
+    std::{fmt, time::Duration},
+};
+
+/// Repeated measurements of one thing, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// The middle one; with an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+    /// Half of the runs lie within so much of the median (the median absolute deviation).
+    pub deviation: f64,
+    /// How many there are.
+    pub runs: usize,
+}
+
+impl Summary {
+    /// Summarises runs; all zeros when there are none.
+    pub fn of(runs: &[f64]) -> Self {
+        let mut sorted = runs.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Self {
+            median: median_of_sorted(&sorted),
+            min: sorted.first().copied().unwrap_or(0.0),
+            max: sorted.last().copied().unwrap_or(0.0),
+            deviation: deviation(runs),
+            runs: runs.len(),
+        }
+    }
+
+    /// From the least to the most, in percent of the median.
+    pub fn spread_percent(&self) -> f64 {
+        self.percent(self.max - self.min)
+    }
+
+    /// The deviation in percent of the median.
+    pub fn deviation_percent(&self) -> f64 {
+        self.percent(self.deviation)
+    }
+
+    fn percent(&self, seconds: f64) -> f64 {
+        if self.median > 0.0 { 100.0 * seconds / self.median } else { 0.0 }
+    }
+}
+
+/// The middle value; 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    median_of_sorted(&sorted)
+}
+
+/// The median distance from the median.
+fn deviation(values: &[f64]) -> f64 {
+    let middle = median(values);
+    median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>())
+}
+
+fn median_of_sorted(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        length if length % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+/// How many runs lie far from the others: a modified Z-score (0.6745 x distance from the median / median distance)
+/// above 3.5, the rule of Iglewicz and Hoaglin, for runs slower than the median.
+pub fn slow_outliers(runs: &[f64]) -> usize {
+    let middle = median(runs);
+    // Runs that differ by a percent are not worth a word, however close the others lie.
+    let distance = deviation(runs).max(middle * 0.01);
+    runs.iter().filter(|run| **run > middle && 0.6745 * (**run - middle) / distance > OUTLIER_SCORE).count()
+}
+
+const OUTLIER_SCORE: f64 = 3.5;
+
+/// Runs that differ by more than this are said to scatter.
+pub const SPREAD_PERCENT_MAX: f64 = 10.0;
+
+/// Runs shorter than this measure the starting of threads too.
+pub const RUN_TIME_MIN: Duration = Duration::from_millis(20);
+
+/// Workers that do nothing but compute lose less than this when nobody else wants their cores.
+pub const LOST_PERCENT_MAX: f64 = 5.0;
+
+/// Fewer runs than this show no outliers.
+const RUNS_FOR_OUTLIERS: usize = 5;
+
+/// Why numbers should be taken with care; shown as a sentence that ends in advice.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Warning {
+    /// Runs differ much.
+    Scatter {
+        /// `compress` or `decompress`.
+        what: &'static str,
+        /// From the fastest to the slowest, in percent of the median.
+        spread_percent: f64,
+    },
+    /// The first run was far slower than the others.
+    SlowFirstRun {
+        /// `compress` or `decompress`.
+        what: &'static str,
+    },
+    /// Some runs were far slower than the others.
+    Outliers {
+        /// `compress` or `decompress`.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// Of how many.
+        runs: usize,
+    },
+    /// A run takes so little time that it measures the starting of threads too.
+    TooShort {
+        /// A run's time.
+        run: Duration,
+    },
+    /// There are fewer frames than workers, or so few that some workers wait for the last frame.
+    FewFrames {
+        /// Frames.
+        frames: usize,
+        /// Workers.
+        threads: usize,
+    },
+    /// Workers had to wait for a core.
+    OtherLoad {
+        /// How much of their time.
+        lost_percent: f64,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scatter { what, spread_percent } => write!(
+                f,
+                "{what} times differ by {spread_percent:.0} %; stop other programs, or give a larger --repeat or \
+                 --min-time"
+            ),
+            Self::SlowFirstRun { what } => write!(
+                f,
+                "the first {what} run was far slower than the others; the median leaves it out, a larger --repeat \
+                 more so"
+            ),
+            Self::Outliers { what, count, runs } => write!(
+                f,
+                "{count} of {runs} {what} runs were far slower than the others; something else runs now and then: \
+                 stop it, or measure again"
+            ),
+            Self::TooShort { run } => write!(
+                f,
+                "one run takes only {:.1} ms, which measures the starting of threads too; give a larger input",
+                run.as_secs_f64() * 1e3
+            ),
+            Self::FewFrames { frames, threads } => write!(
+                f,
+                "frames are too few for {threads} workers ({frames}): some wait while others finish; give a larger input \
+                 or --sample, a smaller --frame-size or fewer --threads"
+            ),
+            Self::OtherLoad { lost_percent } => write!(
+                f,
+                "the workers waited {lost_percent:.0} % of their time for a core: another load runs; stop it, or give \
+                 fewer --threads"
+            ),
+        }
+    }
+}
+
+/// Frames per worker below which the last ones to finish show in the time.
+const FRAMES_PER_WORKER_MIN: usize = 4;
+
+/// What is doubtful about the shape of a measurement, whatever its times.
+pub fn shape_warnings(frames: usize, threads: usize) -> Option<Warning> {
+    let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
+    is_few.then_some(Warning::FewFrames { frames, threads })
+}
+
+/// What is doubtful about runs, given in the order in which they were made, in seconds.
+pub fn run_warnings(what: &'static str, runs: &[f64]) -> Vec<Warning> {
+    let summary = Summary::of(runs);
+    let run = Duration::from_secs_f64(summary.median.max(0.0));
+    if run < RUN_TIME_MIN {
+        return vec![Warning::TooShort { run }];
+    }
+    let is_first_slow = runs.len() >= RUNS_FOR_OUTLIERS
+        && slow_outliers(runs) > slow_outliers(&runs[1..])
+        && runs.first().is_some_and(|first| *first > summary.median * (1.0 + SPREAD_PERCENT_MAX / 100.0));
+    let outliers = slow_outliers(runs);
+    let has_spread = summary.spread_percent() > SPREAD_PERCENT_MAX;
+    match (is_first_slow, outliers) {
+        (true, 1) => vec![Warning::SlowFirstRun { what }],
+        (_, 1..) if has_spread && runs.len() >= RUNS_FOR_OUTLIERS => {
+            vec![Warning::Outliers { what, count: outliers, runs: runs.len() }]
+        }
+        _ if has_spread => vec![Warning::Scatter { what, spread_percent: summary.spread_percent() }],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn the_median_is_in_the_middle(runs in proptest::collection::vec(0.001f64..1e6, 1..50)) {
+            let summary = Summary::of(&runs);
+            prop_assert!(summary.min <= summary.median && summary.median <= summary.max);
+            let below = runs.iter().filter(|run| **run <= summary.median).count();
+            let above = runs.iter().filter(|run| **run >= summary.median).count();
+            prop_assert!(below * 2 >= runs.len() && above * 2 >= runs.len());
+        }
+
+        #[test]
+        fn any_runs_are_judged(runs in proptest::collection::vec(0f64..1e9, 0..20)) {
+            let _ = run_warnings("compress", &runs);
+        }
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn what_is_doubtful() {
+        assert_eq!(run_warnings("compress", &[1.0, 1.01, 1.02]), []);
+        assert!(matches!(run_warnings("compress", &[1.0, 1.01, 1.2])[..], [Warning::Scatter { .. }]));
+        assert!(matches!(run_warnings("compress", &[0.001; 9])[..], [Warning::TooShort { .. }]));
+        let runs = [2.0, 1.0, 1.01, 1.0, 1.01, 1.0];
+        assert_eq!(run_warnings("compress", &runs), [Warning::SlowFirstRun { what: "compress" }]);
+        let runs = [1.0, 1.01, 2.0, 1.0, 1.01, 1.0];
+        assert_eq!(run_warnings("compress", &runs), [Warning::Outliers { what: "compress", count: 1, runs: 6 }]);
+        assert_eq!(shape_warnings(7, 2), Some(Warning::FewFrames { frames: 7, threads: 2 }));
+        assert_eq!(shape_warnings(8, 2), None);
+        assert_eq!(shape_warnings(1, 1), None);
+    }
+
+    #[test]
+    fn warnings_end_in_advice() {
+        let warning = Warning::OtherLoad { lost_percent: 12.3 };
+        insta::assert_snapshot!(warning, @"the workers waited 12 % of their time for a core: another load runs; stop it, or give fewer --threads");
+    }
+}

@@ -1,0 +1,26 @@
+//! What archiving and restoring ask of whoever checks their result before it counts: `verify` answers, from above.
+
+use {
+    crate::{
+        error::Result,
+        ledger::{directory::BankSnapshot, names::ArchiveName},
+        progress::Progress,
+    },
+    std::{fmt::Debug, path::Path},
+};
+
+/// Reads back what has just been written.
+pub trait ReadBack: Debug + Send + Sync {
+    /// Reads back an archive that does not have its name yet.
+    fn check_archive(&self, path: &Path, name: &ArchiveName, threads: usize, progress: &dyn Progress) -> Result<()>;
+
+    /// Reads back a bank snapshot that is not complete yet. Of an incremental archive alone, `base_slot` says what it
+    /// builds on.
+    fn check_snapshot(
+        &self,
+        snapshot: BankSnapshot,
+        base_slot: Option<u64>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<()>;
+}

@@ -1,0 +1,365 @@
+//! Bad input makes a clear error: what failed, on which path, why, and what to do. Nothing is written.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    slotpress::{
+        archive::plan::Plan,
+        format::frames::FrameSpan,
+        ledger::directory::{LedgerPaths, find_bank_snapshot},
+        progress::NoProgress,
+    },
+    std::{
+        fs,
+        os::unix::{fs::PermissionsExt, process::CommandExt},
+        path::{Path, PathBuf},
+        process::Command,
+    },
+    tempfile::TempDir,
+};
+
+/// Archives a ledger, which must fail: the exit code, and each of the texts. The output directory stays empty.
+struct Case {
+    ledger: TempDir,
+    out: TempDir,
+}
+
+impl Case {
+    fn new(name: &str) -> Self {
+        Self { ledger: ledger(name), out: temp_dir() }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.ledger.path().join(path)
+    }
+
+    fn fails(&self, flags: &[&str], code: i32, texts: &[&str]) {
+        let before = names(self.out.path());
+        let output =
+            slotpress().arg("archive").arg(self.ledger.path()).arg("-o").arg(self.out.path()).args(flags).output();
+        check(output.expect("runs"), code, texts);
+        assert_eq!(names(self.out.path()), before, "nothing is written");
+    }
+}
+
+fn check(output: std::process::Output, code: i32, texts: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(output.stdout.is_empty(), "nothing on stdout");
+    assert!(said.starts_with("error: "), "{said}");
+    for text in texts {
+        assert!(said.contains(text), "{text:?} is not in: {said}");
+    }
+}
+
+#[test]
+fn no_such_directory() {
+    let dir = temp_dir();
+    let missing = dir.path().join("missing");
+    let archive = |ledger: &Path, out: &Path| slotpress().arg("archive").arg(ledger).arg("-o").arg(out).output();
+    check(
+        archive(&missing, dir.path()).expect("runs"),
+        1,
+        &["missing is not a directory", "hint: give the validator's ledger directory"],
+    );
+    let ledger = ledger("ledger-at-26");
+    check(
+        archive(ledger.path(), &missing).expect("runs"),
+        1,
+        &["the output directory ", "missing does not exist", "hint: create it: mkdir -p "],
+    );
+    let file = dir.path().join("file");
+    fs::write(&file, "").expect("written");
+    check(archive(ledger.path(), &file).expect("runs"), 1, &["the output directory "]);
+    check(archive(dir.path(), dir.path()).expect("runs"), 1, &["holds no bank snapshot", "--snapshots"]);
+    let mut restore = slotpress();
+    restore.arg("restore").arg(&missing).arg("--ledger").arg(dir.path().join("x"));
+    check(restore.output().expect("runs"), 1, &["cannot open ", "missing: no such file or directory"]);
+    assert!(!dir.path().join("x").exists());
+}
+
+#[test]
+fn no_complete_bank_snapshot() {
+    let case = Case::new("ledger-at-3575");
+    let hint = "hint: stop the validator with `agave-validator --ledger LEDGER exit`";
+    case.fails(&["--slot", "3550"], 1, &["3550 has no fastboot_version", "the mark that a validator", hint]);
+    case.fails(&["--slot", "1"], 1, &["there is no bank snapshot", "hint: bank snapshots there: 3575, 3550"]);
+    fs::remove_file(case.path("snapshots/3575/fastboot_version")).expect("removed");
+    case.fails(&[], 1, &["no complete bank snapshot in ", "3575, 3550 has no fastboot_version", hint]);
+    for missing in ["storages_list", "obsolete_accounts", "status_cache", "26"] {
+        let case = Case::new("ledger-at-26");
+        fs::remove_file(case.path("snapshots/26").join(missing)).expect("removed");
+        case.fails(&[], 1, &[missing, "is missing: the bank snapshot is not complete", hint]);
+    }
+}
+
+#[test]
+fn layouts_of_tomorrow_and_of_nobody() {
+    for (version, code, text) in [
+        ("4.0.0", 1, "4.0.0: the layout of Agave 4.5 and later is not supported yet\nhint: look for a newer slotpress"),
+        ("5.0.0", 1, "5.0.0: the layout of Agave 4.5 and later is not supported yet\nhint: look for a newer slotpress"),
+        ("1.0.0", 1, "not a layout that slotpress knows"),
+        ("", 1, "not a layout that slotpress knows"),
+        ("three", 1, "not a layout that slotpress knows"),
+    ] {
+        let case = Case::new("ledger-at-26");
+        fs::write(case.path("snapshots/26/fastboot_version"), version).expect("written");
+        case.fails(&[], code, &[text]);
+    }
+    let case = Case::new("ledger-at-26");
+    fs::write(case.path("snapshots/26/version"), "2.0.0").expect("written");
+    case.fails(&[], 1, &["says snapshot version \"2.0.0\""]);
+    for version in ["3.0.0", "3.1.0", "3.1.0\n"] {
+        fs::write(case.path("snapshots/26/version"), "1.2.0").expect("written");
+        fs::write(case.path("snapshots/26/fastboot_version"), version).expect("written");
+        archive(case.ledger.path(), case.out.path(), &["--force"]);
+    }
+}
+
+#[test]
+fn a_validator_that_runs() {
+    let case = Case::new("ledger-at-26");
+    let lock = fs::File::create(case.path("ledger.lock")).expect("made");
+    lock.lock().expect("locked");
+    case.fails(&[], 1, &["is in use: its lock ", "held by a running validator", "hint: stop the validator"]);
+    drop(lock);
+    archive(case.ledger.path(), case.out.path(), &[]);
+}
+
+/// A storage that is not as the lists say, and that the bank file notices.
+#[test]
+fn storages_that_are_not_there_or_cut() {
+    let storage = |case: &Case| case.path("accounts/run/11.11");
+    let case = Case::new("ledger-at-26");
+    fs::remove_file(storage(&case)).expect("removed");
+    case.fails(&[], 1, &["storage 11.11 of the storages list is not in ", "hint: name every accounts path"]);
+    fs::create_dir(storage(&case)).expect("made");
+    case.fails(&[], 3, &["11.11 is not a storage: a regular file"]);
+    fs::remove_dir(storage(&case)).expect("removed");
+    std::os::unix::fs::symlink(case.path("accounts/run/12.12"), storage(&case)).expect("linked");
+    case.fails(&[], 3, &["11.11 is not a storage: a regular file"]);
+
+    let case = Case::new("ledger-at-26");
+    let content = fs::read(storage(&case)).expect("read");
+    fs::write(storage(&case), &content[..content.len() - 8]).expect("written");
+    case.fails(&[], 3, &["accounts/run/11.11: it is too short: ", "hint: the file was cut or replaced"]);
+
+    let case = Case::new("ledger-at-26");
+    fs::remove_dir_all(case.path("accounts/run")).expect("removed");
+    case.fails(&[], 1, &["accounts/run is not a directory", "hint: name every accounts path"]);
+
+    let case = Case::new("ledger-at-26");
+    let other = temp_dir();
+    copy_tree(&case.path("accounts"), &other.path().join("accounts"));
+    let (first, second) = (case.path("accounts"), other.path().join("accounts"));
+    case.fails(
+        &["--accounts", first.to_str().expect("text"), "--accounts", second.to_str().expect("text")],
+        1,
+        &["is in two accounts paths", "hint: give only the accounts paths"],
+    );
+
+    let case = Case::new("ledger-at-40-hard-links");
+    let links = case.path("accounts/snapshot/40");
+    let newest = names(&links).into_iter().find(|name| name.starts_with("40.")).expect("a storage");
+    fs::remove_file(links.join(&newest)).expect("removed");
+    case.fails(&[], 1, &[&format!("storage {newest} of the bank file's storage map is missing")]);
+}
+
+/// Readable for root only, as for a user who is not the validator.
+#[test]
+fn files_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let case = Case::new("ledger-at-26");
+    let program = case.out.path().join("program");
+    fs::copy(slotpress_path(), &program).expect("copied");
+    let mode = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    };
+    let out = case.out.path().join("out");
+    fs::create_dir(&out).expect("made");
+    fs::write(case.path("ledger.lock"), "").expect("written");
+    for dir in [case.out.path(), case.ledger.path()] {
+        mode(dir, 0o755);
+    }
+    mode(&program, 0o755);
+    let run = || {
+        let mut command = Command::new(&program);
+        command.arg("archive").arg(case.ledger.path()).arg("-o").arg(&out);
+        command.uid(NOBODY).gid(NOBODY);
+        // While another test's child has not yet replaced its memory, it still holds the program open for writing.
+        for _ in 0..1000 {
+            match command.output() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                result => return result.expect("runs"),
+            }
+        }
+        panic!("the program stays busy")
+    };
+    check(run(), 1, &["cannot create a file in ", "out: permission denied", "hint: run as the user that owns"]);
+    mode(&out, 0o777);
+    assert!(run().status.success(), "reading is enough");
+    fs::remove_file(out.join(FULL_26)).expect("removed");
+    mode(&case.path("accounts/run/11.11"), 0o600);
+    check(run(), 1, &["cannot open ", "accounts/run/11.11: permission denied", "hint: run as the user that owns"]);
+    assert_eq!(names(&out), Vec::<String>::new());
+}
+
+/// A file that changes between planning and reading.
+#[test]
+fn a_storage_that_changes_while_it_is_read() {
+    let ledger = ledger("ledger-at-26");
+    let paths = LedgerPaths { ledger: ledger.path().to_path_buf(), ..LedgerPaths::default() };
+    let plan = || Plan::new(find_bank_snapshot(&paths, None).expect("complete"), None, &NoProgress).expect("planned");
+    let fill = |plan: &Plan| {
+        let length_bytes = plan.tar_bytes();
+        let mut tar = vec![0; length_bytes as usize];
+        plan.fill(&FrameSpan { first_entry: 0, offset_bytes: 0, length_bytes }, &mut tar)
+    };
+    fill(&plan()).expect("nothing changes");
+    let storage = ledger.path().join("accounts/run/11.11");
+    let content = fs::read(&storage).expect("read");
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(10);
+    type Change<'a> = Box<dyn Fn() + 'a>;
+    let changes: [(&str, Change<'_>); 4] = [
+        ("touched", Box::new(|| fs::File::open(&storage).expect("open").set_modified(later).expect("touched"))),
+        ("longer", Box::new(|| fs::write(&storage, [&content[..], &[0; 8]].concat()).expect("written"))),
+        ("shorter", Box::new(|| fs::write(&storage, &content[..content.len() - 1000]).expect("written"))),
+        ("gone", Box::new(|| fs::remove_file(&storage).expect("removed"))),
+    ];
+    for (what, change) in changes {
+        let plan = plan();
+        change();
+        let error = fill(&plan).expect_err(what).to_string();
+        assert!(error.contains("11.11") && (error.contains("changed while it was read") || what == "gone"), "{error}");
+        fs::write(&storage, &content).expect("written");
+    }
+    for file in ["snapshots/26/26", "snapshots/26/status_cache"] {
+        let plan = plan();
+        fs::File::open(ledger.path().join(file)).expect("open").set_modified(later).expect("touched");
+        assert!(fill(&plan).expect_err(file).to_string().contains("changed while it was read"));
+    }
+}
+
+/// One changed field of `obsolete_accounts`: records outside the file, twice, or of a storage that is not there.
+#[test]
+fn obsolete_records_that_make_no_sense() {
+    let original = fs::read(Case::new("ledger-at-26").path("snapshots/26/obsolete_accounts")).expect("read");
+    let field = |at: usize| u64::from_le_bytes(original[at..at + 8].try_into().expect("8"));
+    // The first storage that has records: slot, id, bytes, count, then (offset, length, slot) each.
+    let mut at = 8;
+    while field(at + 24) < 2 {
+        at += 32 + 24 * field(at + 24) as usize;
+    }
+    let first = at + 32;
+    for (what, change, text) in [
+        ("outside", (first, 1 << 40), "is outside the file of "),
+        ("far outside", (first, u64::MAX - 7), "is outside the file of "),
+        ("long", (first + 8, 1 << 40), "is outside the file of "),
+        ("unaligned", (first, field(first) + 4), "which is not a multiple of 8"),
+        ("twice", (first + 24, field(first)), ""),
+        ("another storage", (at, 9_999), "is not in the storages list"),
+        ("too many", (at + 24, u64::MAX / 24), "obsolete records"),
+        ("too many storages", (0, u64::MAX), "obsolete records"),
+    ] {
+        let case = Case::new("ledger-at-26");
+        let mut changed = original.clone();
+        changed[change.0..change.0 + 8].copy_from_slice(&change.1.to_le_bytes());
+        fs::write(case.path("snapshots/26/obsolete_accounts"), changed).expect("written");
+        case.fails(&[], 3, &[text]);
+        assert!(!what.is_empty());
+    }
+    let case = Case::new("ledger-at-26");
+    fs::write(case.path("snapshots/26/obsolete_accounts"), &original[..original.len() - 1]).expect("written");
+    case.fails(&[], 3, &["obsolete records"]);
+    // None at all: the storages are then longer than the bank file says, which only a restored ledger's are.
+    let bank = fs::read(case.path("snapshots/26/26")).expect("read");
+    fs::write(case.path("snapshots/26/26"), &bank[..bank.len() - 1]).expect("written");
+    fs::write(case.path("snapshots/26/obsolete_accounts"), &original).expect("written");
+    case.fails(&[], 3, &["the bank file"]);
+}
+
+#[test]
+fn base_slots() {
+    let case = Case::new("ledger-at-40");
+    case.fails(&["--base-slot", "40"], 2, &["the base slot 40 is not below the bank snapshot's slot 40", "hint: "]);
+    case.fails(&["--base-slot", "41"], 2, &["the base slot 41 is not below"]);
+    case.fails(&["--base-slot", "26"], 1, &["there is no full archive of slot 26 in ", "hint: put the full archive"]);
+    fs::copy(fixture(FULL_26), case.out.path().join(FULL_26)).expect("copied");
+    case.fails(
+        &["--base-slot", "25"],
+        1,
+        &["the newest full archive in ", "is of slot 26, not of the base slot 25", "hint: use --base-slot 26"],
+    );
+    // A newer one in the ledger, or downloaded.
+    for dir in ["", "remote"] {
+        let newer = case.path(dir).join(FULL_26.replace("-26-", "-30-"));
+        fs::create_dir_all(newer.parent().expect("a parent")).expect("made");
+        fs::write(&newer, "").expect("written");
+        case.fails(&["--base-slot", "26"], 1, &["is of slot 30, not of the base slot 26", "--force-base"]);
+        fs::remove_file(newer).expect("removed");
+    }
+    archive(case.ledger.path(), case.out.path(), &["--base-slot", "25", "--force-base"]);
+    archive(case.ledger.path(), case.out.path(), &["--base-slot", "26"]);
+}
+
+#[test]
+fn an_archive_that_exists() {
+    let case = Case::new("ledger-at-26");
+    let path = case.out.path().join(FULL_26);
+    fs::write(&path, "precious").expect("written");
+    case.fails(&[], 1, &["exists already", "hint: --force replaces it"]);
+    assert_eq!(fs::read(&path).expect("read"), b"precious");
+    archive(case.ledger.path(), case.out.path(), &["--force"]);
+    assert_eq!(entries(&path).len(), 32);
+    assert_eq!(names(case.out.path()), [FULL_26]);
+}
+
+#[test]
+fn values_out_of_range() {
+    let case = Case::new("ledger-at-26");
+    for (flags, text) in [
+        (["--zstd-level", "0"], "levels are 1 to 22"),
+        (["--zstd-level", "23"], "levels are 1 to 22"),
+        (["--zstd-level", "-1001"], "levels are 1 to 22"),
+        (["--zstd-level", "fast"], "levels are 1 to 22"),
+        (["--frame-size", "63KiB"], "--frame-size takes 64KiB to 32MiB"),
+        (["--frame-size", "33MiB"], "--frame-size takes 64KiB to 32MiB"),
+        (["--frame-size", "big"], "sizes look like 8MiB"),
+        (["--memory", "1MiB"], "does not suffice for one worker"),
+        (["--threads", "0"], "1 to 1024 threads"),
+        (["--slot", "x"], "--slot"),
+        (["--format", "rar"], "zstd, lz4, none"),
+    ] {
+        case.fails(&flags, 2, &[text]);
+    }
+}
+
+/// A file system with little room: nothing stays, and the error says what to do.
+#[test]
+fn a_full_disk() {
+    let case = Case::new("ledger-at-26");
+    let disk = temp_dir();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(disk.path()).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no right to mount a small file system");
+        return;
+    }
+    let archived = slotpress().arg("archive").arg(case.ledger.path()).arg("-o").arg(disk.path()).output();
+    let left = names(disk.path());
+    let mut restore = slotpress();
+    restore.arg("restore").arg(fixture(FULL_26)).arg("--ledger").arg(disk.path().join("ledger"));
+    let restored = restore.output();
+    let left_by_restore = names(disk.path());
+    assert!(Command::new("umount").arg(disk.path()).status().expect("runs").success());
+    check(archived.expect("runs"), 1, &["cannot write ", ": no space left on device", "hint: free some space"]);
+    assert_eq!(left, Vec::<String>::new());
+    check(restored.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
+    assert_eq!(left_by_restore, Vec::<String>::new());
+}

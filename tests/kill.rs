@@ -1,0 +1,284 @@
+//! Killed or interrupted at any moment: no file under a final name that is not whole, no ledger that looks complete, and
+//! the next run cleans up and succeeds. An interrupted run cleans up itself.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    rustix::process::{Pid, Signal, kill_process},
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        process::{Child, Command, ExitStatus, Stdio},
+        sync::{Mutex, OnceLock},
+    },
+    tempfile::TempDir,
+};
+
+/// A ledger that takes a moment, its archive, and what restoring that gives.
+struct Setup {
+    dir: TempDir,
+    ledger: PathBuf,
+    archive: PathBuf,
+    slot: String,
+}
+
+fn setup() -> &'static Setup {
+    static SETUP: OnceLock<Setup> = OnceLock::new();
+    SETUP.get_or_init(|| {
+        let dir = temp_dir();
+        let ledger = dir.path().join("synth");
+        slotpress().arg("synth").arg(&ledger).args(["--size", "24MiB", "--storages", "300"]).assert().success();
+        let out = dir.path().join("archives");
+        fs::create_dir(&out).expect("made");
+        let archive = archive(&ledger, &out, &FLAGS);
+        let slot = name(&archive).split('-').nth(1).expect("a slot").to_string();
+        Setup { dir, ledger, archive, slot }
+    })
+}
+
+/// Archiving holds the ledger's lock: one test at a time.
+static LEDGER_IN_USE: Mutex<()> = Mutex::new(());
+
+/// Slow enough that there is a middle.
+const FLAGS: [&str; 4] = ["--zstd-level", "7", "--frame-size", "64KiB"];
+
+/// Where a run is when it gets the signal.
+type Moment<'a> = (&'a str, Box<dyn Fn() -> bool + 'a>);
+
+/// Starts the program, sends the signal when the moment has come, and waits for the end.
+fn signalled(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> ExitStatus {
+    let mut child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return status;
+        }
+        if moment.1() {
+            let pid = Pid::from_raw(child.id() as i32).expect("a process");
+            // It may have ended just now, and is not reaped before it is waited for: the id is still its own.
+            let _ = kill_process(pid, signal);
+            return child.wait().expect("a child");
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn archive_command(setup: &Setup, out: &Path) -> Command {
+    let mut command = Command::new(slotpress_path());
+    command.arg("archive").arg(&setup.ledger).arg("-o").arg(out).args(FLAGS);
+    command
+}
+
+fn temporary_bytes(out: &Path) -> Option<u64> {
+    let files = fs::read_dir(out).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|path| name(path).starts_with("tmp-")).filter_map(|path| Some(fs::metadata(path).ok()?.len())).max()
+}
+
+fn archive_moments(out: &Path, whole_bytes: u64) -> Vec<Moment<'_>> {
+    let mut moments: Vec<Moment<'_>> = vec![("at once", Box::new(|| true))];
+    for percent in [0, 1, 10, 30, 60, 90, 99] {
+        let at = whole_bytes * percent / 100;
+        moments.push(("while writing", Box::new(move || temporary_bytes(out).is_some_and(|bytes| bytes >= at))));
+    }
+    moments.push((
+        "at the end",
+        Box::new(move || {
+            fs::read_dir(out).is_ok_and(|mut dir| {
+                dir.any(|entry| entry.is_ok_and(|entry| name(&entry.path()).starts_with("snapshot-")))
+            })
+        }),
+    ));
+    moments
+}
+
+#[test]
+fn archive_killed() {
+    let _turn = LEDGER_IN_USE.lock();
+    let setup = setup();
+    let expected = fs::read(&setup.archive).expect("read");
+    let out = temp_dir();
+    let mut killed = 0;
+    for moment in archive_moments(out.path(), expected.len() as u64) {
+        let status = signalled(&mut archive_command(setup, out.path()), Signal::KILL, &moment);
+        killed += usize::from(!status.success());
+        for left in names(out.path()) {
+            let is_temporary = left.starts_with("tmp-snapshot-archive-");
+            let is_whole = || fs::read(out.path().join(&left)).expect("read") == expected;
+            assert!(is_temporary || is_whole(), "{}: {left} is not whole", moment.0);
+        }
+        assert!(archive_command(setup, out.path()).arg("--force").output().expect("runs").status.success());
+        assert_eq!(names(out.path()), [name(&setup.archive)], "{}", moment.0);
+        assert!(fs::read(out.path().join(name(&setup.archive))).expect("read") == expected);
+        fs::remove_file(out.path().join(name(&setup.archive))).expect("removed");
+    }
+    assert!(killed >= 5, "the moments were missed: {killed}");
+}
+
+#[test]
+fn archive_interrupted() {
+    let _turn = LEDGER_IN_USE.lock();
+    let setup = setup();
+    let whole_bytes = fs::metadata(&setup.archive).expect("metadata").len();
+    let out = temp_dir();
+    let mut interrupted = 0;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        for moment in archive_moments(out.path(), whole_bytes).into_iter().skip(1) {
+            let status = signalled(&mut archive_command(setup, out.path()), signal, &moment);
+            if status.success() {
+                assert_eq!(names(out.path()), [name(&setup.archive)]);
+                fs::remove_file(out.path().join(name(&setup.archive))).expect("removed");
+            } else {
+                assert_eq!(status.code(), Some(130), "{}", moment.0);
+                assert_eq!(names(out.path()), Vec::<String>::new(), "{}", moment.0);
+                interrupted += 1;
+            }
+        }
+    }
+    assert!(interrupted >= 10, "the moments were missed: {interrupted}");
+}
+
+struct RestoreTarget {
+    dir: TempDir,
+    ledger: PathBuf,
+    accounts: PathBuf,
+}
+
+impl RestoreTarget {
+    fn new() -> Self {
+        let dir = temp_dir();
+        let (ledger, accounts) = (dir.path().join("deep/ledger"), dir.path().join("disk/accounts"));
+        Self { dir, ledger, accounts }
+    }
+
+    fn command(&self, setup: &Setup) -> Command {
+        let mut command = Command::new(slotpress_path());
+        command.arg("restore").arg(&setup.archive).arg("--ledger").arg(&self.ledger);
+        command.arg("--accounts").arg(&self.accounts);
+        command
+    }
+
+    fn moments<'a>(&'a self, setup: &'a Setup) -> Vec<Moment<'a>> {
+        let mut moments: Vec<Moment<'_>> = vec![
+            ("at once", Box::new(|| true)),
+            ("the ledger is made", Box::new(|| self.ledger.exists())),
+            ("the archive's copy is begun", Box::new(|| temporary_bytes(&self.ledger).is_some())),
+        ];
+        for count in [1, 30, 100, 200, 299] {
+            let partial = self.accounts.join("slotpress-partial-run");
+            let has_files = move || fs::read_dir(&partial).is_ok_and(|dir| dir.count() >= count);
+            moments.push(("storages are written", Box::new(has_files)));
+        }
+        let bank = self.ledger.join("slotpress-partial-bank/storages_list");
+        moments.push(("the lists are written", Box::new(move || bank.exists())));
+        moments.push(("the archive has its name", Box::new(|| self.ledger.join(name(&setup.archive)).exists())));
+        moments.push(("the storages have their place", Box::new(|| self.accounts.join("run").exists())));
+        let mark = self.ledger.join("snapshots").join(&setup.slot);
+        moments.push(("the bank snapshot has its place", Box::new(move || mark.exists())));
+        moments
+    }
+
+    /// Everything that was restored.
+    fn check_complete(&self, setup: &Setup) {
+        let bank_snapshot = self.ledger.join("snapshots").join(&setup.slot);
+        assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0");
+        let list = storages_list(&bank_snapshot);
+        assert_eq!(names(&self.accounts.join("run")).len(), list.len());
+        let archived = contents(&setup.archive);
+        for (slot, id) in list {
+            let content = fs::read(self.accounts.join("run").join(format!("{slot}.{id}"))).expect("read");
+            assert!(content == archived[&format!("accounts/{slot}.{id}")], "{slot}.{id}");
+        }
+        let placed = fs::read(self.ledger.join(name(&setup.archive))).expect("read");
+        assert!(placed == fs::read(&setup.archive).expect("read"));
+    }
+
+    fn is_marked(&self, setup: &Setup) -> bool {
+        self.ledger.join("snapshots").join(&setup.slot).join("fastboot_version").exists()
+    }
+}
+
+#[test]
+fn restore_killed() {
+    let setup = setup();
+    let mut killed = 0;
+    let count = RestoreTarget::new().moments(setup).len();
+    for number in 0..count {
+        let target = RestoreTarget::new();
+        let moment = &target.moments(setup)[number];
+        let status = signalled(&mut target.command(setup), Signal::KILL, moment);
+        killed += usize::from(!status.success());
+        if status.success() || target.is_marked(setup) {
+            target.check_complete(setup);
+            continue;
+        }
+        let again = target.command(setup).output().expect("runs");
+        if !again.status.success() {
+            // Between the first rename and the mark there are a few system calls: what has its final name by then is
+            // not told from what somebody put there, and not touched.
+            let said = String::from_utf8_lossy(&again.stderr).into_owned();
+            assert!(said.contains("is there already"), "{}: {said}", moment.0);
+            assert!(target.accounts.join("run").exists(), "{}: {said}", moment.0);
+            assert!(!target.is_marked(setup));
+            fs::remove_dir_all(&target.accounts).expect("removed");
+            let _ = fs::remove_dir_all(target.ledger.join("snapshots"));
+            assert!(target.command(setup).output().expect("runs").status.success());
+        }
+        target.check_complete(setup);
+        let left = names(target.dir.path());
+        let left: Vec<&String> =
+            left.iter().filter(|name| name.contains("slotpress") || name.contains("tmp-")).collect();
+        assert_eq!(left, Vec::<&String>::new(), "{}", moment.0);
+    }
+    assert!(killed >= 6, "the moments were missed: {killed}");
+}
+
+#[test]
+fn restore_interrupted() {
+    let setup = setup();
+    let mut interrupted = 0;
+    let count = RestoreTarget::new().moments(setup).len();
+    for number in 1..count {
+        let target = RestoreTarget::new();
+        let moment = &target.moments(setup)[number];
+        let status = signalled(&mut target.command(setup), Signal::INT, moment);
+        if status.success() {
+            target.check_complete(setup);
+            continue;
+        }
+        assert_eq!(status.code(), Some(130), "{}", moment.0);
+        assert_eq!(names(target.dir.path()), Vec::<String>::new(), "{}", moment.0);
+        interrupted += 1;
+    }
+    assert!(interrupted >= 6, "the moments were missed: {interrupted}");
+}
+
+/// What was in the target before stays when the restore does not finish.
+#[test]
+fn an_interrupted_restore_leaves_what_was_there() {
+    let setup = setup();
+    let target = RestoreTarget::new();
+    for dir in [target.accounts.join("run"), target.accounts.join("snapshot"), target.ledger.join("snapshots")] {
+        fs::create_dir_all(dir).expect("made");
+    }
+    for file in ["genesis.bin", "ledger.lock"] {
+        fs::write(target.ledger.join(file), file).expect("written");
+    }
+    let before = tree(target.dir.path());
+    let count = target.moments(setup).len();
+    let mut interrupted = 0;
+    for number in 2..count {
+        if number == count - 2 {
+            continue; // run/ is there from the beginning
+        }
+        let moment = &target.moments(setup)[number];
+        if signalled(&mut target.command(setup), Signal::INT, moment).success() {
+            break;
+        }
+        interrupted += 1;
+        assert!(tree(target.dir.path()) == before, "{}: {:?}", moment.0, names(target.dir.path()));
+    }
+    assert!(interrupted >= 4, "the moments were missed: {interrupted}");
+    assert!(setup.dir.path().exists());
+}

@@ -1,0 +1,246 @@
+//! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense is refused before work
+//! starts. Nothing here depends on times.
+#![allow(clippy::expect_used, reason = "helpers of tests; what fails here fails the test")]
+
+use {
+    assert_cmd::Command,
+    serde_json::Value,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
+};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2").join(name)
+}
+
+fn full_archive() -> PathBuf {
+    fixture("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst")
+}
+
+fn slotpress(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slotpress"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SLOTPRESS_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+/// Runs `levels --json` with one short run each, and returns its lines.
+fn levels(input: &Path, arguments: &[&str]) -> Vec<Value> {
+    let assert = slotpress(&["levels", "--json", "--repeat", "1", "--min-time", "0"])
+        .args(arguments)
+        .arg(input)
+        .assert()
+        .success();
+    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+}
+
+/// What holds for every row; returns (level, input, output).
+fn check_row(row: &Value) -> (i64, u64, u64) {
+    assert_eq!((row["type"].as_str(), row["codec"].as_str()), (Some("level"), Some("zstd")));
+    let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
+    assert!(output > 0.0 && (number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
+    for what in ["compress", "decompress"] {
+        let median = number(row, &format!("{what}_seconds"));
+        assert!(median > 0.0, "{row}");
+        assert!(number(row, &format!("{what}_seconds_min")) <= median, "{row}");
+        assert!(number(row, &format!("{what}_seconds_max")) >= median, "{row}");
+        assert!(number(row, &format!("{what}_runs")) >= 1.0, "{row}");
+    }
+    assert!(number(row, "cpu_percent") >= 0.0 && number(row, "peak_memory_bytes") > 0.0, "{row}");
+    (row["level"].as_i64().expect("a level"), input as u64, output as u64)
+}
+
+fn check_rows(lines: &[Value], expected_levels: &[i64]) -> Vec<(i64, u64, u64)> {
+    let (recommendation, rows) = lines.split_last().expect("some lines");
+    let rows: Vec<_> = rows.iter().map(check_row).collect();
+    assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), expected_levels);
+    assert_eq!(recommendation["type"], "recommendation");
+    let smallest = rows.iter().min_by_key(|row| row.2).expect("a row");
+    let chosen = recommendation["smallest_size"]["level"].as_i64();
+    assert_eq!(rows.iter().find(|row| Some(row.0) == chosen).map(|row| row.2), Some(smallest.2));
+    for choice in ["shortest_time", "smallest_size", "knee"] {
+        let choice = &recommendation[choice];
+        assert!(expected_levels.contains(&choice["level"].as_i64().expect("a level")), "{choice}");
+        assert!(!choice["reason"].as_str().expect("a reason").is_empty());
+    }
+    rows
+}
+
+/// Unpacks a fixture that is a tar of a ledger directory; returns the ledger.
+fn ledger(name: &str, dir: &Path) -> PathBuf {
+    let file = fs::File::open(fixture(name)).expect("a fixture");
+    tar::Archive::new(zstd::Decoder::new(file).expect("zstd")).unpack(dir).expect("unpacked");
+    let is_ledger = |path: &Path| path.join("snapshots").is_dir();
+    if is_ledger(dir) {
+        return dir.to_path_buf();
+    }
+    let mut dirs = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    dirs.find(|path| is_ledger(path)).expect("a ledger")
+}
+
+#[test]
+fn an_archive_of_another_maker() {
+    let lines = levels(&full_archive(), &["--levels", "3,-5--4,1"]);
+    let rows = check_rows(&lines, &[1, -5, -4, 3]);
+    let of = |level: i64| rows.iter().find(|row| row.0 == level).map(|row| row.2);
+    assert!(of(-5) > of(1) && of(1) > of(3));
+    assert!(rows.iter().all(|row| row.1 == rows[0].1), "the same input for all");
+    assert_eq!(lines[0]["size_percent"], 100.0);
+}
+
+/// A ledger, the archive that slotpress makes of it, its unpacked tree, and the plain tar are the same content, cut into
+/// the same frames: they compress to the same bytes, which are those of the archive's frames.
+#[test]
+fn the_same_content_from_anywhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    fs::create_dir(path("ledger")).expect("made");
+    let ledger = ledger("ledger-at-26.tar.zst", &path("ledger"));
+    let mut inputs = vec![ledger.clone()];
+    for (format, out) in [("zstd", "zstd"), ("none", "plain")] {
+        fs::create_dir(path(out)).expect("made");
+        let out_dir = path(out);
+        let arguments = ["archive", "--frame-size", "64KiB", "--format", format, "-o"];
+        slotpress(&arguments).arg(&out_dir).arg(&ledger).assert().success();
+        inputs.push(fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path());
+    }
+    slotpress(&["restore", "--layout", "archive", "--ledger"]).arg(path("tree")).arg(&inputs[1]).assert().success();
+    inputs.push(path("tree"));
+    let sizes: Vec<_> = inputs
+        .iter()
+        .map(|input| check_rows(&levels(input, &["--levels", "1", "--frame-size", "64KiB"]), &[1])[0])
+        .collect();
+    assert!(sizes.iter().all(|row| *row == sizes[0]), "{sizes:?}");
+
+    // Sampled, they are the same frames too: found by plan, by index, by reading, by decoding.
+    fs::write(path("foreign.tar.zst"), zstd::encode_all(fs::File::open(&inputs[2]).expect("there"), 1).expect("zstd"))
+        .expect("written");
+    inputs.push(path("foreign.tar.zst"));
+    let arguments = ["--levels", "1", "--frame-size", "64KiB", "--sample", "300KiB"];
+    let sampled: Vec<_> = inputs.iter().map(|input| levels(input, &arguments)[0].clone()).collect();
+    for row in &sampled {
+        let (_, input, output) = check_row(row);
+        assert!(input <= 300 * 1024 && input < sizes[0].1, "{row}");
+        assert_eq!((input, output), (check_row(&sampled[0]).1, check_row(&sampled[0]).2));
+        assert!(number(row, "size_error_percent") > 0.0);
+        assert!(number(row, "estimated_output_bytes") > output as f64);
+    }
+}
+
+/// Any other file is cut at the frame size: its frames are those of zstd itself.
+#[test]
+fn any_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("bank");
+    let content: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
+    fs::write(&path, &content).expect("written");
+    let rows = check_rows(&levels(&path, &["--levels", "2", "--frame-size", "256KiB"]), &[2]);
+    /// `zstd` without the checksum that slotpress adds.
+    const CHECKSUM_BYTES: usize = 4;
+    let expected: usize = content
+        .chunks(256 * 1024)
+        .map(|chunk| zstd::bulk::compress(chunk, 2).expect("compressed").len() + CHECKSUM_BYTES)
+        .sum();
+    assert_eq!(rows, [(2, content.len() as u64, expected as u64)]);
+}
+
+#[test]
+fn whole_archives_on_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let scratch = dir.path().join("scratch");
+    fs::create_dir(&scratch).expect("made");
+    let arguments = ["--levels", "1-2", "--end-to-end", "--scratch", scratch.to_str().expect("UTF-8")];
+    check_rows(&levels(&full_archive(), &arguments), &[1, 2]);
+    let incremental = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
+    check_rows(&levels(&fixture(incremental), &arguments), &[1, 2]);
+    let ledger = ledger("ledger-at-40.tar.zst", dir.path());
+    check_rows(&levels(&ledger, &arguments), &[1, 2]);
+    assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0, "nothing is left");
+}
+
+#[test]
+fn exports_and_the_screen() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let assert = slotpress(&["levels", "--levels", "1-3", "--repeat", "1", "--min-time", "0", "--quiet"])
+        .args(
+            [path("a.csv").as_path(), &path("a.md"), &path("a.svg")]
+                .iter()
+                .zip(["--csv", "--markdown", "--svg"])
+                .flat_map(|(path, flag)| [flag.into(), path.as_os_str().to_owned()]),
+        )
+        .arg(full_archive())
+        .assert()
+        .success();
+    let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    assert_eq!(screen.matches("--zstd-level").count(), 3, "{screen}");
+    let read = |name: &str| fs::read_to_string(path(name)).expect("written");
+    assert_eq!(read("a.csv").lines().count(), 4);
+    assert_eq!(read("a.md").lines().filter(|line| line.starts_with("| ")).count(), 4);
+    assert!(read("a.svg").starts_with("<svg ") && read("a.svg").ends_with("</svg>\n"));
+
+    let assert = slotpress(&["levels", "--levels", "1-2", "--repeat", "1", "--min-time", "0", "--style", "zstd"])
+        .arg(full_archive())
+        .assert()
+        .success();
+    let lines = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    assert!(lines.lines().all(|line| line.contains("#e69xKz9nt.tar.zst :") && line.ends_with(" MB/s")), "{lines}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let archive = full_archive();
+    let bytes = fs::read(&archive).expect("a fixture");
+    fs::write(path("empty"), b"").expect("written");
+    fs::write(path("cut.tar.zst"), &bytes[..bytes.len() / 2]).expect("written");
+    // With checksums, so that any damage shows.
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
+    encoder.include_checksum(true).expect("a checksum");
+    zstd::stream::copy_decode(&*bytes, &mut encoder).expect("a fixture");
+    let mut damaged = encoder.finish().expect("compressed");
+    damaged[bytes.len() / 2] ^= 1;
+    fs::write(path("damaged.tar.zst"), damaged).expect("written");
+    // By its name it must be an archive; by any other it would be taken as it is.
+    fs::write(path(archive.file_name().and_then(|name| name.to_str()).expect("a name")), b"<html>").expect("written");
+    let renamed = path(archive.file_name().and_then(|name| name.to_str()).expect("a name"));
+    let csv_in_no_directory = path("no/such/directory.csv");
+    let cases: [(&Path, &[&str], i32, &str); 16] = [
+        (&archive, &["--levels", "10-1"], 2, "empty"),
+        (&archive, &["--levels", "0"], 2, "out of range"),
+        (&archive, &["--levels", "1-23"], 2, "out of range"),
+        (&archive, &["--levels", ""], 2, "not a level"),
+        (&archive, &["--sample", "1TiB"], 2, "larger than the input"),
+        (&archive, &["--sample", "64KiB"], 2, "fewer than two"),
+        (&archive, &["--frame-size", "1KiB"], 2, "out of range"),
+        (&archive, &["--threads", "0"], 2, "threads"),
+        (&archive, &["--min-time=-1"], 2, "seconds"),
+        (&archive, &["--slot", "26"], 2, "for ledgers"),
+        (&archive, &["--csv", csv_in_no_directory.to_str().expect("UTF-8")], 1, "no such file"),
+        (&path("empty"), &[], 2, "empty"),
+        (&path("missing"), &[], 1, "no such file"),
+        (&path("cut.tar.zst"), &[], 3, "cut off"),
+        (&path("damaged.tar.zst"), &[], 3, "damaged"),
+        (&renamed, &[], 3, "not a snapshot archive"),
+    ];
+    for (input, arguments, code, message) in cases {
+        let assert = slotpress(&["levels"]).args(arguments).arg(input).assert().code(code);
+        let output = assert.get_output();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(message), "{}, {arguments:?}: {errors}", input.display());
+        assert!(output.stdout.is_empty(), "nothing is measured: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}

@@ -1,0 +1,210 @@
+//! Recompressing: the same entries, checked, in any format; nothing from a damaged source.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    std::{
+        fs,
+        io::Write,
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
+    },
+};
+
+const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
+const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
+
+fn recompress(source: &Path, out: &Path, flags: &[&str]) -> PathBuf {
+    let output = slotpress().arg("recompress").arg(source).arg("-o").arg(out).args(flags).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    PathBuf::from(text.lines().next().expect("a path"))
+}
+
+fn fails(source: &Path, out: &Path, flags: &[&str], code: i32, message: &str) {
+    let output = slotpress().arg("recompress").arg(source).arg("-o").arg(out).args(flags).output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
+    assert_eq!(fs::read_dir(out).expect("read").count(), 0, "nothing is left");
+}
+
+/// Feeds bytes to the program's standard input.
+fn from_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process::Output {
+    let mut child = Command::new(slotpress_path())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    let bytes = bytes.to_vec();
+    // The program may stop reading early; that is its right.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&bytes)));
+    let output = child.wait_with_output().expect("ends");
+    writer.join().expect("written");
+    output
+}
+
+#[test]
+fn agaves_archives_keep_their_entries() {
+    for source in [FULL, INCREMENTAL, "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeiombt7UVw.tar.zst"] {
+        let source = fixture(source);
+        for flags in [
+            &["--zstd-level", "19"][..],
+            &["--frame-size", "64KiB", "--no-checksum"],
+            &["--format", "lz4"],
+            &["--format", "none"],
+            &["--min-savings", "70"],
+        ] {
+            let out = temp_dir();
+            let made = recompress(&source, out.path(), flags);
+            assert_eq!(name(&made).split(".tar").next(), name(&source).split(".tar").next(), "the name is kept");
+            // Directories may be written with or without a slash; contents and order are the same.
+            let plain = |archive: &Path| {
+                // lz4 is read back by way of slotpress itself: no other test tool reads it.
+                let tar = if flags.contains(&"lz4") && archive == made {
+                    let plain = temp_dir();
+                    tar_of(&recompress(archive, plain.path(), &["--format", "none"]))
+                } else {
+                    tar_of(archive)
+                };
+                entries_of_tar(&tar)
+                    .into_iter()
+                    .map(|entry| (entry.path.trim_end_matches('/').to_string(), entry.content))
+                    .collect::<Vec<_>>()
+            };
+            assert!(plain(&made) == plain(&source), "{flags:?}");
+        }
+    }
+}
+
+#[test]
+fn the_result_is_what_archive_makes() {
+    let ledger = ledger("ledger-at-40");
+    for flags in [
+        &["--zstd-level", "3"][..],
+        &["--frame-size", "64KiB"],
+        &["--format", "lz4"],
+        &["--format", "none"],
+        &["--min-savings", "75"],
+    ] {
+        let (made, again, other) = (temp_dir(), temp_dir(), temp_dir());
+        let wanted = archive(ledger.path(), made.path(), flags);
+        // By way of another level and another frame size, so that nothing of the source's frames can show through.
+        let source = archive(ledger.path(), other.path(), &["--zstd-level", "9", "--frame-size", "100KiB"]);
+        for threads in ["1", "3"] {
+            let got = recompress(&source, again.path(), &[flags, &["--threads", threads, "--force"]].concat());
+            assert!(fs::read(&wanted).expect("read") == fs::read(&got).expect("read"), "{flags:?}");
+        }
+    }
+}
+
+#[test]
+fn streams_in_and_out() {
+    let source = fs::read(fixture(FULL)).expect("read");
+    let file = temp_dir();
+    let wanted = fs::read(recompress(&fixture(FULL), file.path(), &[])).expect("read");
+    let output = from_stdin(&source, &["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), "-".as_ref()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout == wanted, "nothing but the archive goes to standard output");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ratio"), "the report goes to standard error");
+
+    // Cut off anywhere: an error, though there is no length to compare with.
+    for at in [0, 1, 100, source.len() / 2, source.len() - 1] {
+        let out = temp_dir();
+        let output =
+            from_stdin(&source[..at], &["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()]);
+        assert_eq!(output.status.code(), Some(3), "cut off at {at}");
+        assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
+    }
+
+    // An incremental archive says nothing of its base but in its name.
+    let incremental = fs::read(fixture(INCREMENTAL)).expect("read");
+    let out = temp_dir();
+    let arguments = ["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()];
+    let output = from_stdin(&incremental, &arguments);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--base-slot"));
+    let output = from_stdin(&incremental, &[&arguments[..], &["--base-slot".as_ref(), "26".as_ref()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let made = fs::read_dir(out.path()).expect("read").next().expect("one").expect("read").path();
+    assert_eq!(name(&made), name(&fixture(INCREMENTAL)));
+}
+
+#[test]
+fn old_formats_are_read() {
+    for (tool, extension) in [("bzip2", "bz2"), ("gzip", "gz"), ("lz4", "lz4")] {
+        if !has_tool(tool) {
+            continue;
+        }
+        let (old, out) = (temp_dir(), temp_dir());
+        let path = old.path().join(name(&fixture(FULL)).replace("tar.zst", &format!("tar.{extension}")));
+        let tar = old.path().join("tar");
+        fs::write(&tar, tar_of(&fixture(FULL))).expect("written");
+        let packed = Command::new(tool).arg("-c").arg(&tar).output().expect("runs");
+        fs::write(&path, packed.stdout).expect("written");
+        let made = recompress(&path, out.path(), &[]);
+        let direct = temp_dir();
+        let wanted = recompress(&fixture(FULL), direct.path(), &[]);
+        assert!(fs::read(made).expect("read") == fs::read(wanted).expect("read"), "{tool}");
+
+        // A ledger that boots needs an archive that Agave reads beside it.
+        let target = temp_dir();
+        let ledger = target.path().join("ledger");
+        let restored = slotpress().arg("restore").arg(&path).arg("--ledger").arg(&ledger).output().expect("runs");
+        assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
+        let names = names(&ledger);
+        let is_read = |name: &String| name.ends_with(".tar.zst") || name.ends_with(".tar.lz4");
+        assert!(names.iter().any(is_read), "{names:?}");
+
+        // Damage in the middle, and a missing end.
+        let good = fs::read(&path).expect("read");
+        let mut flipped = good.clone();
+        flipped[good.len() / 2] ^= 0x10;
+        for (bytes, what) in [(flipped, "flipped"), (good[..good.len() * 2 / 3].to_vec(), "cut off")] {
+            fs::write(&path, bytes).expect("written");
+            let out = temp_dir();
+            let output = slotpress().arg("recompress").arg(&path).arg("-o").arg(out.path()).output().expect("runs");
+            // lz4 made without checksums of blocks has one of the whole; whichever, damage must be found.
+            assert_eq!(output.status.code(), Some(3), "{tool}, {what}");
+            assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
+        }
+    }
+}
+
+#[test]
+fn bad_sources_yield_nothing() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let lie = dir.path().join(name(&fixture(FULL)).replace("-26-", "-27-"));
+    fs::copy(fixture(FULL), &lie).expect("copied");
+    fails(&lie, out.path(), &[], 3, "not what its name says");
+    let other_base = dir.path().join(name(&fixture(INCREMENTAL)).replace("-26-40-", "-20-40-"));
+    fs::copy(fixture(INCREMENTAL), &other_base).expect("copied");
+    fails(&other_base, out.path(), &[], 3, "storage map is missing");
+    let mut bytes = fs::read(fixture(FULL)).expect("read");
+    bytes.truncate(bytes.len() - 3);
+    let cut = dir.path().join(name(&fixture(FULL)));
+    fs::write(&cut, bytes).expect("written");
+    fails(&cut, out.path(), &[], 3, "cut off");
+    fails(Path::new("/nowhere/at-all"), out.path(), &[], 1, "cannot open");
+    fails(&fixture(FULL), out.path(), &["--base-slot", "20"], 2, "--base-slot is for standard input");
+    fails(&fixture(FULL), out.path(), &["--memory", "1MiB"], 2, "does not suffice");
+}
+
+#[test]
+fn an_archive_is_replaced_only_when_asked() {
+    let out = temp_dir();
+    let copy = out.path().join(name(&fixture(FULL)));
+    fs::copy(fixture(FULL), &copy).expect("copied");
+    let output = slotpress().arg("recompress").arg(&copy).arg("-o").arg(out.path()).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(fs::read(&copy).expect("read") == fs::read(fixture(FULL)).expect("read"), "untouched");
+    assert_eq!(recompress(&copy, out.path(), &["--force"]), copy);
+    assert!(fs::read(&copy).expect("read") != fs::read(fixture(FULL)).expect("read"), "replaced");
+    assert_eq!(fs::read_dir(out.path()).expect("read").count(), 1);
+}

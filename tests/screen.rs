@@ -1,0 +1,247 @@
+//! The screen: results on stdout, everything else on stderr; JSON that programs can rely on; help that fits.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    serde_json::Value,
+    std::{
+        collections::BTreeSet,
+        fs::{self, File},
+        io::Read,
+        os::fd::OwnedFd,
+        process::{Command, Stdio},
+    },
+};
+
+fn object(line: &[u8]) -> Value {
+    let text = std::str::from_utf8(line).expect("text");
+    assert_eq!(text.trim_end().lines().count(), 1, "one line: {text}");
+    serde_json::from_str(text).expect("JSON")
+}
+
+fn fields(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn json_of_archive_and_restore() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let output = slotpress()
+        .arg("archive")
+        .arg(ledger.path())
+        .arg("-o")
+        .arg(out.path())
+        .args(["--json", "--zstd-level=-5"])
+        .output()
+        .expect("runs");
+    assert!(output.status.success() && output.stderr.is_empty());
+    let line = object(&output.stdout);
+    let names = "type path slot base_slot hash format zstd_level storages frames stored_frames input_bytes output_bytes \
+                 elapsed_seconds cpu_seconds";
+    assert_eq!(fields(&line), names.split_whitespace().collect());
+    assert_eq!((&line["type"], &line["slot"]), (&"archive".into(), &26.into()));
+    assert_eq!((&line["base_slot"], &line["zstd_level"]), (&Value::Null, &(-5).into()));
+    assert_eq!((&line["storages"], &line["format"]), (&27.into(), &"zstd".into()));
+    assert_eq!(line["hash"], "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt");
+    let path = out.path().join(FULL_26);
+    assert_eq!(line["path"].as_str(), path.to_str());
+    assert_eq!(line["output_bytes"].as_u64().expect("a number"), fs::metadata(&path).expect("metadata").len());
+    assert_eq!(line["input_bytes"].as_u64().expect("a number"), tar_of(&path).len() as u64);
+
+    let target = out.path().join("ledger");
+    let output = slotpress().arg("restore").arg(&path).arg("--ledger").arg(&target).arg("--json").output();
+    let output = output.expect("runs");
+    assert!(output.status.success() && output.stderr.is_empty());
+    let line = object(&output.stdout);
+    let names = "type path slot base_slot hash storages input_bytes output_bytes elapsed_seconds cpu_seconds archives \
+                 accounts validator_flags";
+    assert_eq!(fields(&line), names.split_whitespace().collect());
+    assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"restore".into(), &26.into(), &27.into()));
+    assert_eq!(line["path"].as_str(), target.join("snapshots/26").to_str());
+    assert_eq!(line["archives"][0].as_str(), target.join(FULL_26).to_str());
+    let flags: Vec<&str> =
+        line["validator_flags"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert_eq!(flags[..2], ["--ledger", target.to_str().expect("text")]);
+}
+
+#[test]
+fn json_of_inspect() {
+    let output = slotpress().arg("inspect").arg(fixture(FULL_26)).arg("--json").output().expect("runs");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let line = object(&output.stdout);
+    assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"inspect".into(), &26.into(), &27.into()));
+}
+
+#[test]
+fn json_of_errors_and_progress() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let output = slotpress().arg("archive").arg(out.path()).arg("-o").arg(out.path()).arg("--json").output();
+    let output = output.expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let line = object(&output.stderr);
+    assert_eq!(fields(&line), BTreeSet::from(["type", "message", "hint", "exit_code"]));
+    assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &1.into()));
+
+    // However short a run is, what it says on stderr is JSON and nothing else.
+    let mut command = slotpress();
+    command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args([
+        "--progress",
+        "json",
+        "--format",
+        "none",
+    ]);
+    let output = command.output().expect("runs");
+    assert!(output.status.success());
+    for line in output.stderr.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        assert!(["progress", "warning"].contains(&object(line)["type"].as_str().expect("a type")));
+    }
+}
+
+#[test]
+fn stdout_is_for_results_and_quiet_is_quiet() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let run = |flags: &[&str]| {
+        let mut command = slotpress();
+        command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).arg("--force").args(flags);
+        let output = command.output().expect("runs");
+        assert!(output.status.success());
+        (String::from_utf8(output.stdout).expect("text"), String::from_utf8(output.stderr).expect("text"))
+    };
+    let (stdout, stderr) = run(&[]);
+    assert_eq!(stdout.lines().next(), out.path().join(FULL_26).to_str());
+    assert!(stdout.contains("  full, slot 26, 27 storages, zstd level 1, 1 frame\n"), "{stdout}");
+    assert!(stdout.contains("  size     ") && stdout.contains("  elapsed  "), "{stdout}");
+    assert_eq!(stderr, "", "a short run reports no progress");
+    let (stdout, stderr) = run(&["--format", "none"]);
+    assert!(stdout.contains(FULL_26.trim_end_matches(".zst")));
+    assert_eq!(stderr, "warning: a plain .tar: Firedancer reads it, Agave does not\n");
+    let (stdout, stderr) = run(&["--format", "none", "-q"]);
+    assert!(!stdout.is_empty(), "results are printed");
+    assert_eq!(stderr, "");
+}
+
+/// A reader that goes away early is no failure.
+#[test]
+fn a_broken_pipe_on_stdout() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let archive_args = ["archive", ledger.path().to_str().expect("text"), "-o", out.path().to_str().expect("text")];
+    let archived = fixture(FULL_26);
+    let inspect_args = ["inspect", archived.to_str().expect("text")];
+    for args in [&archive_args[..], &inspect_args, &["--help"], &["completions", "bash"]] {
+        for json in [false, true] {
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            drop(reader);
+            let mut command = Command::new(slotpress_path());
+            command.args(args).stdout(Stdio::from(OwnedFd::from(writer))).stderr(Stdio::piped());
+            if json && args[0] != "--help" {
+                command.arg("--json");
+            }
+            if args[0] == "archive" {
+                command.arg("--force");
+            }
+            let output = command.output().expect("runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{args:?}: {:?} {said}", output.status);
+            assert_eq!(said, "", "{args:?}");
+        }
+    }
+    assert!(out.path().join(FULL_26).exists());
+}
+
+/// What the program writes to a terminal.
+fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, ptsname, unlockpt};
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).expect("granted");
+    unlockpt(&master).expect("unlocked");
+    let path = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
+    let terminal = File::options().read(true).write(true).open(path).expect("open");
+    let mut command = Command::new(slotpress_path());
+    command.args(["archive", "/nowhere", "-o", "/"]).args(flags).env_remove("NO_COLOR").stderr(Stdio::from(terminal));
+    if let Some(value) = no_color {
+        command.env("NO_COLOR", value);
+    }
+    assert_eq!(command.status().expect("runs").code(), Some(1));
+    drop(command);
+    // With its last user gone, a terminal's reader gets an error after what was written.
+    let mut said = Vec::new();
+    let _ = File::from(master).read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn colors() {
+    assert!(on_a_terminal(None, &[]).contains("\x1b[1;31merror:\x1b[0m"));
+    assert!(on_a_terminal(Some(""), &[]).contains("\x1b[1;31merror:\x1b[0m"), "empty means unset");
+    let plain = on_a_terminal(Some("1"), &["-q"]);
+    assert!(plain.contains("error: ") && !plain.contains('\x1b'), "{plain:?}");
+    let plain = on_a_terminal(None, &["-q", "--color", "never"]);
+    assert!(plain.contains("error: ") && !plain.contains('\x1b'), "{plain:?}");
+    let output = slotpress().args(["archive", "/nowhere", "-o", "/", "--color", "always"]).output().expect("runs");
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("\x1b[1;31merror:\x1b[0m"));
+}
+
+#[test]
+fn every_flag_is_a_variable_too() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let run = |variables: &[(&str, &str)], flags: &[&str]| {
+        let mut command = slotpress();
+        command.arg("archive").arg(ledger.path()).args(flags).envs(variables.iter().copied());
+        command.output().expect("runs")
+    };
+    let variables = [
+        ("SLOTPRESS_ZSTD_LEVEL", "7"),
+        ("SLOTPRESS_OUTPUT", out.path().to_str().expect("text")),
+        ("SLOTPRESS_FRAME_SIZE", "64KiB"),
+        ("SLOTPRESS_JSON", "1"),
+        ("SLOTPRESS_FORCE", "true"),
+    ];
+    let line = object(&run(&variables, &[]).stdout);
+    assert_eq!(line["zstd_level"], 7);
+    assert!(line["frames"].as_u64().expect("a number") > 5);
+    // A flag wins.
+    assert_eq!(object(&run(&variables, &["--zstd-level", "3"]).stdout)["zstd_level"], 3);
+    let output = run(&[variables[1], ("SLOTPRESS_ZSTD_LEVEL", "99")], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("levels are 1 to 22"));
+    let output = run(&[variables[1], ("SLOTPRESS_FORCE", "0")], &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn help_fits_80_columns() {
+    let overview = slotpress().arg("--help").env("COLUMNS", "80").output().expect("runs");
+    let overview = String::from_utf8(overview.stdout).expect("text");
+    let commands: Vec<&str> = overview
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|word| !word.is_empty()))
+        .collect();
+    assert!(commands.contains(&"archive") && commands.contains(&"restore"), "{commands:?}");
+    for command in commands.iter().filter(|command| **command != "help").chain([&""]) {
+        for help in ["--help", "-h"] {
+            let mut slotpress = slotpress();
+            slotpress.args((!command.is_empty()).then_some(command)).arg(help).env("COLUMNS", "80");
+            let output = slotpress.output().expect("runs");
+            assert!(output.status.success() && output.stderr.is_empty());
+            for line in String::from_utf8(output.stdout).expect("text").lines() {
+                assert!(line.chars().count() <= 80, "{command} {help}: {line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn usage_errors_and_version() {
+    let output = slotpress().args(["archive"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).starts_with("error: "));
+    let output = slotpress().arg("--version").output().expect("runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), concat!("slotpress ", env!("CARGO_PKG_VERSION"), "\n"));
+}
