@@ -18,11 +18,11 @@ for _ in $(seq "$rounds"); do
     "$(dirname "$slotpress")/examples/verify_floor" "$archive" "$threads" >>"$work/seconds"
 done
 for column in 1 2 3 4; do cut -d' ' -f$column "$work/seconds" >"$work/column$column"; done
-echo "$(stat -c %s "$archive") bytes, $(head -1 "$work/seconds" | cut -d' ' -f5) accounts, $threads threads, medians of $rounds"
+echo "$(stat -c %s "$archive") bytes, $(head -1 "$work/seconds" | cut -d' ' -f5) accounts, CPU seconds of $threads threads, medians of $rounds"
 of() { awk "{print $1}" "$work/seconds" | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
 printf '%-44s %8.3f s\n' "decoding alone" "$(of '$1')"
 printf '%-44s %8.3f s   %.0f %% of decoding'"'"'s speed\n' "steps 1 to 5" "$(of '$2')" "$(of '100*$1/$2')"
-printf '%-44s %8.3f s   %.2f us an account and thread\n' "hashing alone" "$(of '$3')" "$(of "\$3*1e6*$threads/\$5")"
+printf '%-44s %8.3f s   %.2f us an account\n' "hashing alone" "$(of '$3')" "$(of "\$3*1e6/\$5")"
 printf '%-44s %8.3f s   %.2f x decoding and hashing\n' "verify" "$(of '$4')" "$(of '$4/($1+$3)')"
 rm "$archive"
 

@@ -1,6 +1,7 @@
 //! The floors of verifying, and what verifying takes, on one archive with an index that lies in the page cache.
 //!
-//! `cargo run --release --example verify_floor -- ARCHIVE [THREADS]` prints, in seconds: decoding the frames alone; steps
+//! `cargo run --release --example verify_floor -- ARCHIVE [THREADS]` prints, in
+//! seconds of CPU time, which a busy machine disturbs least: decoding the frames alone; steps
 //! 1 to 5 of verifying; blake3's extended output of 2,048 bytes for every account alone; all of verifying.
 
 use {
@@ -11,6 +12,7 @@ use {
             input::{ArchiveFile, FrameDecoder},
             tail::Tail,
         },
+        stopwatch::Stopwatch,
         verify::{
             NamedArchive, VerifyOptions,
             accounts::{Accounts, Task},
@@ -27,7 +29,6 @@ use {
         os::unix::fs::FileExt,
         path::Path,
         sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-        time::Instant,
     },
 };
 
@@ -71,9 +72,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         threads,
         progress: &NoProgress,
     };
-    let start = Instant::now();
+    let start = Stopwatch::start();
     read_indexed(&pass, &tail, &mut HashSet::new())?;
-    let layout_seconds = start.elapsed().as_secs_f64();
+    let layout_seconds = start.taken().cpu.as_secs_f64();
 
     // The same accounts, all of one size: the extended output does not depend on it, and typical data is short.
     let records = accounts.sums().records - accounts.sums().tombstones;
@@ -108,9 +109,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         expect_hash: None,
         expect_slot: None,
     };
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let report = verify_archives(&NamedArchive::of_path(path), None, &options, &NoProgress)?;
-    let verify_seconds = start.elapsed().as_secs_f64();
+    let verify_seconds = start.taken().cpu.as_secs_f64();
     if !report.ok {
         return Err("the archive is not right".into());
     }
@@ -155,11 +156,11 @@ impl Sizes {
     }
 }
 
-/// Runs `new_worker()(0..count)` on threads, and returns the seconds that it took.
+/// Runs `new_worker()(0..count)` on threads, and returns the CPU seconds that it took.
 fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> f64 {
     let next = AtomicUsize::new(0);
     let failed = AtomicU64::new(0);
-    let start = Instant::now();
+    let start = Stopwatch::start();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -175,5 +176,5 @@ fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: imp
         }
     });
     assert_eq!(failed.into_inner(), 0, "every frame decodes");
-    start.elapsed().as_secs_f64()
+    start.taken().cpu.as_secs_f64()
 }

@@ -264,7 +264,7 @@ fn obsolete_records_that_make_no_sense() {
         ("long", (first + 8, 1 << 40), "is outside the file of "),
         ("unaligned", (first, field(first) + 4), "which is not a multiple of 8"),
         ("twice", (first + 24, field(first)), ""),
-        ("another storage", (at, 9_999), "is not in the storages list"),
+        ("another storage", (at, 9_999), "is not there"),
         ("too many", (at + 24, u64::MAX / 24), "obsolete records"),
         ("too many storages", (0, u64::MAX), "obsolete records"),
     ] {

@@ -140,7 +140,7 @@ impl Plan {
         if whole_count > 0 {
             progress.warn(&format!(
                 "{whole_count} storages are longer than the bank file says and hold no obsolete records: this ledger \
-                 was restored and has not run since; they are archived whole"
+                 was restored and has not run since; all of each is taken"
             ));
         }
         if planned.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {

@@ -94,7 +94,7 @@ pub fn scan_obsolete_accounts<R: BufRead>(
             if count == 0 {
                 continue;
             }
-            return Err(r.damaged(format!("storage {slot}.{id} has obsolete records, but is not in the storages list")));
+            return Err(r.damaged(format!("storage {slot}.{id} has obsolete records, but is not there")));
         };
         if count > OBSOLETE_RECORDS_PER_STORAGE_MAX {
             return Err(r.damaged(format!(

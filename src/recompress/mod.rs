@@ -26,7 +26,7 @@ use {
         progress::Progress,
         restore::{
             assign::Assigner,
-            bank_stream::BankFileStream,
+            bank_stream::StreamedHead,
             check::{MissingStorages, check_bank},
             input::{ArchiveFile, Compression, decode_in_order, sniff},
             walk::Recycler,
@@ -318,46 +318,29 @@ struct Content {
     base_slot: Option<u64>,
     entries: Vec<Entry>,
     assigner: Assigner,
-    version: Vec<u8>,
-    bank: Option<BankFileStream>,
-    current: Option<EntryKind>,
+    head: StreamedHead,
 }
 
 impl Content {
     fn new(base_slot: Option<u64>) -> Self {
         let mut assigner = Assigner::new(1, true);
         assigner.begin_archive(base_slot);
-        Self { base_slot, entries: Vec::new(), assigner, version: Vec::new(), bank: None, current: None }
+        Self { base_slot, entries: Vec::new(), assigner, head: StreamedHead::default() }
     }
 
     fn look_at(&mut self, event: &TarEvent<'_>) -> Result<()> {
-        /// A version takes five bytes; more are no version, and are not kept.
-        const VERSION_BYTES_MAX: usize = 64;
-        match event {
-            TarEvent::Begin(entry) => {
-                self.assigner.assign(entry)?;
-                self.entries.push(*entry);
-                self.current = Some(entry.kind);
-                if matches!(entry.kind, EntryKind::BankFile(_)) {
-                    self.bank = Some(BankFileStream::start(entry.content_bytes));
-                }
-            }
-            TarEvent::Content { bytes, .. } => match (self.current, &self.bank) {
-                (Some(EntryKind::Version), _) if self.version.len() < VERSION_BYTES_MAX => {
-                    self.version.extend_from_slice(&bytes[..bytes.len().min(VERSION_BYTES_MAX)]);
-                }
-                (Some(EntryKind::BankFile(_)), Some(bank)) => bank.feed(bytes),
-                _ => {}
-            },
-            TarEvent::End(_) => self.current = None,
+        if let TarEvent::Begin(entry) = event {
+            self.assigner.assign(entry)?;
+            self.entries.push(*entry);
         }
+        self.head.look_at(event);
         Ok(())
     }
 
     fn finish(mut self, name: Option<&ArchiveName>) -> Result<(Vec<Entry>, BankFile)> {
         let slot = self.assigner.end_archive()?;
-        let bank = self.bank.take().ok_or_else(|| Error::damaged("the archive holds no bank file"))?.finish()?;
-        check_bank(&bank.bank, &self.version, slot, name)?;
+        let bank = self.head.finish()?;
+        check_bank(&bank.bank, &self.head.version, slot, name)?;
         let has_slot = |slot| self.assigner.has_slot(slot);
         let mut missing = MissingStorages::new(&has_slot, self.base_slot);
         bank.storage_map.iter().for_each(|item| missing.look_at(item));

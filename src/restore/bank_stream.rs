@@ -4,6 +4,7 @@
 use {
     crate::{
         error::{Error, Result},
+        format::{entry::EntryKind, entry_parser::TarEvent},
         ledger::{
             bank_file::{BankFile, StorageMapItem, parse_bank_file},
             fields::FieldReader,
@@ -53,6 +54,44 @@ impl BankFileStream {
     pub fn finish(self) -> Result<StreamedBank> {
         drop(self.pieces);
         self.parser.join().unwrap_or_else(|_| Err(Error::failed("the parser of the bank file has died")))
+    }
+}
+
+/// What tells of which state an archive is, caught as its entries stream by: the version, and the bank file.
+#[derive(Debug, Default)]
+pub struct StreamedHead {
+    /// The version file, or as much of it as a version can be.
+    pub version: Vec<u8>,
+    bank: Option<BankFileStream>,
+    current: Option<EntryKind>,
+}
+
+impl StreamedHead {
+    /// Looks at the next event of the tar stream.
+    pub fn look_at(&mut self, event: &TarEvent<'_>) {
+        /// A version takes five bytes; more are no version, and are not kept.
+        const VERSION_BYTES_MAX: usize = 64;
+        match event {
+            TarEvent::Begin(entry) => {
+                self.current = Some(entry.kind);
+                if matches!(entry.kind, EntryKind::BankFile(_)) && self.bank.is_none() {
+                    self.bank = Some(BankFileStream::start(entry.content_bytes));
+                }
+            }
+            TarEvent::Content { bytes, .. } => match (self.current, &self.bank) {
+                (Some(EntryKind::Version), _) if self.version.len() < VERSION_BYTES_MAX => {
+                    self.version.extend_from_slice(&bytes[..bytes.len().min(VERSION_BYTES_MAX)]);
+                }
+                (Some(EntryKind::BankFile(_)), Some(bank)) => bank.feed(bytes),
+                _ => {}
+            },
+            TarEvent::End(_) => self.current = None,
+        }
+    }
+
+    /// The bank, when the stream has ended.
+    pub fn finish(&mut self) -> Result<StreamedBank> {
+        self.bank.take().ok_or_else(|| Error::damaged("the archive holds no bank file"))?.finish()
     }
 }
 

@@ -3,6 +3,24 @@
 //! An account is named by the storage and the index at which it first appears ([`Origin`]); its address, kind, size
 //! and content follow from that and the seed, in any order, so that nothing about it has to be remembered.
 //!
+//! | kind | accounts | bytes | what the bytes are |
+//! |---|---|---|---|
+//! | token accounts | 60 % | 47 % | 165: a mint (27 % one of 16, 10 % of those in use these days, else nearly unique), an owner (89 % unique), an amount (half are 0), zeros |
+//! | wallets | 13 % | 5 % | none |
+//! | Token-2022 accounts | 4.5 % | 4 % | a token account, 5 to 42 bytes of extensions |
+//! | mints | 4 % | 2 % | 82: authorities, a supply (half are NFTs) |
+//! | metadata | 4 % | 8 % | 679 or 607: name, symbol, address of a description, creators of a collection, zeros |
+//! | master editions | 2.5 % | 3 % | 282, nearly all zeros |
+//! | program state | 10 % | 28 % | pools, order books, positions, obligations, claims, names: addresses, numbers, arrays in part in use |
+//! | stake accounts | 1.2 % | 1 % | 200: an authority twice, a voter, a stake |
+//! | nonces | 0.5 % | 0.3 % | 80: an authority, a blockhash |
+//! | lookup tables | 0.03 % | 0.1 % | 56 and up to 256 addresses |
+//! | vote accounts | 0.01 % | 0.1 % | 3,762: votes, credits, zeros |
+//! | programs | 0.01 % | 0 % | 36: the address of the code |
+//! | code | 0.008 % | 2 % | 16 to 272 KiB: instructions that repeat, texts, zeros |
+//!
+//! Every record adds 136 bytes, of which the address is random and the owner one of some twenty.
+//!
 //! What the bytes are lives in `tokens` (the token programs and metadata) and `states` (everything else).
 
 use {

@@ -5,9 +5,9 @@
 //!
 //! | part | share of bytes | what the bytes are |
 //! |---|---|---|
-//! | delegations | 85 % | stake account (random), voter (one of 2,000, by Zipf's law), stake, epochs, rate, credits |
-//! | vote accounts | 8 % | 3,762 bytes: votes, credits of 64 epochs, a buffer of former voters (zeros) |
-//! | nodes and voters | 4 % | addresses |
+//! | delegations | 80 % | stake account (random), voter (one of 1,000, few of them popular), stake, epochs, rate, credits |
+//! | vote accounts | 16 % | 3,762 bytes: votes, credits of 64 epochs, a buffer of former voters (zeros) |
+//! | nodes and voters | 1 % | addresses |
 //! | storage map | 1 % | slot, id, length of each storage |
 //! | blockhashes | the rest | 301 of 56 bytes, whatever the ledger's size |
 //!

@@ -5,17 +5,26 @@
 //! capitalization all agree, so that every other command works on it. **Not bootable**: there is no proof of history
 //! and no valid vote, and the stakes in the bank file have no accounts behind them.
 //!
-//! Each storage is a function of the seed and its index ([`layout`], [`storage`]): all cores make storages at once,
+//! Each storage is a function of the seed and its index (`layout`, `storage`): all cores make storages at once,
 //! nothing grows with the number of accounts, and the bytes depend on the options only. A newer storage knows which
 //! accounts of an older one it replaces by arithmetic; the older one knows it too, and leaves them out of the sums.
-pub mod accounts;
+//!
+//! It compresses as mainnet does, within a few percent: the full archive 3.47, 3.64, 3.78 times at zstd levels 1, 3, 10,
+//! the bank file 2.337, 2.486, 2.500, 2.513 times at levels 1 to 4. That comes from the account mix (`accounts`) and
+//! from the stakes (`bank`); where they are changed, the test of the ratios tells.
+//!
+//! Also there, because real ledgers have them: obsolete records in several percent of the storages, closed accounts with
+//! and without tombstones, newer versions of accounts whose older record is not marked, storages of which nothing
+//! remains, and files in `accounts/run` that no list names.
+
+mod accounts;
 mod bank;
 mod directory;
-pub mod keys;
-pub mod layout;
-pub mod rng;
+mod keys;
+mod layout;
+mod rng;
 mod states;
-pub mod storage;
+mod storage;
 mod tokens;
 
 use {
@@ -43,7 +52,7 @@ use {
 pub struct SynthOptions {
     /// The ledger directory; must be empty or not exist.
     pub out_dir: PathBuf,
-    /// Bytes of the full state's storages, approximately.
+    /// Bytes of the full state's storages, approximately; more where storages are so many that each holds one record.
     pub size_bytes: u64,
     /// The same seed and sizes give the same bytes.
     pub seed: u64,

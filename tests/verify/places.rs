@@ -95,6 +95,7 @@ fn frames() {
         memory_bytes: None,
         replace: false,
         force_base: false,
+        manners: slotpress::io::Manners::default(),
         read_back: Some(std::sync::Arc::new(slotpress::verify::own::FullReadBack {
             memory_bytes: 64 << 20,
             temporary_dir: std::env::temp_dir(),
