@@ -59,6 +59,17 @@ fn meaningless(path: &Path, bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     ]
 }
 
+/// Whether two files decode to the same tar stream and have the same frames and entries: some bits of a compressed block
+/// are padding, or spell the same in two ways.
+fn is_same_archive(one: &Path, other: &Path) -> bool {
+    let read = |path: &Path| {
+        let bytes = std::fs::read(path).expect("read");
+        let tail = Tail::read(&File::open(path).expect("opened"), path, bytes.len() as u64).ok().flatten()?;
+        Some((zstd::stream::decode_all(bytes.as_slice()).ok()?, tail.frames, tail.index.entries))
+    };
+    read(one).is_some_and(|one| Some(one) == read(other))
+}
+
 #[test]
 fn every_flipped_bit_is_found_or_without_meaning() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -83,7 +94,7 @@ fn every_flipped_bit_is_found_or_without_meaning() {
     let missed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for worker in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-            let (bytes, bits, next, missed) = (&bytes, &bits, &next, &missed);
+            let (bytes, bits, next, missed, path) = (&bytes, &bits, &next, &missed, &path);
             let (meaningless, frame_starts) = (&meaningless, &frame_starts);
             let own = dir.path().join(format!("worker-{worker}"));
             std::fs::create_dir(&own).expect("a directory");
@@ -102,10 +113,11 @@ fn every_flipped_bit_is_found_or_without_meaning() {
                         Ok(report) => !report.ok,
                         Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
                     };
+                    let means_nothing = !found && is_same_archive(&copy, path);
                     write(at, bytes[at]);
                     // Bit 4 of a frame header's descriptor is the "unused bit" of RFC 8878, which decoders pass over.
                     let is_unused = bit % 8 == 4 && frame_starts.contains(&at.wrapping_sub(4));
-                    if !found && !is_unused && !meaningless.iter().any(|range| range.contains(&at)) {
+                    if !found && !means_nothing && !is_unused && !meaningless.iter().any(|range| range.contains(&at)) {
                         missed.lock().expect("not poisoned").push(*bit);
                     }
                 }
