@@ -3,7 +3,11 @@
 //! An archive of slotpress tells almost everything by its tail; only the frames that hold the bank file are decoded.
 //! Any other is decoded once, in order.
 
+pub mod account;
+pub mod accounts;
+pub mod owners;
 mod readers;
+pub mod scan;
 
 use {
     crate::{

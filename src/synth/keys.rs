@@ -1,7 +1,7 @@
 //! Addresses that every mainnet snapshot holds, and names for the pools of those that a seed makes up.
 
 /// Decodes an address when the program is compiled.
-const fn address(text: &str) -> [u8; 32] {
+pub(crate) const fn address(text: &str) -> [u8; 32] {
     bs58::decode(text.as_bytes()).into_array_const_unwrap()
 }
 
