@@ -109,11 +109,8 @@ pub fn run_accounts(
     shown: &Path,
     ui: &Ui,
 ) -> Result<()> {
-    if let Some(csv) = csv
-        && let (Ok(csv), Ok(input)) = (csv.canonicalize(), shown.canonicalize())
-        && (csv == input || csv.is_dir())
-    {
-        return Err(Error::usage(format!("--csv {}: not a file to write tables to", csv.display())));
+    if let Some(csv) = csv {
+        check_csv(csv, shown)?;
     }
     let found = inspect_accounts(input, options, ui)?;
     if let Some(csv) = csv {
@@ -124,6 +121,18 @@ pub fn run_accounts(
         false => print_tables(&found, options.owner, ui),
     }
     Ok(())
+}
+
+/// Says before an hour of reading what would keep the table from being written after it.
+fn check_csv(csv: &Path, input: &Path) -> Result<()> {
+    let refuse = |why: &str| Err(Error::usage(format!("--csv {}: {why}", csv.display())));
+    let dir = csv.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (csv.canonicalize(), input.canonicalize()) {
+        _ if csv.is_dir() => refuse("that is a directory"),
+        _ if !dir.is_dir() => refuse("its directory does not exist"),
+        (Ok(csv), Ok(input)) if csv.starts_with(&input) => refuse("that is what is inspected"),
+        _ => Ok(()),
+    }
 }
 
 /// The owners, and at the end those that are not kept one by one.
