@@ -5,77 +5,15 @@
 mod common;
 
 use {
-    common::*,
-    serde_json::Value,
-    std::{
-        collections::{BTreeMap, HashMap},
-        fs,
-        path::Path,
+    common::{
+        records::{Plain, newest, records, unbase64},
+        *,
     },
+    serde_json::Value,
+    std::{collections::HashMap, fs, path::Path},
 };
 
 const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
-
-/// A record, read with nothing of slotpress.
-#[derive(Clone, Debug)]
-struct Plain {
-    slot: u64,
-    id: u64,
-    offset: usize,
-    pubkey: String,
-    owner: String,
-    lamports: u64,
-    executable: bool,
-    data: Vec<u8>,
-}
-
-impl Plain {
-    fn stored_bytes(&self) -> u64 {
-        (136 + self.data.len() as u64).next_multiple_of(8)
-    }
-}
-
-/// Every record of an archive, by the `tar` crate and the format page.
-fn records(archive: &Path) -> Vec<Plain> {
-    let mut found = Vec::new();
-    for entry in entries(archive) {
-        let Some((slot, id)) = entry.path.strip_prefix("accounts/").and_then(|name| name.split_once('.')) else {
-            continue;
-        };
-        let (slot, id) = (slot.parse().expect("a slot"), id.parse().expect("an id"));
-        let bytes = &entry.content;
-        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
-        let key = |at: usize| bs58::encode(&bytes[at..at + 32]).into_string();
-        let mut at = 0;
-        while at + 136 <= bytes.len() {
-            let length = number(at + 8) as usize;
-            found.push(Plain {
-                slot,
-                id,
-                offset: at,
-                pubkey: key(at + 16),
-                owner: key(at + 64),
-                lamports: number(at + 48),
-                executable: bytes[at + 96] == 1,
-                data: bytes[at + 136..at + 136 + length].to_vec(),
-            });
-            at = (at + 136 + length).next_multiple_of(8);
-        }
-    }
-    assert!(!found.is_empty());
-    found
-}
-
-/// The newest record of every account.
-fn newest(records: &[Plain]) -> BTreeMap<String, Plain> {
-    let mut newest: BTreeMap<String, Plain> = BTreeMap::new();
-    for record in records {
-        if newest.get(&record.pubkey).is_none_or(|known| known.slot < record.slot) {
-            newest.insert(record.pubkey.clone(), record.clone());
-        }
-    }
-    newest
-}
 
 fn inspect(input: &Path, flags: &[&str]) -> Vec<Value> {
     let output = slotpress().arg("inspect").arg(input).args(flags).arg("--json").output().expect("runs");
@@ -191,22 +129,6 @@ fn a_ledger_has_obsolete_records() {
     let lines = inspect(ledger.path(), &["--accounts"]);
     assert!(lines[0]["obsolete_records"].as_u64().expect("a count") > 0);
     assert!(lines[0]["obsolete_bytes"].as_u64().expect("bytes") > 0);
-}
-
-/// Undoes base64, by the book.
-fn unbase64(text: &str) -> Vec<u8> {
-    let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut bytes = Vec::new();
-    let (mut bits, mut count) = (0u32, 0);
-    for digit in text.chars().filter(|digit| *digit != '=') {
-        bits = (bits << 6 | digits.find(digit).expect("a digit") as u32) & 0xffff;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    bytes
 }
 
 /// Accounts of every kind: the first, the last, written twice, closed, large, and some in between.
@@ -370,7 +292,8 @@ fn what_makes_no_sense_is_refused() {
     fails(&full, &["--accounts", "--owner", "1111"], 2, "32 bytes in base58");
     fails(&full, &["--accounts", "--largest", "10001"], 2, "0 to 10000");
     fails(&full, &["--owner", TOKEN], 2, "--accounts");
-    fails(&full, &["--accounts", "--csv", full.to_str().expect("text")], 2, "not a file to write");
+    fails(&full, &["--accounts", "--csv", full.to_str().expect("text")], 2, "that is what is inspected");
+    fails(&full, &["--accounts", "--csv", "/nowhere/at/all.csv"], 2, "its directory does not exist");
     let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
     fails(&full, &["--account", nobody], 1, "no storage holds the account");
     fails(&fixture(INCREMENTAL_26_40), &["--account", nobody], 1, "full archive of slot 26");
@@ -393,5 +316,33 @@ fn damage_is_not_passed_over() {
         fs::write(&damaged, bytes).expect("written");
         fails(&damaged, &["--accounts"], 3, "not all of its records can be read");
         fails(&damaged, &["--account", nobody], 3, "not all of its records can be read");
+    }
+}
+
+/// An index is a hint: without it, the same is counted and found, and somebody is told.
+#[test]
+fn a_damaged_index_is_done_without() {
+    let out = temp_dir();
+    let ledger = ledger("ledger-at-40");
+    let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
+    let good = inspect(&ours, &["--accounts"]);
+    let account = good.last().expect("a large account")["account"].as_str().expect("a key").to_string();
+    let flags = ["--account", &account];
+    let found = inspect(&ours, &flags);
+    let mut bytes = fs::read(&ours).expect("read");
+    // The seek table's last item is the index: one of its bytes is changed.
+    let footer = bytes.len() - 9;
+    let items = u32::from_le_bytes(bytes[footer..footer + 4].try_into().expect("4")) as usize;
+    let item_bytes = if bytes[footer + 4] & 0x80 == 0 { 8 } else { 12 };
+    let index_end = bytes.len() - 9 - items * item_bytes - 8;
+    bytes[index_end - 20] ^= 1;
+    fs::write(&ours, bytes).expect("written");
+    for (flags, expected) in [(&["--accounts"][..], &good), (&flags[..], &found)] {
+        let output = slotpress().arg("inspect").arg(&ours).args(flags).arg("--json").output().expect("runs");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && stderr.contains("\"warning\""), "{stderr}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(&lines, expected);
     }
 }
