@@ -1,11 +1,18 @@
 //! `slotpress inspect`
 
 use {
-    super::{ui::Ui, values},
+    super::{
+        inspect_accounts::{run_account, run_accounts},
+        ui::Ui,
+        values,
+    },
     crate::{
         error::{Error, Result},
-        inspect::{ArchiveInspection, ClientVerdict, LedgerInspection, inspect_archive, inspect_ledger},
-        ledger::{bank_file::BankFile, directory::Layout},
+        inspect::{
+            ArchiveInspection, ClientVerdict, LedgerInspection, accounts::AccountsOptions, inspect_archive,
+            inspect_ledger, scan::AccountsInput,
+        },
+        ledger::{bank_file::BankFile, directory::Layout, names::Hash},
         restore::input::Compression,
     },
     clap::Args,
@@ -25,12 +32,37 @@ pub struct InspectArgs {
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    accounts: Vec<PathBuf>,
+    // Other commands call it --accounts, and share its variable in the environment.
+    #[arg(long, value_name = "DIR", env = "SLOTPRESS_ACCOUNTS", hide_env = true)]
+    account_paths: Vec<PathBuf>,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
+    /// Read all records: accounts and bytes by owner and size, the largest, tombstones
+    #[arg(long, env = "SLOTPRESS_INSPECT_ACCOUNTS", hide_env = true, help_heading = "Accounts")]
+    accounts: bool,
+    /// With --accounts: only those of one owner program
+    #[arg(long, value_name = "KEY", requires = "accounts", value_parser = values::pubkey, help_heading = "Accounts")]
+    owner: Option<Hash>,
+    /// With --accounts: how many of the largest accounts to list, up to 10000 [default: 10]
+    #[arg(long, value_name = "N", requires = "accounts", value_parser = values::largest, help_heading = "Accounts")]
+    largest: Option<usize>,
+    /// With --accounts: write the table of owners to a file as CSV
+    #[arg(long, value_name = "FILE", requires = "accounts", help_heading = "Accounts")]
+    csv: Option<PathBuf>,
+    /// Find the newest version of one account
+    #[arg(long, value_name = "KEY", conflicts_with = "accounts", value_parser = values::pubkey, help_heading = "Accounts")]
+    account: Option<Hash>,
+    /// With --account: how much of its data to print [default: 1KiB]
+    #[arg(long, value_name = "SIZE", requires = "account", value_parser = values::size, help_heading = "Accounts")]
+    data_limit: Option<u64>,
 }
+
+/// How many of the largest accounts are listed.
+const LARGEST_DEFAULT: usize = 10;
+
+/// How much of an account's data is printed: all of nearly every account, and not more than a screen or two.
+const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
 
 /// What both kinds of input have.
 #[derive(Serialize)]
@@ -94,16 +126,34 @@ struct LedgerLine<'a> {
 }
 
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
+    let threads = values::threads_or_all(args.threads);
     if args.input.is_dir() {
-        let paths = values::ledger_paths(&args.input, &args.snapshots, &args.accounts);
-        print_ledger(&inspect_ledger(&paths, args.slot, ui)?, ui);
+        let paths = values::ledger_paths(&args.input, &args.snapshots, &args.account_paths);
+        if !run_on_accounts(args, AccountsInput::Ledger(&paths, args.slot), threads, ui)? {
+            print_ledger(&inspect_ledger(&paths, args.slot, ui)?, ui);
+        }
         return Ok(());
     }
-    if args.snapshots.is_some() || !args.accounts.is_empty() || args.slot.is_some() {
-        return Err(Error::usage("--slot, --snapshots and --accounts are for a ledger directory, not for an archive"));
+    if args.snapshots.is_some() || !args.account_paths.is_empty() || args.slot.is_some() {
+        let message = "--slot, --snapshots and --account-paths are for a ledger directory, not for an archive";
+        return Err(Error::usage(message));
     }
-    print_archive(&inspect_archive(&args.input, values::threads_or_all(args.threads), ui)?, ui);
+    if !run_on_accounts(args, AccountsInput::Archive(&args.input), threads, ui)? {
+        print_archive(&inspect_archive(&args.input, threads, ui)?, ui);
+    }
     Ok(())
+}
+
+/// Looks at accounts, where a flag asks for it.
+fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize, ui: &Ui) -> Result<bool> {
+    if let Some(pubkey) = args.account {
+        let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
+        run_account(input, pubkey, data_max, threads, &args.input, ui)?;
+    } else if args.accounts {
+        let options = AccountsOptions { owner: args.owner, largest: args.largest.unwrap_or(LARGEST_DEFAULT), threads };
+        run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
+    }
+    Ok(args.account.is_some() || args.accounts)
 }
 
 fn bank_part(bank: &BankFile, storages: u64, storage_bytes: u64) -> BankPart {

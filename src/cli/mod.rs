@@ -6,6 +6,7 @@ mod archive;
 mod codec;
 mod demo;
 mod inspect;
+mod inspect_accounts;
 mod levels;
 mod manners;
 mod manual;
@@ -123,6 +124,9 @@ fn with_environment(command: Command) -> Command {
         else {
             return arg;
         };
+        if arg.get_env().is_some() {
+            return arg; // It has a variable of its own.
+        }
         let is_switch = matches!(arg.get_action(), ArgAction::SetTrue);
         let arg = arg.env(name).hide_env(true);
         if is_switch { arg.value_parser(clap::builder::BoolishValueParser::new()) } else { arg }

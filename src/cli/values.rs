@@ -7,6 +7,7 @@ use {
 
 use crate::{
     archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+    inspect::accounts::LARGEST_MAX,
     ledger::{directory::LedgerPaths, names::Hash},
     read_back::ReadBack,
     verify::own::FullReadBack,
@@ -55,6 +56,19 @@ pub fn threads_or_all(threads: Option<usize>) -> usize {
 /// Reads a snapshot hash.
 pub fn hash(text: &str) -> Result<Hash, String> {
     text.parse().map_err(|error: crate::Error| error.to_string())
+}
+
+/// Reads the address of an account or a program.
+pub fn pubkey(text: &str) -> Result<Hash, String> {
+    text.parse().map_err(|_| "an address is 32 bytes in base58".to_string())
+}
+
+/// Reads how many of the largest accounts to list.
+pub fn largest(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(largest) if largest <= LARGEST_MAX => Ok(largest),
+        _ => Err(format!("0 to {LARGEST_MAX} accounts")),
+    }
 }
 
 /// As much memory as asked for, or half of what is free here and now, in bytes.

@@ -3,12 +3,16 @@
 //! An archive of slotpress tells almost everything by its tail; only the frames that hold the bank file are decoded.
 //! Any other is decoded once, in order.
 
+pub mod account;
+pub mod accounts;
+pub mod owners;
 mod readers;
+pub mod scan;
 
 use {
     crate::{
         archive::plan::Plan,
-        error::{Error, IoContext, Result},
+        error::{IoContext, Result},
         format::{
             entry::{Entry, EntryKind},
             entry_parser::{EntryParser, TarEvent},
@@ -22,7 +26,7 @@ use {
         },
         progress::Progress,
         restore::{
-            bank_stream::{BankFileStream, StreamedBank},
+            bank_stream::{StreamedBank, StreamedHead},
             input::{ArchiveFile, Compression, FrameDecoder},
             tail::{DataFrame, Tail},
             walk::FrameStatistics,
@@ -133,16 +137,12 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
             None
         }
     };
-    let mut collector = Collector::default();
+    let mut head = StreamedHead::default();
     let (entries, frames) = match &tail {
-        Some(tail) => inspect_by_index(&file, tail, &mut collector, progress)?,
-        None => inspect_in_order(&file, threads, &mut collector, progress)?,
+        Some(tail) => inspect_by_index(&file, tail, &mut head, progress)?,
+        None => inspect_in_order(&file, threads, &mut head, progress)?,
     };
-    let StreamedBank { bank, .. } = collector
-        .bank
-        .ok_or_else(|| Error::damaged("the archive holds no bank file"))
-        .and_then(BankFileStream::finish)
-        .map_err(|error| error.within(path.display()))?;
+    let StreamedBank { bank, .. } = head.finish().map_err(|error| error.within(path.display()))?;
     let clients = client_verdicts(file.compression, &entries, &frames, bank.slot);
     Ok(ArchiveInspection {
         path: path.to_path_buf(),
@@ -150,7 +150,7 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
         compression: file.compression,
         writer: tail.map(|tail| (tail.index.writer, tail.index.settings, tail.index.frame_size_bytes)),
         bank,
-        version: String::from_utf8_lossy(&collector.version).trim().to_string(),
+        version: String::from_utf8_lossy(&head.version).trim().to_string(),
         entries,
         file_bytes: file.length_bytes,
         frames,
@@ -158,41 +158,10 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
     })
 }
 
-/// What is read of an archive: the version, and the bank file.
-#[derive(Default)]
-struct Collector {
-    version: Vec<u8>,
-    bank: Option<BankFileStream>,
-    current: Option<EntryKind>,
-}
-
-impl Collector {
-    fn event(&mut self, event: &TarEvent<'_>) {
-        /// A version takes five bytes.
-        const VERSION_BYTES_MAX: usize = 64;
-        match event {
-            TarEvent::Begin(entry) => {
-                self.current = Some(entry.kind);
-                if matches!(entry.kind, EntryKind::BankFile(_)) && self.bank.is_none() {
-                    self.bank = Some(BankFileStream::start(entry.content_bytes));
-                }
-            }
-            TarEvent::Content { bytes, .. } => match (self.current, &self.bank) {
-                (Some(EntryKind::Version), _) if self.version.len() < VERSION_BYTES_MAX => {
-                    self.version.extend_from_slice(&bytes[..bytes.len().min(VERSION_BYTES_MAX)]);
-                }
-                (Some(EntryKind::BankFile(_)), Some(bank)) => bank.feed(bytes),
-                _ => {}
-            },
-            TarEvent::End(_) => self.current = None,
-        }
-    }
-}
-
 fn inspect_by_index(
     file: &ArchiveFile,
     tail: &Tail,
-    collector: &mut Collector,
+    head: &mut StreamedHead,
     progress: &dyn Progress,
 ) -> Result<(EntrySummary, FrameStatistics)> {
     let mut summary = EntrySummary::default();
@@ -218,7 +187,7 @@ fn inspect_by_index(
         progress.check()?;
         decode_frame(file, &frame, &span, &mut decoder, &mut content)?;
         parser.feed(&content, &mut |event| {
-            collector.event(&event);
+            head.look_at(&event);
             Ok(())
         })?;
         progress.advance(span.length_bytes, 0);
@@ -247,7 +216,7 @@ fn decode_frame(
 fn inspect_in_order(
     file: &ArchiveFile,
     threads: usize,
-    collector: &mut Collector,
+    head: &mut StreamedHead,
     progress: &dyn Progress,
 ) -> Result<(EntrySummary, FrameStatistics)> {
     progress.stage("Inspecting", Some(file.length_bytes));
@@ -258,7 +227,7 @@ fn inspect_in_order(
             if let TarEvent::Begin(entry) = &event {
                 summary.add(entry);
             }
-            collector.event(&event);
+            head.look_at(&event);
             Ok(())
         })
     })?;

@@ -10,5 +10,6 @@ pub mod lattice;
 pub mod lists;
 pub mod lock;
 pub mod names;
+pub mod programs;
 pub mod record;
 pub mod status_cache;

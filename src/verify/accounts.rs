@@ -142,8 +142,22 @@ impl Accounts {
     }
 }
 
+/// Somebody else who wants to see records, such as `inspect`; shared by all workers.
+pub trait RecordVisitor: Sync {
+    /// One worker's part of it, which it merges when it is dropped.
+    fn new_worker(&self) -> Box<dyn VisitWorker + '_>;
+}
+
+/// One worker's part of a [`RecordVisitor`].
+pub trait VisitWorker {
+    /// A complete record, and the storage that it is in.
+    fn record(&mut self, storage: StorageRef, record: &Record<'_>);
+}
+
 /// What a worker does with the records that it reads.
 pub enum Task<'a> {
+    /// Shows them to somebody else.
+    Visit(&'a dyn RecordVisitor),
     /// Looks at their layout only.
     Layout,
     /// Hashes and logs them.
@@ -165,13 +179,18 @@ pub struct AccountsWorker<'a> {
     storage: StorageRef,
     batch: Vec<Version>,
     sums: Sums,
+    visit: Option<Box<dyn VisitWorker + 'a>>,
 }
 
 impl<'a> AccountsWorker<'a> {
     /// A worker that does `task`.
     pub fn new(accounts: &'a Accounts, findings: &'a Findings, task: &'a Task<'a>) -> Self {
         let storage = StorageRef { number: 0, slot: 0, id: 0 };
-        Self { accounts, findings, task, storage, batch: Vec::new(), sums: Sums::default() }
+        let visit = match task {
+            Task::Visit(visitor) => Some(visitor.new_worker()),
+            _ => None,
+        };
+        Self { accounts, findings, task, storage, batch: Vec::new(), sums: Sums::default(), visit }
     }
 
     /// The records that follow are of this storage.
@@ -200,6 +219,11 @@ impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         let is_tombstone = record.header.lamports == 0;
         match self.task {
+            Task::Visit(_) => {
+                if let Some(visit) = &mut self.visit {
+                    visit.record(self.storage, &record);
+                }
+            }
             Task::Layout => self.sums.records += 1,
             Task::Add => {
                 self.sums.records += 1;

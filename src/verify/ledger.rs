@@ -128,22 +128,22 @@ fn failed_report(error: Error, findings: Findings, path: &Path, options: &Verify
 const READ_BYTES: usize = 1024 * 1024;
 
 /// What to read of a ledger.
-struct LedgerPass<'a> {
+pub struct LedgerPass<'a> {
     /// What would be archived.
-    plan: &'a Plan,
+    pub plan: &'a Plan,
     /// The state in the making.
-    accounts: &'a Accounts,
+    pub accounts: &'a Accounts,
     /// Where failures go.
-    findings: &'a Findings,
+    pub findings: &'a Findings,
     /// Workers.
-    threads: usize,
+    pub threads: usize,
     /// Who is told.
-    progress: &'a dyn Progress,
+    pub progress: &'a dyn Progress,
 }
 
 impl LedgerPass<'_> {
     /// Reads the storages, or those that are wanted; all must have been numbered, in the order of the plan.
-    fn read(&self, task: &Task<'_>, wanted: Option<&HashSet<u32>>) -> Result<()> {
+    pub fn read(&self, task: &Task<'_>, wanted: Option<&HashSet<u32>>) -> Result<()> {
         let numbers = 0..self.plan.storages.len();
         let numbers = numbers.filter(|number| wanted.is_none_or(|wanted| wanted.contains(&(*number as u32))));
         let new_worker = || {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test file uses a part of it
 
+pub mod records;
+
 use {
     assert_cmd::Command,
     std::{

@@ -1,0 +1,343 @@
+//! `slotpress inspect --accounts` and `--account`: what is printed about accounts.
+
+use {
+    super::{
+        ui::Ui,
+        values::{count_of, show_bytes, show_count},
+    },
+    crate::{
+        error::{Error, IoContext, Result},
+        inspect::{
+            account::{FoundAccount, find_account},
+            accounts::{AccountsOptions, AccountsSummary, LargeAccount, RecordTotals, SIZE_CLASSES, inspect_accounts},
+            owners::owner_name,
+            scan::AccountsInput,
+        },
+        ledger::names::{ArchiveName, Hash},
+    },
+    serde::Serialize,
+    std::{
+        fmt::Write,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Rows of the owners table on a terminal; CSV and JSON have all of them.
+const OWNER_ROWS_MAX: usize = 20;
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "accounts")]
+struct AccountsLine<'a> {
+    path: &'a Path,
+    owner: Option<Hash>,
+    #[serde(flatten)]
+    totals: Totals,
+    owners: usize,
+    obsolete_records: Option<u64>,
+    obsolete_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Totals {
+    accounts: u64,
+    data_bytes: u64,
+    stored_bytes: u64,
+    lamports: u128,
+    tombstones: u64,
+    tombstone_bytes: u64,
+}
+
+impl From<&RecordTotals> for Totals {
+    fn from(totals: &RecordTotals) -> Self {
+        let RecordTotals { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes } = *totals;
+        Self { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "owner")]
+struct OwnerLine {
+    owner: Option<Hash>,
+    name: Option<&'static str>,
+    #[serde(flatten)]
+    totals: Totals,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "size_class")]
+struct SizeLine {
+    class: &'static str,
+    accounts: u64,
+    data_bytes: u64,
+    stored_bytes: u64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "large_account")]
+struct LargeLine {
+    account: Hash,
+    owner: Hash,
+    name: Option<&'static str>,
+    data_bytes: u64,
+    lamports: u64,
+    slot: u64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "account")]
+struct AccountLine<'a> {
+    path: &'a Path,
+    account: Hash,
+    owner: Hash,
+    name: Option<&'static str>,
+    lamports: u64,
+    closed: bool,
+    executable: bool,
+    slot: u64,
+    storage: String,
+    offset_bytes: u64,
+    data_bytes: usize,
+    data_base64: String,
+    data_truncated: bool,
+}
+
+/// Counts accounts, and prints what was counted.
+pub fn run_accounts(
+    input: AccountsInput<'_>,
+    options: &AccountsOptions,
+    csv: Option<&PathBuf>,
+    shown: &Path,
+    ui: &Ui,
+) -> Result<()> {
+    if let Some(csv) = csv {
+        check_csv(csv, shown)?;
+    }
+    let found = inspect_accounts(input, options, ui)?;
+    if let Some(csv) = csv {
+        std::fs::write(csv, to_csv(&found)).or_path("write", csv)?;
+    }
+    match ui.is_json() {
+        true => print_json(&found, options.owner, ui),
+        false => print_tables(&found, options.owner, ui),
+    }
+    Ok(())
+}
+
+/// Says before an hour of reading what would keep the table from being written after it.
+fn check_csv(csv: &Path, input: &Path) -> Result<()> {
+    let refuse = |why: &str| Err(Error::usage(format!("--csv {}: {why}", csv.display())));
+    let dir = csv.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (csv.canonicalize(), input.canonicalize()) {
+        _ if csv.is_dir() => refuse("that is a directory"),
+        _ if !dir.is_dir() => refuse("its directory does not exist"),
+        (Ok(csv), Ok(input)) if csv.starts_with(&input) => refuse("that is what is inspected"),
+        _ => Ok(()),
+    }
+}
+
+/// The owners, and at the end those that are not kept one by one.
+fn owner_rows(found: &AccountsSummary) -> impl Iterator<Item = (Option<Hash>, &RecordTotals)> {
+    let others = Some(&found.other_owners).filter(|others| **others != RecordTotals::default());
+    let owners = found.owners.iter().map(|(owner, totals)| (Some(*owner), totals));
+    owners.chain(others.map(|others| (None, others)))
+}
+
+fn to_csv(found: &AccountsSummary) -> String {
+    let mut text = "owner,name,accounts,data_bytes,stored_bytes,lamports,tombstones,tombstone_bytes\n".to_string();
+    for (owner, totals) in owner_rows(found) {
+        let name = owner.as_ref().map_or(Some("others"), owner_name).unwrap_or_default();
+        let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();
+        let RecordTotals { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes } = totals;
+        let _ = writeln!(
+            text,
+            "{owner},{name},{accounts},{data_bytes},{stored_bytes},{lamports},{tombstones},{tombstone_bytes}"
+        );
+    }
+    text
+}
+
+fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
+    ui.print_json(&AccountsLine {
+        path: &found.path,
+        owner,
+        totals: (&found.totals).into(),
+        owners: found.owners.len(),
+        obsolete_records: found.obsolete.map(|obsolete| obsolete.records),
+        obsolete_bytes: found.obsolete.map(|obsolete| obsolete.bytes),
+    });
+    for (owner, totals) in owner_rows(found) {
+        let name = owner.as_ref().and_then(owner_name);
+        ui.print_json(&OwnerLine { owner, name, totals: totals.into() });
+        if ui.is_pipe_broken() {
+            return;
+        }
+    }
+    for ((_, class), totals) in SIZE_CLASSES.iter().zip(&found.sizes) {
+        let RecordTotals { accounts, data_bytes, stored_bytes, .. } = *totals;
+        ui.print_json(&SizeLine { class, accounts, data_bytes, stored_bytes });
+    }
+    for LargeAccount { data_bytes, pubkey, owner, slot, lamports } in found.largest.iter().copied() {
+        let name = owner_name(&owner);
+        ui.print_json(&LargeLine { account: pubkey, owner, name, data_bytes, lamports, slot });
+    }
+}
+
+fn print_tables(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
+    let totals = &found.totals;
+    ui.print(&found.path.display().to_string());
+    if let Some(owner) = owner {
+        field(ui, "only owner", &owner_text(&owner));
+    }
+    let text = |records, bytes| format!("{}, {}", count_of(records, "record"), show_bytes(bytes));
+    field(ui, "accounts", &format!("{} in storages", text(totals.accounts, totals.stored_bytes)));
+    field(ui, "tombstones", &text(totals.tombstones, totals.tombstone_bytes));
+    if let Some(obsolete) = &found.obsolete {
+        field(ui, "obsolete", &format!("{}, on disk only", text(obsolete.records, obsolete.bytes)));
+    }
+    field(ui, "note", "records are counted: an account may have older versions too");
+
+    ui.print("");
+    ui.print(&row("OWNER", "ACCOUNTS", "BYTES", "%"));
+    for (owner, totals) in found.owners.iter().take(OWNER_ROWS_MAX) {
+        let name = owner_name(owner).map_or_else(|| owner.to_string(), str::to_string);
+        ui.print(&totals_row(&name, totals, found));
+    }
+    let mut rest = found.other_owners;
+    let hidden = found.owners.iter().skip(OWNER_ROWS_MAX);
+    let hidden = hidden.map(|(_, totals)| rest.add(totals)).count() as u64;
+    if rest != RecordTotals::default() {
+        let and = if found.other_owners == RecordTotals::default() { "" } else { ", and others" };
+        ui.print(&totals_row(&format!("{} more{and}", show_count(hidden)), &rest, found));
+    }
+
+    ui.print("");
+    ui.print(&row("BYTES OF DATA", "ACCOUNTS", "BYTES", "%"));
+    for ((_, class), totals) in SIZE_CLASSES.iter().zip(&found.sizes) {
+        ui.print(&totals_row(class, totals, found));
+    }
+    if found.largest.is_empty() {
+        return;
+    }
+    ui.print("");
+    ui.print(&format!("  {:<44} {:>10}  OWNER", "LARGEST ACCOUNTS", "DATA"));
+    for LargeAccount { pubkey, data_bytes, owner, .. } in &found.largest {
+        let owner =
+            owner_name(owner).map_or_else(|| shorten(&owner.to_string()), |name| name.chars().take(21).collect());
+        ui.print(&format!("  {:<44} {:>10}  {owner}", pubkey.to_string(), show_bytes(*data_bytes)));
+    }
+}
+
+/// `Toke…Q5DA`
+fn shorten(key: &str) -> String {
+    let (start, end) = (key.get(..4).unwrap_or(key), key.get(key.len().saturating_sub(4)..).unwrap_or(""));
+    format!("{start}…{end}")
+}
+
+fn row(name: &str, accounts: &str, bytes: &str, share: &str) -> String {
+    format!("  {name:<44} {accounts:>13} {bytes:>11} {share:>5}")
+}
+
+fn totals_row(name: &str, totals: &RecordTotals, found: &AccountsSummary) -> String {
+    let share = 100.0 * totals.stored_bytes as f64 / found.totals.stored_bytes.max(1) as f64;
+    row(name, &show_count(totals.accounts), &show_bytes(totals.stored_bytes), &format!("{share:.1}"))
+}
+
+fn owner_text(owner: &Hash) -> String {
+    owner_name(owner).map_or_else(|| owner.to_string(), |name| format!("{owner} ({name})"))
+}
+
+/// Finds one account, and prints it.
+pub fn run_account(
+    input: AccountsInput<'_>,
+    pubkey: Hash,
+    data_max: u64,
+    threads: usize,
+    shown: &Path,
+    ui: &Ui,
+) -> Result<()> {
+    let Some(found) = find_account(input, pubkey, threads, ui)? else {
+        let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.display()));
+        return Err(match ArchiveName::of_path(shown).and_then(|name| name.base_slot) {
+            Some(base) => error.hint(format!(
+                "an incremental archive holds what changed after its base: look into the full archive of slot {base} too"
+            )),
+            None => error,
+        });
+    };
+    let FoundAccount { owner, lamports, is_executable, slot, storage_id, offset_bytes, .. } = found;
+    let data = &found.data[..found.data.len().min(usize::try_from(data_max).unwrap_or(usize::MAX))];
+    let is_truncated = data.len() < found.data.len();
+    if ui.is_json() {
+        ui.print_json(&AccountLine {
+            path: shown,
+            account: pubkey,
+            owner,
+            name: owner_name(&owner),
+            lamports,
+            closed: found.is_closed(),
+            executable: is_executable,
+            slot,
+            storage: format!("{slot}.{storage_id}"),
+            offset_bytes,
+            data_bytes: found.data.len(),
+            data_base64: base64(data),
+            data_truncated: is_truncated,
+        });
+        return Ok(());
+    }
+    ui.print(&pubkey.to_string());
+    if found.is_closed() {
+        field(ui, "state", "closed: its newest record has no lamports");
+    }
+    field(ui, "owner", &owner_text(&owner));
+    field(ui, "balance", &format!("{} lamports", show_count(lamports)));
+    field(ui, "executable", if is_executable { "yes" } else { "no" });
+    field(ui, "slot", &slot.to_string());
+    field(ui, "storage", &format!("{slot}.{storage_id}, record at offset {offset_bytes}"));
+    let cut = if is_truncated {
+        format!(", of which the first {} (--data-limit)", show_count(data.len() as u64))
+    } else {
+        String::new()
+    };
+    field(ui, "data", &format!("{}{cut}", count_of(found.data.len() as u64, "byte")));
+    for (number, bytes) in data.chunks(16).enumerate() {
+        ui.print(&hex_row(number * 16, bytes));
+    }
+    Ok(())
+}
+
+fn hex_row(offset: usize, bytes: &[u8]) -> String {
+    let mut text = format!("  {offset:08x} ");
+    for byte in bytes {
+        let _ = write!(text, " {byte:02x}");
+    }
+    let plain = |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
+    format!("{text:<60} {}", bytes.iter().map(plain).collect::<String>())
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let at = |nth: usize| u32::from(chunk.get(nth).copied().unwrap_or_default());
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for nth in 0..4 {
+            let digit = ALPHABET[(bits >> (18 - 6 * nth)) as usize & 63];
+            text.push(if nth <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+fn field(ui: &Ui, name: &str, value: &str) {
+    ui.print(&format!("  {name:<12} {value}"));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn base64_of_rfc_4648() {
+        let encoded = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| super::base64(text.as_bytes()));
+        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
+    }
+}
