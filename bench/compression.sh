@@ -36,6 +36,7 @@ settings=(
     '--layout clustered --zstd-params wlog=23,hlog=17,mml=7,tlen=1'
     '--layout clustered --zstd-params ldm=1'
     '--layout clustered --preset balanced --frame-size 2MiB'
+    '--layout clustered --preset balanced --frame-size 16MiB'
     '--layout clustered --preset balanced --frame-size 32MiB'
 )
 build

@@ -138,7 +138,7 @@ fn order(storage: &[u8], key: Key, to: &mut [u8]) {
         at = end.next_multiple_of(8);
     }
     // As clustering does: a last record without its padding stays the last.
-    let sorted = records.len() - usize::from(storage.len() % 8 != 0 && !records.is_empty());
+    let sorted = records.len() - usize::from(!storage.len().is_multiple_of(8) && !records.is_empty());
     records[..sorted].sort();
     let mut at = 0;
     for (_, start, end, stored_end) in records {
