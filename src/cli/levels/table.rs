@@ -1,13 +1,13 @@
-//! `slotpress levels`
+//! `slotpress levels`: the table of levels, and what follows from it.
 
 use {
-    super::{ui::Ui, values},
+    super::input::{InputArgs, RepeatArgs},
     crate::{
         ErrorKind,
-        archive::check_frame_size,
+        cli::ui::Ui,
         error::{Error, Result},
         levels::{
-            LevelRow, RepeatOptions,
+            LevelRow,
             codec::{FrameCodec, ZstdLevel},
             end_to_end::{EndToEnd, EndToEndOptions},
             export::{
@@ -16,7 +16,6 @@ use {
                 show_bytes, table,
                 zstd_style::zstd_line,
             },
-            input::{Input, InputOptions},
             list::LevelList,
             measure::measure_levels,
             measuring_order,
@@ -26,43 +25,21 @@ use {
         progress::Progress,
     },
     clap::{Args, ValueEnum},
-    std::{
-        path::{Path, PathBuf},
-        time::Duration,
-    },
+    std::path::PathBuf,
 };
 
-/// Measure what each zstd level costs and saves on your own data, and choose one
-///
-/// INPUT is a ledger, an archive of any maker, an unpacked archive, or any file. Frames of it are compressed and
-/// decompressed in memory, exactly as `archive` and `restore` do, and every level must bring back the same bytes.
+/// Flags of the table.
 #[derive(Debug, Args)]
-pub struct LevelsArgs {
-    /// A ledger directory, an archive, an unpacked archive, or any file
-    input: PathBuf,
+pub struct TableArgs {
+    #[command(flatten)]
+    input: InputArgs,
     /// Levels and ranges: 1-10, or 1,3,-5--1
     #[arg(long, value_name = "LIST", default_value = "1-10", allow_hyphen_values = true)]
     levels: String,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
-    /// Runs of each measurement, at least
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    repeat: u32,
-    /// Seconds for the runs of each measurement, at least
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
-    min_time: Duration,
-    /// Measure a sample of so much, spread evenly over the input, and state its error [default: all, up to 1 GiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "end_to_end")]
-    sample: Option<u64>,
-    /// What the draws of the sample start from
-    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
-    seed: u64,
-    /// Bytes of content in one frame, 64KiB to 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
-    frame_size: u64,
+    #[command(flatten)]
+    repeat: RepeatArgs,
     /// Make and restore whole archives on disk instead
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sample")]
     end_to_end: bool,
     /// Where --end-to-end puts archives and ledgers, which it removes [default: the directory for temporary files]
     #[arg(long, value_name = "DIR", requires = "end_to_end")]
@@ -79,18 +56,6 @@ pub struct LevelsArgs {
     /// How to print the rows
     #[arg(long, value_enum, default_value_t)]
     style: Style,
-    /// The bank snapshot of a ledger [default: the newest complete one]
-    #[arg(long)]
-    slot: Option<u64>,
-    /// Take a ledger as its incremental archive on the full archive of this slot
-    #[arg(long, value_name = "SLOT")]
-    base_slot: Option<u64>,
-    /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR")]
-    snapshots: Option<PathBuf>,
-    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    accounts: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
@@ -102,36 +67,18 @@ enum Style {
     Zstd,
 }
 
-/// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
-/// size of a ledger (docs/levels.md).
-const MEMORY_BYTES_MAX: u64 = 1 << 30;
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    /// A day: longer is a slip of the keyboard.
-    const SECONDS_MAX: f64 = 86_400.0;
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("0 to {SECONDS_MAX} seconds")),
-    }
-}
-
-pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
+pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let list: LevelList = args.levels.parse()?;
-    check_frame_size(args.frame_size)?;
+    args.input.check()?;
     let exports = exports(args)?;
     let levels = measuring_order(list.levels());
-    let repeat = RepeatOptions {
-        repeat: args.repeat as usize,
-        min_time: args.min_time,
-        threads: values::threads_or_all(args.threads),
-    };
-    let paths = values::ledger_paths(&args.input, &args.snapshots, &args.accounts);
+    let repeat = args.repeat.options(args.input.threads());
     if args.end_to_end {
         let options = EndToEndOptions {
-            paths,
-            slot: args.slot,
-            base_slot: args.base_slot,
-            frame_size_bytes: args.frame_size,
+            paths: args.input.paths(),
+            slot: args.input.slot,
+            base_slot: args.input.base_slot,
+            frame_size_bytes: args.input.frame_size,
             scratch_dir: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
             repeat,
         };
@@ -140,33 +87,7 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
         let result = bench.measure(&levels, ui, &mut |row| screen.row(row));
         return screen.finish(result);
     }
-    let options = InputOptions {
-        paths,
-        slot: args.slot,
-        base_slot: args.base_slot,
-        frame_size_bytes: args.frame_size,
-        sample_bytes: args.sample,
-        seed: args.seed,
-        memory_bytes_max: MEMORY_BYTES_MAX,
-        threads: repeat.threads,
-    };
-    let input = Input::read(&options, ui)?;
-    let subject = Subject {
-        name: input_name(&args.input),
-        kind: input.kind.as_str(),
-        total_bytes: input.total_bytes,
-        measured_bytes: input.content_bytes(),
-        frame_size_bytes: args.frame_size,
-        threads: repeat.threads,
-        is_end_to_end: false,
-    };
-    if input.is_sampled() && args.sample.is_none() {
-        ui.warn(&format!(
-            "the input has {}; a sample of {} is measured (--sample takes another size)",
-            show_bytes(subject.total_bytes),
-            show_bytes(subject.measured_bytes)
-        ));
-    }
+    let (input, subject) = args.input.read(ui)?;
     let codecs: Vec<ZstdLevel> = levels.into_iter().map(ZstdLevel).collect();
     let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(|codec| codec as &dyn FrameCodec).collect();
     let mut screen = Screen::new(args.style, subject, exports, ui);
@@ -174,17 +95,12 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     screen.finish(result)
 }
 
-fn exports(args: &LevelsArgs) -> Result<Vec<ExportFile>> {
+fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
     [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg)]
         .into_iter()
         .filter_map(|(format, path)| Some((format, path.as_ref()?)))
-        .map(|(format, path)| ExportFile::new(format, path, &args.input))
+        .map(|(format, path)| ExportFile::new(format, path, args.input.path()))
         .collect()
-}
-
-fn input_name(path: &Path) -> String {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Shows rows as they come, and what follows from them.
@@ -333,13 +249,5 @@ mod tests {
         assert!(lines.len() > 3 && lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
         assert_eq!(wrap("", "two words"), ["two words"]);
         assert_eq!(wrap("label: ", ""), ["label: "]);
-    }
-
-    #[test]
-    fn times() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for text in ["", "-1", "nan", "inf", "1e99", "x"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
     }
 }
