@@ -13,7 +13,7 @@ use {
 /// table's INPUT even where a subcommand is given.
 #[derive(Debug)]
 pub enum LevelsArgs {
-    Table(table::TableArgs),
+    Table(Box<table::TableArgs>),
     View(View),
 }
 
@@ -25,7 +25,7 @@ impl FromArgMatches for LevelsArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         match matches.subcommand_name() {
             Some(_) => View::from_arg_matches(matches).map(Self::View),
-            None => table::TableArgs::from_arg_matches(matches).map(Self::Table),
+            None => table::TableArgs::from_arg_matches(matches).map(|args| Self::Table(Box::new(args))),
         }
     }
 
