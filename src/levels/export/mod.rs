@@ -1,6 +1,7 @@
 //! Rows in the formats that people and programs read: one file per format, all pure. Files are replaced whole after
 //! each row, so that they are complete at any time.
 
+pub mod chart;
 pub mod csv;
 pub mod json;
 pub mod markdown;
