@@ -53,6 +53,9 @@ pub struct TableArgs {
     /// Also draw size against time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Also write a page with tables and pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// How to print the rows
     #[arg(long, value_enum, default_value_t)]
     style: Style,
@@ -96,7 +99,7 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
 }
 
 fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
-    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg)]
+    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg), (Format::Html, &args.html)]
         .into_iter()
         .filter_map(|(format, path)| Some((format, path.as_ref()?)))
         .map(|(format, path)| ExportFile::new(format, path, args.input.path()))

@@ -5,6 +5,7 @@ pub mod chart;
 pub mod csv;
 pub mod json;
 pub mod markdown;
+pub mod page;
 pub mod svg;
 pub mod table;
 pub mod zstd_style;
@@ -64,6 +65,8 @@ pub enum Format {
     Markdown,
     /// A picture of size against time.
     Svg,
+    /// A page to look at.
+    Html,
 }
 
 /// A file that is rewritten after each row.
@@ -98,6 +101,7 @@ impl ExportFile {
             Format::Csv => csv::csv(rows),
             Format::Markdown => markdown::markdown(subject, rows),
             Format::Svg => svg::svg(subject, rows),
+            Format::Html => page::Page { subject, rows }.html(),
         };
         if !self.is_replaced() {
             return fs::write(&self.path, text).or_path("write", &self.path);
