@@ -3,9 +3,9 @@
 
 use {
     crate::levels::{
-        LevelRow,
+        LevelRow, REFERENCE_CODEC,
         export::{Subject, show_bytes, show_seconds},
-        in_order,
+        has_codecs, in_order,
         recommend::{pareto_curve, recommend},
     },
     std::fmt::Write,
@@ -35,7 +35,8 @@ pub fn svg(subject: &Subject, rows: &[LevelRow]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
          height=\"{HEIGHT}\" role=\"img\" aria-label=\"Size against time by level\">\n<style>{STYLE}</style>\n"
     );
-    text(&mut out, LEFT, 26.0, "", "start", "Archive size against compress time, by level");
+    let what = if rows.iter().any(|row| row.codec != REFERENCE_CODEC) { "codec and level" } else { "level" };
+    text(&mut out, LEFT, 26.0, "", "start", &format!("Archive size against compress time, by {what}"));
     text(&mut out, LEFT, 46.0, "dim", "start", &format!("{}: {}", subject.name, subject.describe()));
     axes(&mut out, &scale);
     let owned: Vec<LevelRow> = rows.iter().map(|row| (*row).clone()).collect();
@@ -105,23 +106,25 @@ fn points(out: &mut String, scale: &Scale, rows: &[LevelRow]) {
     let curve = pareto_curve(rows);
     let path: Vec<String> = curve.iter().map(|row| at(row)).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let _ = writeln!(out, "<polyline class=\"curve\" points=\"{}\"/>", path.join(" "));
-    let knee = recommend(rows).map(|recommendation| recommendation.knee.level);
+    let knee = recommend(rows).map(|recommendation| recommendation.knee);
+    let is_many = has_codecs(rows);
     let mut labels: Vec<(f64, f64)> = Vec::new();
     for row in rows {
         let (x, y) = at(row);
-        let class = if curve.iter().any(|best| best.level == row.level) { "point" } else { "beaten" };
+        let class = if curve.iter().any(|best| best.is_same_codec(row)) { "point" } else { "beaten" };
         let _ = writeln!(
             out,
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>level {}: {}, {}</title></circle>",
-            row.level,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}: {}, {}</title></circle>",
+            if is_many { row.label() } else { format!("level {}", row.level) },
             show_bytes(row.output_bytes),
             show_seconds(row.compress.median)
         );
-        let is_knee = knee == Some(row.level);
+        let is_knee = knee.as_ref().is_some_and(|knee| knee.is_of(row));
         if is_knee {
             let _ = writeln!(out, "<circle class=\"knee\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"9\"/>");
         }
-        let label = if is_knee { format!("{} (knee)", row.level) } else { row.level.to_string() };
+        let name = if is_many { row.label() } else { row.level.to_string() };
+        let label = if is_knee { format!("{name} (knee)") } else { name };
         let place = free_place((x, y), &labels);
         labels.push(place);
         text(out, place.0, place.1, if is_knee { "mark" } else { "" }, "middle", &label);
