@@ -165,16 +165,16 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         // Ends the browser too; what does not answer is killed.
-        let _ = ureq::delete(&self.session).call();
+        let _ = minreq::delete(&self.session).with_timeout(5).send();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
 fn request(url: &str, body: &Value) -> Value {
-    let agent = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
-    let mut response = agent.post(url).send_json(body).expect("chromedriver answers");
-    let answer: Value = response.body_mut().read_json().expect("JSON");
-    assert_eq!(response.status(), 200, "{answer}");
+    let request = minreq::post(url).with_timeout(60).with_json(body).expect("JSON");
+    let response = request.send().expect("chromedriver answers");
+    let answer: Value = response.json().expect("JSON");
+    assert_eq!(response.status_code, 200, "{answer}");
     answer["value"].clone()
 }

@@ -8,6 +8,7 @@ pub mod markdown;
 pub mod page;
 pub mod svg;
 pub mod table;
+pub mod warnings;
 pub mod zstd_style;
 
 use {

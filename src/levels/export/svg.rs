@@ -8,7 +8,7 @@ use crate::levels::{
         chart::{Axis, Paper, Plot},
         show_bytes, show_seconds,
     },
-    in_order,
+    has_codecs, in_order,
     recommend::{pareto_curve, recommend},
 };
 
@@ -19,7 +19,8 @@ const IN_PAGE: Paper = Paper { width: 560.0, height: 360.0, left: 76.0, right: 2
 /// The whole file.
 pub fn svg(subject: &Subject, rows: &[LevelRow]) -> String {
     let mut plot = size_against_time(FILE, rows);
-    plot.text((FILE.left, 26.0), "", "start", "Archive size against compress time, by level");
+    let what = if has_codecs(rows) { "codec and level" } else { "level" };
+    plot.text((FILE.left, 26.0), "", "start", &format!("Archive size against compress time, by {what}"));
     plot.text((FILE.left, 46.0), "dim", "start", &format!("{}: {}", subject.name, subject.describe()));
     plot.finish_file()
 }
@@ -40,16 +41,19 @@ fn size_against_time(paper: Paper, rows: &[LevelRow]) -> Plot {
     let mut plot = Plot::new(paper, x, y, "Size against time by level");
     let curve = pareto_curve(rows);
     plot.curve("curve", curve.iter().map(|row| at(row)));
-    let knee = recommend(rows).map(|recommendation| recommendation.knee.level);
+    let knee = recommend(rows).map(|recommendation| recommendation.knee);
+    let is_many = has_codecs(rows);
     for row in in_order(rows) {
-        let class = if curve.iter().any(|best| best.level == row.level) { "point" } else { "beaten" };
+        let class = if curve.iter().any(|best| best.is_same_codec(row)) { "point" } else { "beaten" };
         let (size, time) = (show_bytes(row.output_bytes), show_seconds(row.compress.median));
-        plot.point(class, at(row), &format!("level {}: {size}, {time}", row.level));
-        let is_knee = knee == Some(row.level);
+        let name = if is_many { row.label() } else { format!("level {}", row.level) };
+        plot.point(class, at(row), &format!("{name}: {size}, {time}"));
+        let is_knee = knee.as_ref().is_some_and(|knee| knee.is_of(row));
         if is_knee {
             plot.ring("knee", at(row));
         }
-        let label = if is_knee { format!("{} (knee)", row.level) } else { row.level.to_string() };
+        let name = if is_many { row.label() } else { row.level.to_string() };
+        let label = if is_knee { format!("{name} (knee)") } else { name };
         plot.label_near(at(row), if is_knee { "mark" } else { "" }, &label);
     }
     plot

@@ -7,8 +7,8 @@ use {
     },
     crate::levels::{
         LevelRow,
-        export::{chart::escaped, show_bytes, show_seconds, svg},
-        in_order,
+        export::{chart::escaped, show_bytes, show_seconds, svg, warnings::warning_lines},
+        has_codecs, in_order,
         recommend::{Recommendation, recommend},
         reference_row,
     },
@@ -27,10 +27,7 @@ pub fn section(rows: &[LevelRow]) -> Option<Section> {
         );
     }
     html += &table(rows, reference, &recommendation);
-    let mut warnings: Vec<String> = Vec::new();
-    for row in in_order(rows) {
-        warnings.extend(row.warnings.iter().map(|warning| format!("level {}: {warning}", row.level)));
-    }
+    let warnings = warning_lines(rows);
     if !warnings.is_empty() {
         html += &format!("<p>What is doubtful:</p>\n{}", list(&warnings));
     }
@@ -38,12 +35,12 @@ pub fn section(rows: &[LevelRow]) -> Option<Section> {
 }
 
 fn choices(recommendation: &Recommendation) -> String {
-    let Recommendation { shortest_time, smallest_size, knee } = recommendation;
+    let Recommendation { shortest_time, smallest_size, knee, others: _ } = recommendation;
     let items: String = [("Shortest time", shortest_time), ("Best of both", knee), ("Smallest size", smallest_size)]
         .map(|(what, choice)| {
             format!(
-                "<li>{what}<b><code>--zstd-level {}</code></b><span class=\"note\">{}</span></li>\n",
-                choice.level,
+                "<li>{what}<b><code>{}</code></b><span class=\"note\">{}</span></li>\n",
+                escaped(&choice.flag()),
                 escaped(&choice.reason)
             )
         })
@@ -52,11 +49,12 @@ fn choices(recommendation: &Recommendation) -> String {
 }
 
 fn table(rows: &[LevelRow], reference: &LevelRow, recommendation: &Recommendation) -> String {
-    let against = reference.level;
+    let is_many = has_codecs(rows);
+    let against = if is_many { reference.label() } else { reference.level.to_string() };
     let mut table = Table::new(
         "levels-table",
         &[
-            "level",
+            if is_many { "codec" } else { "level" },
             "size",
             "ratio",
             &format!("size vs {against}"),
@@ -72,9 +70,9 @@ fn table(rows: &[LevelRow], reference: &LevelRow, recommendation: &Recommendatio
     for row in in_order(rows) {
         let error = row.size_error_percent.map(|error| format!(" ± {error:.1} %")).unwrap_or_default();
         table.row(
-            if row.level == recommendation.knee.level && rows.len() > 1 { "knee" } else { "" },
+            if recommendation.knee.is_of(row) && rows.len() > 1 { "knee" } else { "" },
             &[
-                Cell::number(row.level, row.level),
+                if is_many { Cell::word(row.label()) } else { Cell::number(row.level, row.level) },
                 Cell::number(show_bytes(row.output_bytes), row.output_bytes as f64),
                 Cell::number(format!("{:.3}{error}", row.ratio()), row.ratio()),
                 Cell::number(format!("{:.1} %", row.size_percent_of(reference)), row.size_percent_of(reference)),
