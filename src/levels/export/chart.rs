@@ -64,7 +64,12 @@ impl Axis {
         Self { from, to, is_log: true, label: label.to_string(), ticks: Vec::new() }
     }
 
-    /// From the first to the last value, and nothing around them.
+    /// A linear axis from one value to another, and nothing around them.
+    pub fn exact(label: &str, from: f64, to: f64) -> Self {
+        Self { from, to, is_log: false, label: label.to_string(), ticks: Vec::new() }
+    }
+
+    /// A logarithmic axis from one value to another, and nothing around them.
     pub fn log_exact(label: &str, from: f64, to: f64) -> Self {
         Self { from: log(from), to: log(to), is_log: true, label: label.to_string(), ticks: Vec::new() }
     }

@@ -102,7 +102,7 @@ impl ExportFile {
             Format::Csv => csv::csv(rows),
             Format::Markdown => markdown::markdown(subject, rows),
             Format::Svg => svg::svg(subject, rows),
-            Format::Html => page::Page { subject, rows }.html(),
+            Format::Html => page::Page::of_levels(subject, rows).html(),
         };
         if !self.is_replaced() {
             return fs::write(&self.path, text).or_path("write", &self.path);

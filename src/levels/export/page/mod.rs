@@ -1,8 +1,10 @@
 //! One self-contained page of what was measured: table, size against time, break-even, size classes, percentiles.
 //! No network, no fonts; light and dark; readable on a phone. Sections are there for what was measured.
 
+mod frames;
 mod html;
 mod levels;
+mod sizes;
 
 use {
     crate::levels::{
@@ -11,6 +13,8 @@ use {
             Subject,
             chart::{STYLE, escaped},
         },
+        frames::FramesReport,
+        sizes::SizesReport,
     },
     std::fmt::Write,
 };
@@ -25,6 +29,10 @@ pub struct Page<'a> {
     pub subject: &'a Subject,
     /// The levels; may be none.
     pub rows: &'a [LevelRow],
+    /// By size class.
+    pub sizes: Option<&'a SizesReport>,
+    /// By frame size.
+    pub frames: Option<&'a FramesReport>,
 }
 
 /// A section: its name in addresses, its heading, its content.
@@ -34,10 +42,19 @@ struct Section {
     html: String,
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
+    /// A page of levels only.
+    pub fn of_levels(subject: &'a Subject, rows: &'a [LevelRow]) -> Self {
+        Self { subject, rows, sizes: None, frames: None }
+    }
+
     /// The whole file.
     pub fn html(&self) -> String {
-        let sections: Vec<Section> = [levels::section(self.rows)].into_iter().flatten().collect();
+        let sections: Vec<Section> =
+            [levels::section(self.rows), self.sizes.and_then(sizes::section), self.frames.and_then(frames::section)]
+                .into_iter()
+                .flatten()
+                .collect();
         let title = escaped(&format!("{}: compression", self.subject.name));
         let mut page = format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
