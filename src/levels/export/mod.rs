@@ -98,6 +98,11 @@ impl ExportFile {
             Format::Markdown => markdown::markdown(subject, rows),
             Format::Svg => svg::svg(subject, rows),
         };
+        self.write_text(&text)
+    }
+
+    /// Replaces what the file holds.
+    pub fn write_text(&self, text: &str) -> Result<()> {
         if !self.is_replaced() {
             return fs::write(&self.path, text).or_path("write", &self.path);
         }
