@@ -10,6 +10,7 @@ pub mod end_to_end;
 pub mod export;
 pub mod frames;
 pub mod input;
+pub mod link;
 pub mod list;
 pub mod measure;
 pub mod memory;

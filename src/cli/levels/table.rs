@@ -108,15 +108,21 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     screen.finish(result)
 }
 
-/// Which codecs, at which levels; refuses what cannot be done with them.
-fn codecs(args: &TableArgs) -> Result<CodecList> {
-    let levels: LevelList = args.levels.as_deref().unwrap_or(LEVELS_DEFAULT).parse()?;
-    let list = CodecList::parse(&args.codec, levels.levels())?;
+/// What `--codec` and `--levels` ask for.
+pub(super) fn codecs_of(codec: &str, levels: Option<&str>) -> Result<CodecList> {
+    let zstd_levels: LevelList = levels.unwrap_or(LEVELS_DEFAULT).parse()?;
+    let list = CodecList::parse(codec, zstd_levels.levels())?;
     let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
-    if args.levels.is_some() && !args.codec.split(',').any(names_zstd) {
+    if levels.is_some() && !codec.split(',').any(names_zstd) {
         return Err(Error::usage("--levels are those of zstd, which --codec does not name without levels of its own")
             .hint("give levels behind the codec: --codec zlib:1,9"));
     }
+    Ok(list)
+}
+
+/// Which codecs, at which levels; refuses what cannot be done with them.
+fn codecs(args: &TableArgs) -> Result<CodecList> {
+    let list = codecs_of(&args.codec, args.levels.as_deref())?;
     if list.is_zstd() {
         return Ok(list);
     }
@@ -236,7 +242,8 @@ fn print_wrapped(ui: &Ui, label: &str, text: &str) {
     wrap(label, text).iter().for_each(|line| ui.print(line));
 }
 
-fn wrap(label: &str, text: &str) -> Vec<String> {
+/// Lines of at most 80 characters; the ones after the first are indented below the text.
+pub(super) fn wrap(label: &str, text: &str) -> Vec<String> {
     const WIDTH: usize = 80;
     let indent = " ".repeat(label.chars().count().min(WIDTH / 2));
     let mut lines = vec![label.to_string()];

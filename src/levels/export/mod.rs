@@ -104,6 +104,11 @@ impl ExportFile {
             Format::Svg => svg::svg(subject, rows),
             Format::Html => page::Page::of_levels(subject, rows).html(),
         };
+        self.write_text(&text)
+    }
+
+    /// Replaces what the file holds.
+    pub fn write_text(&self, text: &str) -> Result<()> {
         if !self.is_replaced() {
             return fs::write(&self.path, text).or_path("write", &self.path);
         }
