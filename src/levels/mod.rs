@@ -14,6 +14,7 @@ pub mod measure;
 pub mod memory;
 pub mod recommend;
 pub mod sample;
+pub mod search;
 mod source;
 pub mod statistics;
 

@@ -98,6 +98,16 @@ impl ExportFile {
             Format::Markdown => markdown::markdown(subject, rows),
             Format::Svg => svg::svg(subject, rows),
         };
+        self.replace(&text)
+    }
+
+    /// The format that was asked for.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Writes this text in place of what is there.
+    pub fn replace(&self, text: &str) -> Result<()> {
         if !self.is_replaced() {
             return fs::write(&self.path, text).or_path("write", &self.path);
         }

@@ -162,12 +162,12 @@ fn time_ticks((from, to): (f64, f64)) -> Vec<f64> {
 }
 
 /// The next 1, 2 or 5 times a power of ten.
-fn round_step(step: f64) -> f64 {
+pub(in crate::levels) fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.max(1e-12).log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power).into_iter().find(|round| *round >= step).unwrap_or(power)
 }
 
-fn multiples(step: f64, from: f64, to: f64) -> Vec<f64> {
+pub(in crate::levels) fn multiples(step: f64, from: f64, to: f64) -> Vec<f64> {
     /// The steps are chosen so that there are fewer.
     const TICKS_MAX: usize = 20;
     let first = (from / step).ceil();
@@ -181,7 +181,7 @@ fn show_tick(seconds: f64) -> String {
     format!("{} {}", shown.get(..6).unwrap_or(shown), if seconds < 0.1 { "ms" } else { "s" })
 }
 
-fn line(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
+pub(in crate::levels) fn line(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
     let _ = writeln!(
         out,
         "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
@@ -189,7 +189,7 @@ fn line(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
     );
 }
 
-fn text(out: &mut String, x: f64, y: f64, class: &str, anchor: &str, content: &str) {
+pub(in crate::levels) fn text(out: &mut String, x: f64, y: f64, class: &str, anchor: &str, content: &str) {
     let content: String = content
         .chars()
         .map(|char| match char {
