@@ -45,11 +45,22 @@ fn a_page_needs_nothing_from_elsewhere() {
 
 #[test]
 fn in_a_browser() {
+    check(&["levels", "--levels", "-5,1-4"], &["levels-table"]);
+}
+
+#[test]
+fn a_link_in_a_browser() {
+    let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
+    check(&[["levels", "link", "--levels", "-5,1-4"].as_slice(), &link].concat(), &["levels-table", "link-table"]);
+}
+
+/// A page of five levels, with these tables.
+fn check(arguments: &[&str], tables: &[&str]) {
     if !has_tool("chromium") || !has_tool("chromedriver") {
         return;
     }
     let dir = temp_dir();
-    let page = page(dir.path(), &["levels", "--levels", "-5,1-4"]);
+    let page = page(dir.path(), arguments);
     let browser = Browser::start(dir.path());
     browser.post("url", &json!({ "url": format!("file://{}", page.display()) }));
 
@@ -57,7 +68,9 @@ fn in_a_browser() {
     assert_eq!(browser.evaluate("return document.querySelectorAll('svg .point, svg .beaten').length"), 5);
     assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
 
-    for table in browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)") {
+    let shown = browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)");
+    assert_eq!(shown, tables);
+    for table in shown {
         sorts_by_every_column(&browser, &table);
     }
 

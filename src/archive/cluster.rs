@@ -9,7 +9,7 @@
 //! frame, whatever the storage's size. What must be known from the piece before is one offset: [`Position`].
 //!
 //! Keys before copies: one walk over the headers makes a key of 8 bytes per record, keys are sorted, and one pass
-//! copies the records into place.
+//! puts the records into place.
 
 use crate::ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, align8};
 
@@ -27,7 +27,7 @@ pub enum Position {
 /// Where a storage begins.
 pub const START: Position = Position::RecordAt(0);
 
-/// Orders the records of one piece after another, reusing its memory: at most 64 bytes per record.
+/// Orders the records of one piece after another, reusing its memory: at most 64 bytes per record, and the piece.
 #[derive(Debug, Default)]
 pub struct Clusterer {
     /// Where records that lie wholly in the piece begin and end.
@@ -38,6 +38,8 @@ pub struct Clusterer {
     addresses: Vec<u64>,
     /// The same as a hash table.
     table: Vec<u64>,
+    /// The piece as it was.
+    before: Vec<u8>,
 }
 
 /// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
@@ -112,29 +114,26 @@ impl Clusterer {
         (Position::Over, false)
     }
 
-    /// Copies the piece that was walked into `to`, which is as long, with its records in order and meaningless bytes
-    /// zeroed. Returns whether it did so: a piece that holds an address twice stays as it is, since the order tells
-    /// which of the two counts.
-    pub fn copy(&mut self, piece: &[u8], to: &mut [u8]) -> bool {
-        let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else {
-            to.copy_from_slice(piece);
-            return true;
-        };
+    /// Puts the records of the piece that was walked in order, and zeroes meaningless bytes. Returns whether it did so: a
+    /// piece that holds an address twice stays as it is, since the order tells which of the two counts.
+    pub fn order(&mut self, piece: &mut [u8]) -> bool {
+        let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else { return true };
         if self.has_address_twice() {
-            to.copy_from_slice(piece);
             return false;
         }
-        let first = first.0 as usize;
-        to[..first].copy_from_slice(&piece[..first]);
         // The last record of a storage may end without its padding: it stays the last, so that lengths stay.
         let is_cut = (last.1 - last.0) % 8 != 0;
         let sorted = self.keys.len() - usize::from(is_cut);
         self.keys[..sorted].sort_unstable();
+        // Out and back again: most storages fit a core's second cache, so that this costs less than a second frame.
+        let (first, end) = (first.0 as usize, last.1 as usize);
+        self.before.clear();
+        self.before.extend_from_slice(&piece[first..end]);
         let mut at = first;
         for key in &self.keys {
             let (start, end) = self.records[(*key as usize) & (RECORDS_MAX - 1)];
-            let record = &piece[start as usize..end as usize];
-            let copy = &mut to[at..at + record.len()];
+            let record = &self.before[start as usize - first..end as usize - first];
+            let copy = &mut piece[at..at + record.len()];
             copy.copy_from_slice(record);
             at += record.len();
             if let Some(header) = copy.first_chunk_mut::<RECORD_HEADER_BYTES>() {
@@ -144,7 +143,6 @@ impl Clusterer {
             let data_end = RECORD_HEADER_BYTES + u64_at(record, 8) as usize;
             copy[data_end..].fill(0);
         }
-        to[at..].copy_from_slice(&piece[at..]);
         true
     }
 
@@ -295,10 +293,10 @@ mod tests {
 
     fn cluster(storage: &[u8]) -> (Vec<u8>, bool) {
         let mut clusterer = Clusterer::default();
-        let mut to = vec![0xee; storage.len()];
+        let mut to = storage.to_vec();
         let (position, is_records) = clusterer.walk(storage, 0, storage.len() as u64, &START);
         assert_eq!(position, Position::Over);
-        let is_ordered = clusterer.copy(storage, &mut to);
+        let is_ordered = clusterer.order(&mut to);
         (to, is_records && is_ordered)
     }
 
@@ -329,12 +327,12 @@ mod tests {
             let mut position = START;
             let mut whole = Vec::new();
             for (number, piece) in storage.chunks(size).enumerate() {
-                let mut to = vec![0xee; piece.len()];
+                let mut to = piece.to_vec();
                 let (next, is_records) =
                     clusterer.walk(piece, (number * size) as u64, storage.len() as u64, &position);
                 prop_assert!(is_records);
                 position = next;
-                prop_assert!(clusterer.copy(piece, &mut to));
+                prop_assert!(clusterer.order(&mut to));
                 whole.extend_from_slice(&to);
             }
             prop_assert!(storage.is_empty() || position == Position::Over);

@@ -16,6 +16,7 @@ pub mod measure;
 pub mod memory;
 pub mod recommend;
 pub mod sample;
+pub mod search;
 pub mod sizes;
 mod source;
 pub mod statistics;

@@ -79,6 +79,11 @@ impl InputArgs {
 
     /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
     pub fn read(&self, ui: &Ui) -> Result<(Input, Subject)> {
+        self.read_up_to(MEMORY_BYTES_MAX, ui)
+    }
+
+    /// The same, of at most so much where no other amount was asked for.
+    pub fn read_up_to(&self, bytes_max: u64, ui: &Ui) -> Result<(Input, Subject)> {
         let options = InputOptions {
             paths: self.paths(),
             slot: self.slot,
@@ -86,7 +91,7 @@ impl InputArgs {
             frame_size_bytes: self.frame_size,
             sample_bytes: self.sample,
             seed: self.seed,
-            memory_bytes_max: MEMORY_BYTES_MAX,
+            memory_bytes_max: bytes_max.min(MEMORY_BYTES_MAX),
             threads: self.threads(),
         };
         let input = Input::read(&options, ui)?;

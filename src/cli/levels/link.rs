@@ -10,9 +10,8 @@ use {
         cli::{ui::Ui, values},
         error::Result,
         levels::{
-            LevelRow,
             codec::FrameCodec,
-            export::{ExportFile, Format, Subject},
+            export::{ExportFile, Format, Subject, page::Page, warnings::warning_lines},
             link::{
                 export::{csv, describe, json, markdown, screen},
                 model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND},
@@ -21,7 +20,6 @@ use {
                 units,
             },
             measure::measure_levels,
-            statistics::Warning,
         },
         progress::Progress,
     },
@@ -54,6 +52,9 @@ pub struct LinkArgs {
     /// Also write the report as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Also write a page with tables and pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// The link, and the machines at its ends.
@@ -150,6 +151,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
         path.as_ref().map(|path| ExportFile::new(format, path, args.input.path())).transpose()
     };
     let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
+    let html_file = export(Format::Html, &args.html)?;
 
     let (input, subject) = args.input.read(ui)?;
     let codecs = list.measuring_order().codecs();
@@ -172,30 +174,16 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     if let Some(file) = markdown_file {
         file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
     }
+    if let Some(file) = html_file {
+        file.write_text(&Page { link: Some(&report), ..Page::of_levels(&subject, &rows) }.html())?;
+    }
     if ui.is_json() {
         json::lines(&report).iter().for_each(|line| ui.print_json(line));
     } else {
         print(&report, &subject, ui);
     }
-    warn(&rows, ui);
+    warning_lines(&rows).iter().for_each(|line| ui.warn(line));
     result
-}
-
-/// Each kind of warning once, with what it is about.
-fn warn(rows: &[LevelRow], ui: &Ui) {
-    let mut told: Vec<std::mem::Discriminant<Warning>> = Vec::new();
-    for warning in rows.iter().flat_map(|row| &row.warnings) {
-        let kind = std::mem::discriminant(warning);
-        if !told.contains(&kind) {
-            told.push(kind);
-            let is_same = |row: &&LevelRow| row.warnings.iter().any(|other| std::mem::discriminant(other) == kind);
-            let names: Vec<String> = rows.iter().filter(is_same).map(LevelRow::label).collect();
-            ui.warn(&format!(
-                "{}: {warning}",
-                if names.len() == rows.len() { "all".to_string() } else { names.join(", ") }
-            ));
-        }
-    }
 }
 
 fn print(report: &LinkReport, subject: &Subject, ui: &Ui) {

@@ -2,6 +2,7 @@
 
 pub mod input;
 mod link;
+mod search;
 mod table;
 
 use {
@@ -22,6 +23,8 @@ pub enum LevelsArgs {
 #[derive(Debug, Subcommand)]
 pub enum View {
     Link(Box<link::LinkArgs>),
+    /// Search zstd's parameters for settings that beat the stock levels on your data
+    Search(Box<search::SearchArgs>),
 }
 
 impl FromArgMatches for LevelsArgs {
@@ -57,5 +60,6 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     match args {
         LevelsArgs::Table(args) => table::run(args, ui),
         LevelsArgs::View(View::Link(args)) => link::run(args, ui),
+        LevelsArgs::View(View::Search(args)) => search::run(args, ui),
     }
 }

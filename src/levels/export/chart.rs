@@ -9,14 +9,14 @@ svg{font:13px system-ui,sans-serif}\
 svg text{fill:#222}svg .dim{fill:#666}.axis{stroke:#888}.grid{stroke:#e4e4e4}\
 .curve{fill:none;stroke:#2b6cb0;stroke-width:1.5}.point{fill:#2b6cb0}.beaten{fill:#999}\
 .knee{fill:none;stroke:#c05621;stroke-width:2.5}svg .mark{fill:#c05621;font-weight:600}\
-.bar{fill:#2b6cb0}.loss{fill:#c05621}\
+.bar{fill:#2b6cb0}.loss{fill:#c05621}.clustered{fill:#c05621}.stock{fill:#777}\
 .s0{stroke:#666;stroke-dasharray:5 4}.s1{stroke:#2b6cb0}.s2{stroke:#c05621}.s3{stroke:#2f855a}.s4{stroke:#805ad5}\
 .s5{stroke:#b7791f}.series{fill:none;stroke-width:2}\
 svg .t0{fill:#666}svg .t1{fill:#2b6cb0}svg .t2{fill:#c05621}svg .t3{fill:#2f855a}svg .t4{fill:#805ad5}\
 svg .t5{fill:#8f5e15}\
 @media(prefers-color-scheme:dark){svg text{fill:#ddd}svg .dim{fill:#9a9a9a}.axis{stroke:#777}\
 .grid{stroke:#2c2f36}.curve{stroke:#7fb2e5}.point{fill:#7fb2e5}.beaten{fill:#777}.knee{stroke:#f6ad55}\
-svg .mark{fill:#f6ad55}.bar{fill:#7fb2e5}.loss{fill:#f6ad55}\
+svg .mark{fill:#f6ad55}.bar{fill:#7fb2e5}.loss{fill:#f6ad55}.clustered{fill:#f6ad55}.stock{fill:#999}\
 .s0{stroke:#9a9a9a}.s1{stroke:#7fb2e5}.s2{stroke:#f6ad55}.s3{stroke:#68d391}.s4{stroke:#b794f4}.s5{stroke:#ecc94b}\
 svg .t0{fill:#9a9a9a}svg .t1{fill:#7fb2e5}svg .t2{fill:#f6ad55}svg .t3{fill:#68d391}svg .t4{fill:#b794f4}\
 svg .t5{fill:#ecc94b}}";
@@ -135,7 +135,25 @@ pub struct Plot {
     x: Axis,
     y: Axis,
     out: String,
-    labels: Vec<(f64, f64)>,
+    labels: Vec<Label>,
+}
+
+/// Where the middle of a label lies, and how far it reaches to both sides.
+#[derive(Clone, Copy, Debug)]
+struct Label {
+    x: f64,
+    y: f64,
+    half_width: f64,
+}
+
+impl Label {
+    /// About half of what a character takes.
+    const HALF_CHAR: f64 = 4.0;
+    const HEIGHT: f64 = 13.0;
+
+    fn is_apart_from(&self, other: &Self) -> bool {
+        (self.x - other.x).abs() > self.half_width + other.half_width || (self.y - other.y).abs() > Self::HEIGHT
+    }
 }
 
 impl Plot {
@@ -194,11 +212,14 @@ impl Plot {
 
     /// A point, given as values; `title` is what a pointer that rests on it is told.
     pub fn point(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
+        self.dot(class, (self.x_of(x), self.y_of(y)), title);
+    }
+
+    /// A point at a place on the paper, for a legend.
+    pub fn dot(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
         let _ = writeln!(
             self.out,
-            "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}</title></circle>",
-            self.x_of(x),
-            self.y_of(y),
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
             escaped(title)
         );
     }
@@ -223,20 +244,21 @@ impl Plot {
 
     /// A label near a point, where no other label lies.
     pub fn label_near(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
-        let place = free_place((self.x_of(x), self.y_of(y)), &self.labels);
-        self.labels.push(place);
-        self.text(place, class, "middle", content);
+        let half_width = Label::HALF_CHAR * content.chars().count() as f64 + 2.0;
+        let label = free_place((self.x_of(x), self.y_of(y)), half_width, &self.labels);
+        self.labels.push(label);
+        self.text((label.x, label.y), class, "middle", content);
     }
 
     /// The name of a curve, right of its end and below names that are there already.
     pub fn label_right_of(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
         const LINE: f64 = 15.0;
-        let mut place = (self.x_of(x) + 6.0, self.y_of(y) + 4.0);
-        while self.labels.iter().any(|label| (label.1 - place.1).abs() < LINE) {
-            place.1 += 1.0;
+        let (x, mut y) = (self.x_of(x) + 6.0, self.y_of(y) + 4.0);
+        while self.labels.iter().any(|label| (label.y - y).abs() < LINE) {
+            y += 1.0;
         }
-        self.labels.push(place);
-        self.text(place, class, "start", content);
+        self.labels.push(Label { x, y, half_width: 0.0 });
+        self.text((x, y), class, "start", content);
     }
 
     /// A line of text at a place on the paper.
@@ -289,12 +311,21 @@ pub fn escaped(text: &str) -> String {
 }
 
 /// Above its point, or wherever near it no other label lies.
-fn free_place((x, y): (f64, f64), labels: &[(f64, f64)]) -> (f64, f64) {
-    let places = [(0.0, -14.0), (0.0, 24.0), (20.0, -14.0), (20.0, 24.0), (-20.0, 24.0), (0.0, -30.0), (0.0, 40.0)];
-    let places = places.map(|(right, down)| (x + right, y + down));
-    let is_free = |place: &(f64, f64)| {
-        labels.iter().all(|label| (label.0 - place.0).abs() > 20.0 || (label.1 - place.1).abs() > 13.0)
-    };
+fn free_place((x, y): (f64, f64), half_width: f64, labels: &[Label]) -> Label {
+    let aside = half_width + 9.0;
+    let places = [
+        (0.0, -14.0),
+        (0.0, 24.0),
+        (aside, 4.0),
+        (-aside, 4.0),
+        (20.0, -14.0),
+        (20.0, 24.0),
+        (-20.0, 24.0),
+        (0.0, -30.0),
+        (0.0, 40.0),
+    ];
+    let places = places.map(|(right, down)| Label { x: x + right, y: y + down, half_width });
+    let is_free = |place: &Label| labels.iter().all(|label| place.is_apart_from(label));
     places.into_iter().find(is_free).unwrap_or(places[0])
 }
 

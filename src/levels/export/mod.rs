@@ -107,6 +107,11 @@ impl ExportFile {
         self.write_text(&text)
     }
 
+    /// The format that was asked for.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Replaces what the file holds.
     pub fn write_text(&self, text: &str) -> Result<()> {
         if !self.is_replaced() {
