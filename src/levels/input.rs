@@ -70,13 +70,15 @@ pub struct ContentFrame {
     pub content: Vec<u8>,
     /// Their blake3 hash.
     pub hash: blake3::Hash,
+    /// Whether they begin with an entry of a tar stream, and not inside one.
+    pub is_entry_start: bool,
 }
 
 impl ContentFrame {
-    /// A frame of these bytes.
+    /// A frame of these bytes, which begin with an entry.
     pub fn new(content: Vec<u8>) -> Self {
         let hash = blake3::hash(&content);
-        Self { content, hash }
+        Self { content, hash, is_entry_start: true }
     }
 }
 
@@ -117,7 +119,12 @@ impl Input {
             None => choose_frames(total_frames, total_frames, 0),
             Some(wanted) => choose_frames(total_frames, wanted, options.seed),
         };
-        let frames = source.load(Chosen::of(spans(), &chosen), options.threads, progress)?;
+        let chosen = Chosen::of(spans(), &chosen);
+        let entry_starts: Vec<bool> = chosen.iter().map(|frame| frame.span.offset_bytes == 0).collect();
+        let mut frames = source.load(chosen, options.threads, progress)?;
+        for (frame, is_entry_start) in frames.iter_mut().zip(entry_starts) {
+            frame.is_entry_start = is_entry_start;
+        }
         if frames.iter().all(|frame| frame.content.is_empty()) {
             return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.display())));
         }

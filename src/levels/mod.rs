@@ -20,6 +20,7 @@ pub mod search;
 pub mod sizes;
 mod source;
 pub mod statistics;
+pub mod units;
 
 use {
     crate::levels::statistics::{Summary, Warning},

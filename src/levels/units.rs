@@ -1,0 +1,148 @@
+//! What is smaller than a frame: the storages and records that frames of a snapshot hold, and pieces or lines of any
+//! content. Pure; contents are borrowed from the frames.
+
+use crate::{
+    format::{
+        entry::{Entry, EntryKind},
+        entry_parser::{EntryParser, TarEvent},
+    },
+    ledger::record::{RECORD_HEADER_BYTES, RecordHeader},
+    levels::input::ContentFrame,
+};
+
+/// The storages that lie wholly in a frame of a snapshot. Empty for a frame that begins inside an entry, and of anything
+/// that is no tar stream of a snapshot.
+pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
+    let mut found = Vec::new();
+    if !frame.is_entry_start {
+        return found;
+    }
+    let mut current: Option<Entry> = None;
+    // Where it is no tar stream after all, what was found before is not what it seems either.
+    let fed = EntryParser::new().feed(&frame.content, &mut |event| {
+        match event {
+            TarEvent::Begin(entry) => current = Some(entry),
+            TarEvent::Content { offset_bytes: 0, bytes } => {
+                let is_whole = |entry: &Entry| {
+                    matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == bytes.len() as u64
+                };
+                if current.as_ref().is_some_and(is_whole)
+                    && let Some(place) = place_in(&frame.content, bytes)
+                {
+                    found.push(place);
+                }
+            }
+            TarEvent::Content { .. } | TarEvent::End(_) => {}
+        }
+        Ok(())
+    });
+    if fed.is_err() { Vec::new() } else { found }
+}
+
+/// The same bytes, as a part of the frame: what the parser hands on does not live as long.
+fn place_in<'a>(content: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
+    let start = (part.as_ptr() as usize).checked_sub(content.as_ptr() as usize)?;
+    content.get(start..start.checked_add(part.len())?)
+}
+
+/// The records of a storage: header and data, without padding. Ends at the end mark, and where something is not a record.
+pub fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = storage;
+    std::iter::from_fn(move || {
+        let header = RecordHeader::parse(rest.first_chunk::<RECORD_HEADER_BYTES>()?);
+        if header.is_end() {
+            return None;
+        }
+        let length = usize::try_from(header.data_len).ok()?.checked_add(RECORD_HEADER_BYTES)?;
+        let record = rest.get(..length)?;
+        // The last one may end without its padding.
+        let stored = usize::try_from(header.stored_bytes()).ok()?.min(rest.len());
+        rest = &rest[stored..];
+        Some(record)
+    })
+}
+
+/// Lines of a text, each with its end.
+pub fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    content.split_inclusive(|byte| *byte == b'\n')
+}
+
+/// Pieces of so many bytes; of a frame that is smaller, the frame. A rest that is no whole piece is left out.
+pub fn pieces(content: &[u8], piece_bytes: usize) -> impl Iterator<Item = &[u8]> {
+    let piece_bytes = piece_bytes.max(1);
+    let is_smaller = content.len() < piece_bytes && !content.is_empty();
+    content.chunks_exact(piece_bytes).chain(is_smaller.then_some(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::ledger::record::align8, proptest::prelude::*};
+
+    fn record(number: u8, data: &[u8]) -> Vec<u8> {
+        let header = RecordHeader {
+            write_version: 0,
+            data_len: data.len() as u64,
+            pubkey: [number; 32],
+            lamports: 1,
+            rent_epoch: 0,
+            owner: [7; 32],
+            executable: 0,
+            padding: [0; 7],
+            stored_hash: [0; 32],
+        };
+        [&header.to_bytes(), data].concat()
+    }
+
+    fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.resize(align8(bytes.len() as u64) as usize, 0);
+        bytes
+    }
+
+    #[test]
+    fn storages_and_records() {
+        let datas: [&[u8]; 3] = [&[1, 2, 3], &[], &[9; 700]];
+        let wanted: Vec<Vec<u8>> =
+            datas.iter().enumerate().map(|(number, data)| record(number as u8 + 1, data)).collect();
+        let storage: Vec<u8> = wanted.iter().cloned().flat_map(padded).collect();
+        let entry = Entry { kind: EntryKind::Storage { slot: 3, id: 4 }, content_bytes: storage.len() as u64 };
+        let version = Entry { kind: EntryKind::Version, content_bytes: 5 };
+        let mut content = [version.header().as_slice(), b"1.2.0"].concat();
+        content.resize(1024, 0);
+        content.extend_from_slice(&entry.header());
+        content.extend_from_slice(&storage);
+        content.resize(content.len().next_multiple_of(512), 0);
+        // One that goes on in the next frame is left out.
+        content.extend_from_slice(&Entry { content_bytes: 9000, ..entry }.header());
+        content.extend_from_slice(&[1; 512]);
+        let frame = ContentFrame::new(content.clone());
+        assert_eq!(storages(&frame), [storage.as_slice()]);
+        assert_eq!(records(&storage).collect::<Vec<_>>(), wanted);
+        assert!(storages(&ContentFrame { is_entry_start: false, ..frame }).is_empty());
+        assert!(storages(&ContentFrame::new(vec![5; 4000])).is_empty(), "no tar stream");
+    }
+
+    #[test]
+    fn lines_and_pieces() {
+        assert_eq!(lines(b"a\nbc\n\nd").collect::<Vec<_>>(), [b"a\n".as_slice(), b"bc\n", b"\n", b"d"]);
+        assert_eq!(pieces(b"abcdefg", 3).collect::<Vec<_>>(), [b"abc", b"def"]);
+        assert_eq!(pieces(b"ab", 3).collect::<Vec<_>>(), [b"ab"]);
+        assert_eq!(pieces(b"", 3).count(), 0);
+    }
+
+    proptest! {
+        /// Whatever a storage holds, its records lie in it one behind the other.
+        #[test]
+        fn hostile_storages(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), lengths in proptest::collection::vec(0u64..600, 0..4)) {
+            let mut at = 0;
+            for length in lengths {
+                if let Some(field) = bytes.get_mut(at + 8..at + 16) {
+                    field.copy_from_slice(&length.to_le_bytes());
+                }
+                at += align8(136 + length) as usize;
+            }
+            let total: usize = records(&bytes).map(<[u8]>::len).sum();
+            prop_assert!(total <= bytes.len());
+            prop_assert!(records(&bytes).all(|record| record.len() >= RECORD_HEADER_BYTES));
+        }
+    }
+}
