@@ -70,15 +70,15 @@ pub struct ContentFrame {
     pub content: Vec<u8>,
     /// Their blake3 hash.
     pub hash: blake3::Hash,
-    /// Whether they begin with an entry of a tar stream, and not inside one.
-    pub is_entry_start: bool,
+    /// Bytes until the first entry of a tar stream begins: more than 0 where the frame begins inside one.
+    pub until_entry_bytes: u64,
 }
 
 impl ContentFrame {
     /// A frame of these bytes, which begin with an entry.
     pub fn new(content: Vec<u8>) -> Self {
         let hash = blake3::hash(&content);
-        Self { content, hash, is_entry_start: true }
+        Self { content, hash, until_entry_bytes: 0 }
     }
 }
 
@@ -120,16 +120,25 @@ impl Input {
             Some(wanted) => choose_frames(total_frames, wanted, options.seed),
         };
         let chosen = Chosen::of(spans(), &chosen);
-        let entry_starts: Vec<bool> = chosen.iter().map(|frame| frame.span.offset_bytes == 0).collect();
+        let untils: Vec<u64> = chosen.iter().map(|frame| until_entry_bytes(frame, &source.entry_lengths)).collect();
         let mut frames = source.load(chosen, options.threads, progress)?;
-        for (frame, is_entry_start) in frames.iter_mut().zip(entry_starts) {
-            frame.is_entry_start = is_entry_start;
+        for (frame, until_entry_bytes) in frames.iter_mut().zip(untils) {
+            frame.until_entry_bytes = until_entry_bytes;
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {
             return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.display())));
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frame_size_bytes: options.frame_size_bytes, frames })
     }
+}
+
+/// How much of a frame still belongs to the entry that it begins in.
+fn until_entry_bytes(frame: &Chosen, entry_lengths: &[u64]) -> u64 {
+    if frame.span.offset_bytes == 0 {
+        return 0;
+    }
+    let length = usize::try_from(frame.span.first_entry).ok().and_then(|entry| entry_lengths.get(entry));
+    length.map_or(0, |length| length.saturating_sub(frame.span.offset_bytes))
 }
 
 /// How many frames the sample has; `None` when everything is measured.

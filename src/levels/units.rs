@@ -10,16 +10,16 @@ use crate::{
     levels::input::ContentFrame,
 };
 
-/// The storages that lie wholly in a frame of a snapshot. Empty for a frame that begins inside an entry, and of anything
-/// that is no tar stream of a snapshot.
+/// The storages that lie wholly in a frame of a snapshot; none of anything that is no tar stream of one.
 pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
     let mut found = Vec::new();
-    if !frame.is_entry_start {
+    let Some(content) = usize::try_from(frame.until_entry_bytes).ok().and_then(|until| frame.content.get(until..))
+    else {
         return found;
-    }
+    };
     let mut current: Option<Entry> = None;
     // Where it is no tar stream after all, what was found before is not what it seems either.
-    let fed = EntryParser::new().feed(&frame.content, &mut |event| {
+    let fed = EntryParser::new().feed(content, &mut |event| {
         match event {
             TarEvent::Begin(entry) => current = Some(entry),
             TarEvent::Content { offset_bytes: 0, bytes } => {
@@ -27,7 +27,7 @@ pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
                     matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == bytes.len() as u64
                 };
                 if current.as_ref().is_some_and(is_whole)
-                    && let Some(place) = place_in(&frame.content, bytes)
+                    && let Some(place) = place_in(content, bytes)
                 {
                     found.push(place);
                 }
@@ -115,9 +115,12 @@ mod tests {
         content.extend_from_slice(&Entry { content_bytes: 9000, ..entry }.header());
         content.extend_from_slice(&[1; 512]);
         let frame = ContentFrame::new(content.clone());
+        let later = ContentFrame { until_entry_bytes: 8, ..ContentFrame::new([vec![1; 8], content].concat()) };
+        assert_eq!(storages(&later), [storage.as_slice()]);
         assert_eq!(storages(&frame), [storage.as_slice()]);
         assert_eq!(records(&storage).collect::<Vec<_>>(), wanted);
-        assert!(storages(&ContentFrame { is_entry_start: false, ..frame }).is_empty());
+        let end = frame.content.len() as u64;
+        assert!(storages(&ContentFrame { until_entry_bytes: end, ..frame }).is_empty());
         assert!(storages(&ContentFrame::new(vec![5; 4000])).is_empty(), "no tar stream");
     }
 

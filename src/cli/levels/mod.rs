@@ -3,6 +3,7 @@
 pub mod input;
 mod link;
 mod search;
+mod sizes;
 mod table;
 
 use {
@@ -22,6 +23,7 @@ pub enum LevelsArgs {
 /// What else can be measured.
 #[derive(Debug, Subcommand)]
 pub enum View {
+    Sizes(Box<sizes::SizesArgs>),
     Link(Box<link::LinkArgs>),
     /// Search zstd's parameters for settings that beat the stock levels on your data
     Search(Box<search::SearchArgs>),
@@ -59,6 +61,7 @@ impl Args for LevelsArgs {
 pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     match args {
         LevelsArgs::Table(args) => table::run(args, ui),
+        LevelsArgs::View(View::Sizes(args)) => sizes::run(args, ui),
         LevelsArgs::View(View::Link(args)) => link::run(args, ui),
         LevelsArgs::View(View::Search(args)) => search::run(args, ui),
     }

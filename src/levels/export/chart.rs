@@ -250,13 +250,17 @@ impl Plot {
         self.text((label.x, label.y), class, "middle", content);
     }
 
-    /// The name of a curve, right of its end and below names that are there already.
+    /// The name of a curve, right of its end; below names that are there already, above them where there is no room.
     pub fn label_right_of(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
         const LINE: f64 = 15.0;
-        let (x, mut y) = (self.x_of(x) + 6.0, self.y_of(y) + 4.0);
-        while self.labels.iter().any(|label| (label.y - y).abs() < LINE) {
-            y += 1.0;
-        }
+        let (x, end) = (self.x_of(x) + 6.0, self.y_of(y) + 4.0);
+        let lowest = self.paper.height - self.paper.bottom + 4.0;
+        let is_free =
+            |y: &f64| self.labels.iter().all(|label| (label.y - y).abs() >= LINE || (label.x - x).abs() > 60.0);
+        // Paper is not endless: a name that finds no room lies on another.
+        let below = (0..200).map(|step| end + f64::from(step)).take_while(|y| *y <= lowest).find(is_free);
+        let above = || (0..200).map(|step| end - f64::from(step)).find(is_free);
+        let y = below.or_else(above).unwrap_or(end);
         self.labels.push(Label { x, y, half_width: 0.0 });
         self.text((x, y), class, "start", content);
     }

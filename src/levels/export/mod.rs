@@ -167,6 +167,15 @@ pub fn show_seconds(seconds: f64) -> String {
     }
 }
 
+/// Times down to nanoseconds: `85 ns`, `12.3 µs`, `4.5 ms`.
+pub fn show_short(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 999.5e-9 => format!("{:.0} ns", seconds * 1e9),
+        seconds if seconds < 999.5e-6 => format!("{} µs", three_digits(seconds * 1e6)),
+        seconds => show_seconds(seconds),
+    }
+}
+
 /// At least three significant digits, no more than needed.
 fn three_digits(value: f64) -> String {
     match value {

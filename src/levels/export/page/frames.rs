@@ -4,13 +4,12 @@ use {
     super::{
         Section,
         html::{Cell, Table, figure, paragraph},
-        sizes::show_short,
     },
     crate::levels::{
         codec::label,
         export::{
             chart::{Axis, Paper, Plot},
-            show_bytes,
+            show_bytes, show_short,
             svg::show_tick,
         },
         frames::{BundleUnit, FrameSizeRow, FramesReport, Latency, UnitKind},

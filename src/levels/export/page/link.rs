@@ -9,7 +9,6 @@ use {
         export::{
             chart::{Axis, Paper, Plot, SERIES_MAX},
             show_bytes, show_seconds,
-            svg::show_tick,
         },
         link::{
             export::describe,
@@ -41,8 +40,8 @@ pub fn section(report: &LinkReport) -> Option<Section> {
     html += &list(&sentences.collect::<Vec<_>>());
     for way in Way::ALL {
         let caption = format!(
-            "Time to a node by bandwidth, {}: of the levels that boot it soonest somewhere, the {} most often soonest, \
-             and uncompressed.",
+            "Which level boots a node soonest, by bandwidth, {}: the lowest line wins. Shown are the levels that win \
+             somewhere, {} at most, and uncompressed where it is near.",
             way.as_str(),
             SERIES_MAX - 1
         );
@@ -59,44 +58,54 @@ pub fn section(report: &LinkReport) -> Option<Section> {
     Some(Section { id: "link", heading: "Break-even", html })
 }
 
-/// Uncompressed, and the curves that are lowest at most of the bandwidths, in their order.
-fn chosen(curves: &[Curve]) -> Vec<&Curve> {
-    let lowest = |at: usize| {
-        let seconds = |number: &usize| curves[*number].points[at].1;
-        (0..curves.len()).min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
-    };
-    let mut wins = vec![0usize; curves.len()];
-    for at in 0..curves.first().map_or(0, |curve| curve.points.len()) {
-        if let Some(best) = lowest(at) {
-            wins[best] += 1;
-        }
-    }
-    let mut order: Vec<usize> = (1..curves.len()).filter(|number| wins[*number] > 0).collect();
-    order.sort_by_key(|number| std::cmp::Reverse(wins[*number]));
+/// How many times the least a level may take to be seen: beyond, it is no choice.
+const FACTOR_MAX: f64 = 1.5;
+
+/// Per curve, its time as a multiple of the least of all, at each bandwidth.
+fn factors(curves: &[Curve]) -> Vec<Vec<(f64, f64)>> {
+    let least: Vec<f64> = (0..POINTS)
+        .map(|at| {
+            curves.iter().filter_map(|curve| curve.points.get(at)).map(|point| point.1).fold(f64::INFINITY, f64::min)
+        })
+        .collect();
+    let factor = |((bandwidth, seconds), least): (&(f64, f64), &f64)| (*bandwidth, seconds / least.max(1e-9));
+    curves.iter().map(|curve| curve.points.iter().zip(&least).map(factor).collect()).collect()
+}
+
+/// The curves to show: those that are the least at most of the bandwidths, and uncompressed, in their order.
+fn chosen(factors: &[Vec<(f64, f64)>]) -> Vec<usize> {
+    let wins = |number: usize| factors[number].iter().filter(|(_, factor)| *factor <= 1.0).count();
+    let mut order: Vec<usize> = (1..factors.len()).filter(|number| wins(*number) > 0).collect();
+    order.sort_by_key(|number| std::cmp::Reverse(wins(*number)));
     order.truncate(SERIES_MAX - 1);
     order.push(0);
     order.sort_unstable();
-    order.into_iter().map(|number| &curves[number]).collect()
+    order
 }
 
 fn curves(report: &LinkReport, way: Way) -> String {
     let curves = report.curves(way, BANDWIDTHS.0, BANDWIDTHS.1, POINTS);
-    let shown = chosen(&curves);
+    let factors = factors(&curves);
+    let shown = chosen(&factors);
     let decades = (7..=11).map(|power| 10f64.powi(power));
     let x = Axis::log_exact("bandwidth (logarithmic)", BANDWIDTHS.0, BANDWIDTHS.1)
         .with_ticks_at(decades.map(|tick| (tick, show_bandwidth(tick))));
-    let seconds = shown.iter().flat_map(|curve| &curve.points).map(|(_, seconds)| *seconds);
-    let y = Axis::log("time to a node (logarithmic)", seconds).with_ticks(show_tick);
+    let y = Axis::exact("time to a node, against the level that is soonest there", 1.0, FACTOR_MAX)
+        .with_ticks(|factor| format!("{factor:.2}x"));
     let mut plot = Plot::new(PAPER, x, y, &format!("Time to a node by bandwidth, {}", way.as_str()));
-    for (number, curve) in shown.iter().enumerate() {
-        plot.curve(&format!("series s{number}"), curve.points.iter().copied());
+    let mut ends: Vec<(usize, (f64, f64))> = Vec::new();
+    for (number, of) in shown.iter().enumerate() {
+        // A curve is cut where it leaves the picture, and goes on where it comes back.
+        for part in factors[*of].split(|(_, factor)| *factor > FACTOR_MAX).filter(|part| part.len() > 1) {
+            plot.curve(&format!("series s{number}"), part.iter().copied());
+        }
+        let inside = factors[*of].iter().rev().find(|(_, factor)| *factor <= FACTOR_MAX);
+        ends.extend(inside.map(|end| (number, *end)));
     }
     // From the top down, so that names that would lie on each other give way downwards in the order of their curves.
-    let mut named: Vec<(usize, &&Curve)> = shown.iter().enumerate().collect();
-    let end = |curve: &Curve| curve.points.last().copied().unwrap_or_default();
-    named.sort_by(|(_, a), (_, b)| end(b).1.total_cmp(&end(a).1));
-    for (number, curve) in named {
-        plot.label_right_of(end(curve), &format!("t{number}"), &curve.name);
+    ends.sort_by(|(_, a), (_, b)| b.1.total_cmp(&a.1));
+    for (number, end) in ends {
+        plot.label_right_of(end, &format!("t{number}"), &curves[shown[number]].name);
     }
     plot.finish()
 }
