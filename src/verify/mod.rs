@@ -12,17 +12,21 @@
 pub mod accounts;
 pub mod documents;
 pub mod entries;
+pub mod fingerprint;
 pub mod frames;
 pub mod in_order;
 pub mod indexed;
 pub mod judge;
+pub mod known;
 pub mod ledger;
 pub mod own;
 pub mod pass;
 pub mod read;
 pub mod records;
 pub mod report;
+pub mod spill;
 pub mod state;
+pub mod superseded;
 pub mod versions;
 
 use {

@@ -10,7 +10,7 @@ use {
             accounts::{Accounts, Task},
             judge::judge_state,
             report::{Check, Counts, Findings},
-            versions::{Fingerprint, ITEM_BYTES, Superseded, Version},
+            versions::ITEM_BYTES,
         },
     },
     std::{collections::HashSet, fs},
@@ -77,15 +77,11 @@ pub fn settle(
         progress.check()?;
         settled.accounts += round.accounts;
         settled.superseded += round.count;
-        let Superseded { to_subtract, duplicates, .. } = round;
-        let wanted: HashSet<u32> = to_subtract.iter().chain(&duplicates).map(Version::storage).collect();
-        if wanted.is_empty() {
-            return Ok(());
+        let wanted: HashSet<u32> = round.storages().collect();
+        match wanted.is_empty() {
+            true => Ok(()),
+            false => read_again(&Task::Subtract(&round), &wanted),
         }
-        let duplicates: HashSet<(Fingerprint, u32)> =
-            duplicates.iter().map(|version| (version.fingerprint, version.storage())).collect();
-        let to_subtract: HashSet<Version> = to_subtract.into_iter().collect();
-        read_again(&Task::Subtract { to_subtract: &to_subtract, duplicates: &duplicates }, &wanted)
     })?;
     if let Some(bank) = bank.filter(|_| !findings.is_skipped(Check::State)) {
         judge_state(&accounts.sums(), bank, findings);
