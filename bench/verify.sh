@@ -35,8 +35,8 @@ speed() {
 [ -n "${ACCOUNTS:-}" ] || exit 0
 needed=$((ACCOUNTS * 550 * 1000 * 1000)) free=$(($(stat -f -c '%a * %S' "$work")))
 [ "$free" -gt "$needed" ] || { echo "$work: $needed bytes needed, $free free" >&2; exit 1; }
-# The synthetic ledger's records take some 390 bytes each.
-"$slotpress" synth "$work/ledger" --size "$((ACCOUNTS * 390))MB" -q >/dev/null
+# The synthetic ledger's records take some 392 bytes each.
+"$slotpress" synth "$work/ledger" --size "$((ACCOUNTS * 393))MB" -q >/dev/null
 "$slotpress" archive "$work/ledger" --output "$work" --threads "$threads" -q >/dev/null
 for memory in 2048 512; do
     for input in "$work/ledger" "$work"/snapshot-*.tar.zst; do
