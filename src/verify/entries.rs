@@ -105,14 +105,14 @@ impl EntryChecker {
         }
     }
 
-    /// The archive has been read to its end.
-    pub fn finish(&mut self, findings: &Findings) {
+    /// The archive has been read to its end; where not all of its entries are known, none is missing.
+    pub fn finish(&mut self, is_whole: bool, findings: &Findings) {
         let missing = [
             (self.has_version, "version"),
             (self.has_status_cache, "snapshots/status_cache"),
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
-        for (_, name) in missing.iter().filter(|(is_there, _)| !is_there) {
+        for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
             findings.add(Check::Entries, Rule::MissingEntry, Place::entry(name), "an entry", "none");
         }
         if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)

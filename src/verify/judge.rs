@@ -9,10 +9,12 @@ use {
             directory::SNAPSHOT_VERSION,
             names::{ArchiveName, Extension, Hash},
         },
-        restore::input::Compression,
+        restore::{
+            documents::{Documents, ParsedBank},
+            input::Compression,
+        },
         verify::{
             accounts::Sums,
-            documents::{Documents, ParsedBank},
             report::{Check, Findings, Place},
         },
     },

@@ -13,11 +13,11 @@ use {
         },
         pipeline::run_in_order,
         progress::Progress,
+        restore::documents::{Documents, parse_bank},
         stopwatch::Stopwatch,
         verify::{
             VerifyOptions,
             accounts::{Accounts, AccountsWorker, StorageRef, Task},
-            documents::{Documents, parse_bank},
             judge::{judge_documents, judge_expectations},
             records::RecordWalker,
             report::{Check, Counts, Findings, Place, VerifyReport},

@@ -5,12 +5,12 @@
 //! written, but for a temporary file where the memory does not suffice.
 //!
 //! The story of an archive: its bytes are read once, by its index on all cores ([`indexed`]) or in order
-//! ([`in_order`]); entries are checked against each other ([`entries`]), documents parsed as streams ([`documents`]),
+//! ([`in_order`]); entries are checked against each other ([`entries`]), documents parsed as streams ([`documents`](crate::restore::documents)),
 //! records walked ([`records`]), hashed and logged ([`accounts`], [`versions`]). Then everything is judged ([`judge`]),
 //! superseded records are read again and subtracted, and the state is what the bank file says, or not ([`state`]).
 
 pub mod accounts;
-pub mod documents;
+pub mod batches;
 pub mod entries;
 pub mod fingerprint;
 pub mod frames;

@@ -8,3 +8,4 @@ mod fixtures;
 mod flips;
 mod good;
 mod places;
+mod without_index;
