@@ -48,6 +48,7 @@ enum Remedy {
     Recompress,
     Name,
     Ledger,
+    Storage,
     Look,
 }
 
@@ -59,6 +60,7 @@ impl Remedy {
             Self::Recompress => "restore it and archive it again with slotpress, which writes what both clients read",
             Self::Name => "do not use it: somebody renamed it or made it up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
+            Self::Storage => "name every accounts path with --accounts, or restore the ledger from an archive",
             Self::Look => "look into it before you trust it",
         }
     }
@@ -177,6 +179,8 @@ rules! {
     Capitalization, None, Source, "the lamports of all accounts do not add up to the bank file's capitalization";
     /// The lattice hash of all accounts is the bank's.
     LatticeHash, Firedancer, Source, "the accounts are not those that the bank file's lattice hash covers";
+    /// Every storage that a ledger's lists name is there.
+    MissingStorage, None, Storage, "a storage is missing";
     /// The ledger is complete.
     Ledger, None, Ledger, "the ledger is not sound";
 }

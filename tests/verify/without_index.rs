@@ -22,7 +22,12 @@ fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {
 }
 
 /// Verifies frames of the given tar, of which some are damaged; returns where each frame starts, too.
-fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], has_content_size: bool) -> (VerifyReport, Vec<u64>) {
+fn verify_frames(
+    tar: &[u8],
+    frame_bytes: usize,
+    damaged: &[usize],
+    has_content_size: bool,
+) -> (VerifyReport, Vec<u64>) {
     let mut bytes = Vec::new();
     let mut starts = Vec::new();
     for (number, content) in tar.chunks(frame_bytes).enumerate() {
