@@ -8,6 +8,7 @@ pub mod accounts;
 pub mod owners;
 mod readers;
 pub mod scan;
+pub mod superseded;
 
 use {
     crate::{

@@ -20,7 +20,7 @@ use {
 const RECORD_BYTES_TYPICAL: u64 = 256;
 
 /// A zstd archive's ratio, rather too high.
-const RATIO_TYPICAL: u64 = 6;
+pub const RATIO_TYPICAL: u64 = 6;
 
 /// Bytes that the archives decode to, roughly.
 pub fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
@@ -30,10 +30,14 @@ pub fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
     })
 }
 
+/// Bytes that a log of all records takes, of archives or storages of this many bytes.
+pub fn log_bytes(storages_bytes: u64) -> u64 {
+    (storages_bytes / RECORD_BYTES_TYPICAL).saturating_mul(ITEM_BYTES)
+}
+
 /// A state in the making, of this many bytes of storages.
 pub fn new_accounts(options: &VerifyOptions, storages_bytes: u64) -> Result<Accounts> {
-    let room_bytes = (storages_bytes / RECORD_BYTES_TYPICAL).saturating_mul(ITEM_BYTES);
-    Accounts::new(options.memory_bytes, &options.temporary_dir, room_bytes)
+    Accounts::new(options.memory_bytes, &options.temporary_dir, log_bytes(storages_bytes))
 }
 
 /// What is known once superseded records are out of the sum.

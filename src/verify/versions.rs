@@ -276,20 +276,33 @@ impl VersionLog {
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
+        self.for_each_partition(threads, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
+            round.add(found);
+            match round.len() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
+                true => on_round(std::mem::take(&mut round).sorted()),
+                false => Ok(()),
+            }
+        })?;
+        on_round(round.sorted())
+    }
+
+    /// Sorts each partition, makes something of it on a thread of its own, and hands that over. All versions of an
+    /// account are in one partition. Nothing is left in the log.
+    pub fn for_each_partition<R: Send>(
+        &self,
+        threads: usize,
+        read: &(dyn Fn(&[Version]) -> R + Sync),
+        on_result: &mut dyn FnMut(R) -> Result<()>,
+    ) -> Result<()> {
         let mut rest = self.partitions.as_slice();
         while !rest.is_empty() {
             let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
             rest = after;
-            let found: Vec<Superseded> = group
-                .par_iter()
-                .map(|partition| Ok(superseded_among(&self.take_sorted(partition)?, slot_of)))
-                .collect::<Result<_>>()?;
-            found.into_iter().for_each(|found| round.add(found));
-            if round.len() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
-                on_round(std::mem::take(&mut round).sorted())?;
-            }
+            let read_one = |partition: &Mutex<Partition>| Ok(read(&self.take_sorted(partition)?));
+            let results: Vec<R> = group.par_iter().map(read_one).collect::<Result<_>>()?;
+            results.into_iter().try_for_each(&mut *on_result)?;
         }
-        on_round(round.sorted())
+        Ok(())
     }
 
     /// How many of some partitions fit into the memory for sorting; one at least.
