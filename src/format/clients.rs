@@ -191,6 +191,23 @@ impl Rule {
         self.row().2
     }
 
+    /// What keeps to the rule, where that is the same in every place.
+    pub fn expected(self) -> Option<&'static str> {
+        Some(match self {
+            Self::FrameDamaged => "a frame that decodes",
+            Self::CutOff => "whole frames, and a whole tar stream",
+            Self::TrailingBytes => "nothing after the end of the tar stream",
+            Self::Index => "an index and a seek table that fit the frames",
+            Self::TarDamaged => "a tar header, or the end of the archive",
+            Self::ForeignEntry => "only what a snapshot archive holds",
+            Self::EntrySize => "at most 16 GiB, and nothing in a directory",
+            Self::BankFile | Self::BankFileEnd => "a bank file that can be read to its last byte",
+            Self::StatusCache => "a status cache that can be read to its last byte",
+            Self::Ledger => "storages, lists and bank file that agree",
+            _ => return None,
+        })
+    }
+
     /// What to do about it.
     pub fn remedy(self) -> &'static str {
         self.row().1.text()

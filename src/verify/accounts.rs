@@ -6,6 +6,7 @@
 use {
     crate::{
         error::{Error, Result},
+        format::clients::Rule,
         ledger::{
             lattice::{ELEMENTS, LatticeHash},
             names::Hash,
@@ -254,8 +255,7 @@ impl RecordSink for AccountsWorker<'_> {
                 if is_listed(duplicates, &fingerprint) {
                     let mut place = self.place().at(record.offset_bytes);
                     place.account = Some(Hash(record.header.pubkey));
-                    let rule = crate::format::clients::Rule::DuplicateAccount;
-                    self.findings.add(Check::Records, rule, place, "once", "more than once");
+                    self.findings.add(Check::Records, Rule::DuplicateAccount, place, "once", "more than once");
                 }
             }
         }
@@ -264,6 +264,9 @@ impl RecordSink for AccountsWorker<'_> {
     fn fault(&mut self, fault: RecordFault) {
         if matches!(self.task, Task::Subtract(_)) {
             return; // Said in the first pass.
+        }
+        if fault.rule == Rule::DataLength {
+            self.findings.skip(Check::State, "a storage is no sequence of records");
         }
         let mut place = self.place().at(fault.offset_bytes);
         place.account = fault.account.map(Hash);

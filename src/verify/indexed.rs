@@ -130,6 +130,7 @@ impl IndexedPlan<'_> {
         let mut parser = Some(EntryParser::new());
         for number in run {
             pass.progress.check()?;
+            pass.accounts.check()?;
             let (frame, span) = &self.frames[number];
             if !self.read_frame(number, is_decoded, decoder, &mut buffers.compressed, &mut buffers.content)? {
                 parser = None;

@@ -30,7 +30,7 @@ pub fn judge_documents(
     if let Some(version) = &documents.version
         && String::from_utf8_lossy(version).trim() != SNAPSHOT_VERSION
     {
-        let found = String::from_utf8_lossy(version).escape_debug().to_string();
+        let found = format!("{:?}", String::from_utf8_lossy(version));
         findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found);
     }
     let place = || match entry_slot {

@@ -216,6 +216,7 @@ impl LedgerPass<'_> {
                 let mut at = 0;
                 while at < storage.content_bytes {
                     self.progress.check()?;
+                    self.accounts.check()?;
                     buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
                     self.plan.read_storage(storage, at, buffer)?;
                     walker.feed(buffer, &mut accounts);

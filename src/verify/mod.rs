@@ -145,6 +145,9 @@ fn try_archives(
     if read.iter().any(|one| one.findings.has_lost_accounts()) {
         newest.findings.skip(Check::State, "not all accounts could be read");
     }
+    if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
+        newest.findings.skip(Check::State, why);
+    }
     let settled = settle(&accounts, bank, &newest.findings, options, progress, &mut |task, wanted| {
         read.iter().try_for_each(|one| one.read_again(&accounts, task, wanted, options, progress))
     })?;

@@ -217,7 +217,7 @@ impl Findings {
             rule,
             message: rule.what().to_string(),
             place,
-            expected,
+            expected: expected.or_else(|| rule.expected().map(str::to_string)),
             found,
             hint: rule.remedy(),
         });
@@ -231,7 +231,7 @@ impl Findings {
             rule,
             message: rule.what().to_string(),
             place,
-            expected: None,
+            expected: rule.expected().map(str::to_string),
             found: Some(error.to_string()),
             hint: rule.remedy(),
         });
@@ -254,6 +254,11 @@ impl Findings {
     /// Whether a check is not made, or not to its end.
     pub fn is_skipped(&self, check: Check) -> bool {
         self.lock().skipped.contains_key(&check)
+    }
+
+    /// Why a check is not made, or not to its end.
+    pub fn skipped(&self, check: Check) -> Option<String> {
+        self.lock().skipped.get(&check).cloned()
     }
 
     /// Some accounts could not be read: the state cannot be judged.

@@ -34,6 +34,11 @@ impl Superseded {
         self.len() == 0
     }
 
+    /// Whether a storage holds an account more than once.
+    pub fn has_duplicates(&self) -> bool {
+        !self.duplicates.0.is_empty()
+    }
+
     /// The storages that hold them.
     pub fn storages(&self) -> impl Iterator<Item = u32> {
         self.to_subtract.0.iter().chain(&self.duplicates.0).map(Version::storage)
