@@ -114,7 +114,8 @@ pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Op
         return;
     };
     if name.slot != bank.slot {
-        findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.slot, format!("slot {}", bank.slot));
+        let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
+        findings.add(Check::Name, Rule::NameMismatch, Place::default(), expected, found);
     }
     let hash = bank.snapshot_hash();
     if name.hash != hash {
@@ -125,7 +126,13 @@ pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Op
 /// Checks that the state is the one that was asked for.
 pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile, findings: &Findings) {
     if let Some(slot) = slot.filter(|slot| *slot != bank.slot) {
-        findings.add(Check::Name, Rule::NotExpected, Place::default(), slot, format!("slot {}", bank.slot));
+        findings.add(
+            Check::Name,
+            Rule::NotExpected,
+            Place::default(),
+            format!("slot {slot}"),
+            format!("slot {}", bank.slot),
+        );
     }
     if let Some(hash) = hash.filter(|hash| *hash != bank.snapshot_hash()) {
         findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash());

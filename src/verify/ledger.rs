@@ -115,6 +115,7 @@ pub fn verify_snapshot(
         (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
     }
     report.counts = counts;
+    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
     report.taken = stopwatch.taken();
     Ok(report)
 }

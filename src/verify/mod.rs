@@ -172,6 +172,7 @@ fn try_archives(
         (report.slot, report.hash, report.capitalization) = (Some(slot), Some(hash), Some(capitalization));
     }
     report.base_slot = base_slot;
+    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
     report.counts = counts;
     Ok(report)
 }

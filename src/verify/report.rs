@@ -134,6 +134,10 @@ pub struct VerifyReport {
     pub ok: bool,
     /// The clients that were asked about; empty for all, and without any departure.
     pub asked: Vec<Client>,
+    /// The snapshot hash that the state was compared with.
+    pub expected_hash: Option<Hash>,
+    /// The slot that it was compared with.
+    pub expected_slot: Option<u64>,
     /// The state's slot.
     pub slot: Option<u64>,
     /// The base slot, for an incremental archive.
@@ -327,6 +331,8 @@ impl Findings {
             paths,
             ok: failures.is_empty(),
             asked: asked.to_vec(),
+            expected_hash: None,
+            expected_slot: None,
             slot: None,
             base_slot: None,
             hash: None,
