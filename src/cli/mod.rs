@@ -65,6 +65,10 @@ enum Verb {
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
+    /// Measure what each zstd level costs and saves on your own data, and choose one
+    ///
+    /// INPUT is a ledger, an archive of any maker, an unpacked archive, or any file. Frames of it are compressed and
+    /// decompressed in memory, exactly as `archive` and `restore` do, and every level must bring back the same bytes.
     Levels(levels::LevelsArgs),
     #[command(hide = true)]
     Completions(manual::CompletionsArgs),
@@ -115,11 +119,11 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
 
 /// The command line, with every long flag readable from the environment too.
 fn command() -> Command {
-    with_environment(Cli::command()).mut_subcommands(with_environment)
+    with_environment(Cli::command())
 }
 
 fn with_environment(command: Command) -> Command {
-    command.mut_args(|arg: Arg| {
+    let command = command.mut_args(|arg: Arg| {
         let Some(name) = arg.get_long().map(|long| format!("SLOTPRESS_{}", long.replace('-', "_").to_uppercase()))
         else {
             return arg;
@@ -130,7 +134,8 @@ fn with_environment(command: Command) -> Command {
         let is_switch = matches!(arg.get_action(), ArgAction::SetTrue);
         let arg = arg.env(name).hide_env(true);
         if is_switch { arg.value_parser(clap::builder::BoolishValueParser::new()) } else { arg }
-    })
+    });
+    command.mut_subcommands(with_environment)
 }
 
 #[cfg(test)]

@@ -1,0 +1,157 @@
+//! The flags of what is measured and how often: the same for every view of `levels`.
+
+use {
+    crate::{
+        archive::check_frame_size,
+        cli::{ui::Ui, values},
+        error::Result,
+        ledger::directory::LedgerPaths,
+        levels::{
+            RepeatOptions,
+            export::{Subject, show_bytes},
+            input::{Input, InputOptions},
+        },
+        progress::Progress,
+    },
+    clap::Args,
+    std::{
+        path::{Path, PathBuf},
+        time::Duration,
+    },
+};
+
+/// What is measured.
+#[derive(Debug, Args)]
+pub struct InputArgs {
+    /// A ledger directory, an archive, an unpacked archive, or any file
+    #[arg(value_name = "INPUT")]
+    path: PathBuf,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+    /// Measure a sample of so much, spread evenly over the input, and state its error [default: all, up to 1 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    sample: Option<u64>,
+    /// What the draws of the sample start from
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
+    pub seed: u64,
+    /// Bytes of content in one frame, 64KiB to 32MiB
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
+    pub frame_size: u64,
+    /// The bank snapshot of a ledger [default: the newest complete one]
+    #[arg(long)]
+    pub slot: Option<u64>,
+    /// Take a ledger as its incremental archive on the full archive of this slot
+    #[arg(long, value_name = "SLOT")]
+    pub base_slot: Option<u64>,
+    /// The validator's --snapshots directory [default: the ledger]
+    #[arg(long, value_name = "DIR")]
+    snapshots: Option<PathBuf>,
+    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    #[arg(long, value_name = "DIR")]
+    accounts: Vec<PathBuf>,
+}
+
+/// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
+/// size of a ledger (docs/levels.md).
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+impl InputArgs {
+    /// What can be refused before anything is read.
+    pub fn check(&self) -> Result<()> {
+        check_frame_size(self.frame_size)
+    }
+
+    /// The input's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The input's path, and a ledger's other directories.
+    pub fn paths(&self) -> LedgerPaths {
+        values::ledger_paths(&self.path, &self.snapshots, &self.accounts)
+    }
+
+    /// Workers.
+    pub fn threads(&self) -> usize {
+        values::threads_or_all(self.threads)
+    }
+
+    /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
+    pub fn read(&self, ui: &Ui) -> Result<(Input, Subject)> {
+        let options = InputOptions {
+            paths: self.paths(),
+            slot: self.slot,
+            base_slot: self.base_slot,
+            frame_size_bytes: self.frame_size,
+            sample_bytes: self.sample,
+            seed: self.seed,
+            memory_bytes_max: MEMORY_BYTES_MAX,
+            threads: self.threads(),
+        };
+        let input = Input::read(&options, ui)?;
+        let subject = Subject {
+            name: self.name(),
+            kind: input.kind.as_str(),
+            total_bytes: input.total_bytes,
+            measured_bytes: input.content_bytes(),
+            frame_size_bytes: self.frame_size,
+            threads: self.threads(),
+            is_end_to_end: false,
+        };
+        if input.is_sampled() && self.sample.is_none() {
+            ui.warn(&format!(
+                "the input has {}; a sample of {} is measured (--sample takes another size)",
+                show_bytes(subject.total_bytes),
+                show_bytes(subject.measured_bytes)
+            ));
+        }
+        Ok((input, subject))
+    }
+
+    fn name(&self) -> String {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
+        path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned())
+    }
+}
+
+/// How often to measure.
+#[derive(Debug, Args)]
+pub struct RepeatArgs {
+    /// Runs of each measurement, at least
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeat: u32,
+    /// Seconds for the runs of each measurement, at least
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    min_time: Duration,
+}
+
+impl RepeatArgs {
+    /// The same, for the harness.
+    pub fn options(&self, threads: usize) -> RepeatOptions {
+        RepeatOptions { repeat: self.repeat as usize, min_time: self.min_time, threads }
+    }
+}
+
+/// Reads a time in seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    /// A day: longer is a slip of the keyboard.
+    const SECONDS_MAX: f64 = 86_400.0;
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("0 to {SECONDS_MAX} seconds")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["", "-1", "nan", "inf", "1e99", "x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

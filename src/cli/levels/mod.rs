@@ -1,0 +1,58 @@
+//! `slotpress levels`: one file per view of what is measured, [`input`] for the flags that all of them have.
+
+pub mod input;
+mod table;
+
+use {
+    super::ui::Ui,
+    crate::error::Result,
+    clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand},
+};
+
+/// The table, which needs no word of its own, or another view. Written out, since clap's derived code asks for the
+/// table's INPUT even where a subcommand is given.
+#[derive(Debug)]
+pub enum LevelsArgs {
+    Table(Box<table::TableArgs>),
+    View(View),
+}
+
+/// What else can be measured: none yet.
+#[derive(Debug, Subcommand)]
+pub enum View {}
+
+impl FromArgMatches for LevelsArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand_name() {
+            Some(_) => View::from_arg_matches(matches).map(Self::View),
+            None => table::TableArgs::from_arg_matches(matches).map(|args| Self::Table(Box::new(args))),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for LevelsArgs {
+    fn augment_args(command: Command) -> Command {
+        // A view is a word in place of INPUT; a file of that name is still measured as `./sizes`.
+        View::augment_subcommands(table::TableArgs::augment_args(command))
+            .subcommand_required(false)
+            .arg_required_else_help(false)
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
+    match args {
+        LevelsArgs::Table(args) => table::run(args, ui),
+        LevelsArgs::View(view) => match *view {},
+    }
+}
