@@ -10,7 +10,8 @@ use {
         verify::{
             fingerprint::{Fingerprint, Fingerprinter},
             records::Record,
-            versions::{Batch, Version, VersionLog},
+            version::{Batch, Version},
+            versions::VersionLog,
         },
     },
     std::{

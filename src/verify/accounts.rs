@@ -16,7 +16,8 @@ use {
             records::{Record, RecordFault, RecordSink},
             report::{Check, Findings, Place},
             superseded::{Superseded, is_listed},
-            versions::{Batch, KnownAccounts, Version, VersionLog},
+            version::{Batch, Version},
+            versions::{KnownAccounts, VersionLog},
         },
     },
     std::{

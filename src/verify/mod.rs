@@ -27,6 +27,7 @@ pub mod report;
 pub mod spill;
 pub mod state;
 pub mod superseded;
+pub mod version;
 pub mod versions;
 
 use {

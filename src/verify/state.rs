@@ -10,7 +10,7 @@ use {
             accounts::{Accounts, Task},
             judge::judge_state,
             report::{Check, Counts, Findings},
-            versions::ITEM_BYTES,
+            version::ITEM_BYTES,
         },
     },
     std::{collections::HashSet, fs},
