@@ -47,7 +47,7 @@ pub struct StorageFile {
     pub slot: u64,
     /// The storage's id on this node.
     pub id: u32,
-    /// Index of the directory that holds it in [`BankSnapshot::roots`].
+    /// Index of the directory that holds it in [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
     pub root: u16,
     /// The file's length in bytes.
     pub file_bytes: u64,
