@@ -1,10 +1,13 @@
 //! The entries that are not storages: version, status cache, bank file. Their bytes are pushed as they come; each is
-//! parsed as a stream on a thread of its own, since a bank file of 1 GB must not be held in memory.
+//! parsed as a stream on a thread of its own, so that neither a file nor a gigabyte of memory is needed in between.
 
 use {
     crate::{
         error::{Error, Result},
-        format::entry::{Entry, EntryKind},
+        format::{
+            entry::{Entry, EntryKind},
+            entry_parser::TarEvent,
+        },
         ledger::{
             bank_file::{BankFile, StorageMapItem, parse_bank_file_and_end},
             fields::FieldReader,
@@ -59,6 +62,7 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
 pub struct DocumentReader {
     found: Documents,
     current: Option<Current>,
+    is_head_only: bool,
 }
 
 enum Current {
@@ -71,6 +75,20 @@ enum Current {
 const VERSION_BYTES_MAX: usize = 64;
 
 impl DocumentReader {
+    /// One that reads what tells of which state an archive is, version and bank file, but not the status cache.
+    pub fn of_head() -> Self {
+        Self { is_head_only: true, ..Self::default() }
+    }
+
+    /// Looks at the next event of a tar stream.
+    pub fn look_at(&mut self, event: &TarEvent<'_>) {
+        match event {
+            TarEvent::Begin(entry) => self.begin(entry),
+            TarEvent::Content { bytes, .. } => self.content(bytes),
+            TarEvent::End(_) => self.end(),
+        }
+    }
+
     /// An entry begins.
     pub fn begin(&mut self, entry: &Entry) {
         self.abandon();
@@ -81,7 +99,7 @@ impl DocumentReader {
                 parse_bank(FieldReader::new(reader, length, "the bank file"))
             }))),
             // The bank's slot may not be known yet: what is above it is found out later.
-            EntryKind::StatusCache => Some(Current::StatusCache(Pushed::start(move |reader| {
+            EntryKind::StatusCache if !self.is_head_only => Some(Current::StatusCache(Pushed::start(move |reader| {
                 parse_status_cache(FieldReader::new(reader, length, "the status cache"), u64::MAX)
             }))),
             _ => None,
@@ -134,6 +152,15 @@ impl DocumentReader {
 }
 
 impl Documents {
+    /// The bank file, which must be sound to its last byte, and the version.
+    pub fn into_head(self) -> Result<(ParsedBank, Vec<u8>)> {
+        let mut bank = self.bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))??;
+        match bank.end_error.take() {
+            Some(error) => Err(error),
+            None => Ok((bank, self.version.unwrap_or_default())),
+        }
+    }
+
     /// Takes what was found further on.
     pub fn merge(&mut self, other: Self) {
         self.bank = other.bank.or(self.bank.take());
