@@ -100,7 +100,8 @@ fn a_screen_and_files() {
         .success();
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    for words in ["loss 0.1 %", "CUBIC answers", "--read-rate", "Break-even, streaming", "lz4 boots", "a node can be started"]
+    for words in
+        ["loss 0.1 %", "CUBIC answers", "--read-rate", "Break-even, streaming", "lz4 boots", "a node can be started"]
     {
         assert!(text.contains(words), "{words}: {text}");
     }

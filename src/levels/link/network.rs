@@ -146,7 +146,12 @@ impl Link {
 
     /// The seconds until a node has so many bytes, from asking for them.
     pub fn seconds_for(&self, bytes: f64) -> f64 {
-        let rate = self.bytes_per_second() / f64::from(self.streams);
+        self.seconds_at_most(bytes, f64::INFINITY)
+    }
+
+    /// The same where no more than so many bytes per second are there to be sent, or are taken.
+    pub fn seconds_at_most(&self, bytes: f64, bytes_per_second: f64) -> f64 {
+        let rate = self.bytes_per_second().min(bytes_per_second) / f64::from(self.streams);
         let bytes = bytes / f64::from(self.streams);
         let (initial, window) = (INITIAL_SEGMENTS * f64::from(self.mss_bytes), rate * self.rtt_seconds);
         if window <= initial {
