@@ -15,6 +15,7 @@ use {
                 json::{LevelLine, RecommendationLine},
                 show_bytes,
                 table::{self, Shape},
+                warnings::warning_lines,
                 zstd_style::zstd_line,
             },
             list::LevelList,
@@ -60,6 +61,9 @@ pub struct TableArgs {
     /// Also draw size against time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Also write a page with tables and pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// How to print the rows
     #[arg(long, value_enum, default_value_t)]
     style: Style,
@@ -134,7 +138,7 @@ fn codecs(args: &TableArgs) -> Result<CodecList> {
 const LEVELS_DEFAULT: &str = "1-10";
 
 fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
-    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg)]
+    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg), (Format::Html, &args.html)]
         .into_iter()
         .filter_map(|(format, path)| Some((format, path.as_ref()?)))
         .map(|(format, path)| ExportFile::new(format, path, args.input.path()))
@@ -196,7 +200,7 @@ impl<'a> Screen<'a> {
                 self.print_recommendation(&recommendation);
             }
         }
-        self.warn();
+        warning_lines(&self.rows).iter().for_each(|line| self.ui.warn(line));
         result
     }
 
@@ -230,28 +234,6 @@ impl<'a> Screen<'a> {
             return String::new();
         };
         format!("; the whole becomes {} +- {error:.1} %", show_bytes(bytes))
-    }
-
-    /// Each kind of warning once, with the levels that it is about.
-    fn warn(&self) {
-        let mut told: Vec<std::mem::Discriminant<_>> = Vec::new();
-        for warning in self.rows.iter().flat_map(|row| &row.warnings) {
-            let kind = std::mem::discriminant(warning);
-            if told.contains(&kind) {
-                continue;
-            }
-            told.push(kind);
-            let is_same = |row: &&LevelRow| row.warnings.iter().any(|other| std::mem::discriminant(other) == kind);
-            let (one, many) = if self.shape == Shape::Levels { ("level ", "levels ") } else { ("", "") };
-            let name = |row: &LevelRow| if self.shape == Shape::Levels { row.level.to_string() } else { row.label() };
-            let names: Vec<String> = self.rows.iter().filter(is_same).map(name).collect();
-            let text = match names.len() {
-                1 => format!("{one}{}: {warning}", names[0]),
-                count if count == self.rows.len() => format!("all {}: {warning}", self.shape.many()),
-                _ => format!("{many}{}: {warning}", names.join(", ")),
-            };
-            self.ui.warn(&text);
-        }
     }
 }
 
