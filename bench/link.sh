@@ -7,8 +7,10 @@
 # (THREADS=1), so that on a machine of two cores or more each has one to itself; the levels are measured with as many.
 #
 # - store and forward: `archive` into a file, the file over the link into another, `restore` of that. Archiving and
-#   restoring do not depend on the link and are timed once per level (the median of ROUNDS).
+#   restoring do not depend on the link and are timed once per level.
 # - streaming: `archive -o -` into the link, out of it `zstd -dc | tar -x`, all at the same time.
+#
+# Times are medians of ROUNDS; so are predictions, since the levels are measured for each.
 #
 # The rates of reading and placing are measured first, with a plain tar, and given to the model. Buffers of TCP are large
 # (64 MiB at both ends), so that the link is what is measured; BUFFERS=default takes the defaults of Linux, for which the
@@ -126,14 +128,15 @@ prepare() { # SIZE
 predict() { # RATE RTT
     local list=() level
     for level in "${levels[@]}"; do [ "$level" = none ] || list+=("$level"); done
-    "$slotpress" -q --json levels link "$dir/ledger" --levels "$(IFS=,; echo "${list[*]:-1}")" --threads "$threads" \
+    for _ in $(seq "$rounds"); do "$slotpress" -q --json levels link "$dir/ledger" --levels "$(IFS=,; echo "${list[*]:-1}")" --threads "$threads" \
         --bandwidth "$1" --rtt "$2" --loss "$loss" --congestion "$congestion" "${window[@]}" \
-        --read-rate "$(cat "$dir/read-rate")" --place-rate "$(cat "$dir/place-rate")" 2>/dev/null >"$work/predicted"
+        --read-rate "$(cat "$dir/read-rate")" --place-rate "$(cat "$dir/place-rate")" 2>/dev/null; done >"$work/predicted"
 }
 predicted() { # LEVEL WAY
     local codec=zstd level=$1
     if [ "$1" = none ]; then codec=none level=0; fi
-    grep "\"type\":\"link_level\",\"codec\":\"$codec\",\"level\":$level," "$work/predicted" | field "$2_seconds"
+    grep "\"type\":\"link_level\",\"codec\":\"$codec\",\"level\":$level," "$work/predicted" | field "$2_seconds" >"$work/predictions"
+    median "$work/predictions"
 }
 
 measure_store_and_forward() { # LEVEL
@@ -174,7 +177,9 @@ for rate in "${rates[@]}"; do
         link_up "$rate_bits" "$(seconds_of "$rtt")" "$loss"
         for way in "${ways[@]}"; do
             for level in "${levels[@]}"; do
-                measured=$("measure_$way" "$level")
+                : >"$work/runs"
+                for _ in $(seq "$rounds"); do echo "$("measure_$way" "$level")" >>"$work/runs"; done
+                measured=$(median "$work/runs")
                 line=$(awk -v p="$(predicted "$level" "$way")" -v m="$measured" -v rate="$rate" -v rtt="$rtt" -v level="$level" -v way="$way" \
                     'BEGIN {printf "%-9s %-6s %-6s %-18s %8.2f s %8.2f s %7.3f", rate, rtt, level, way, p, m, m/p}')
                 echo "$line"
