@@ -82,7 +82,7 @@ struct LinkFlags {
     /// How the sender answers to loss
     #[arg(long, value_enum, default_value_t)]
     congestion: CongestionArg,
-    /// The most that a connection has in flight [default: 3MiB, of Linux's default buffer of 6 MiB]
+    /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers allow]
     #[arg(long, value_name = "SIZE", value_parser = window)]
     window: Option<u64>,
     /// Payload of a packet, in bytes

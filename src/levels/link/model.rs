@@ -2,7 +2,10 @@
 //!
 //! Store and forward does one after the other: their sum. Streaming does all at once: as long as the slowest stage, and
 //! until the first frame has reached it and the last one has left it (fill and drain): a frame's time in each other
-//! stage. What a validator does after that (reading its accounts, replaying, catching up) takes the same at every level
+//! stage. There is next to no room between the stages, so that a slow start of the link holds up all of them: its two
+//! round trips and its ramp, up to the rate of the slowest stage, are part of streaming whatever that is.
+//!
+//! What a validator does after that (reading its accounts, replaying, catching up) takes the same at every level
 //! and is not counted.
 //!
 //! Stages have ends of their own to run on: sender and receiver are two machines, each with the cores on which the
@@ -154,32 +157,40 @@ impl Way {
     }
 }
 
-/// What each stage takes, on its own and until a first frame is through.
+/// What each stage takes, and all of them together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageTimes {
     /// Seconds of [`Stage::ALL`], each on its own.
     pub seconds: [f64; 4],
-    /// Seconds until a frame has passed, of each.
-    pub fill_seconds: [f64; 4],
+    /// Seconds of all of them at once.
+    pub streaming_seconds: f64,
 }
 
 impl StageTimes {
     /// Of a load over a link.
     pub fn of(load: &Load, link: &Link, ends: &Ends) -> Self {
-        let tar_bytes = load.tar_bytes as f64;
+        let (tar_bytes, archive_bytes) = (load.tar_bytes as f64, load.archive_bytes as f64);
         let frames = (tar_bytes / ends.frame_size_bytes.max(1) as f64).max(1.0);
         let workers = (ends.threads.max(1) as f64).min(frames);
         // Workers read frames ahead of the disk while others compress; what is slower decides.
         let archive = load.compress_seconds.max(tar_bytes / ends.read_bytes_per_second);
-        let send = link.seconds_for(load.archive_bytes as f64);
+        let send = link.seconds_for(archive_bytes);
         let decode = load.decompress_seconds;
         let place = tar_bytes / ends.place_bytes_per_second;
-        let seconds = [archive, send, decode, place];
         // A frame is one worker's: the first takes as long as `workers` frames do on average.
-        let frame_bytes = load.archive_bytes as f64 / frames;
-        let send_fill = link.setup_seconds() + frame_bytes / link.bytes_per_second();
-        let fill_seconds = [archive * workers / frames, send_fill.min(send), decode * workers / frames, place / frames];
-        Self { seconds, fill_seconds }
+        let send_fill = archive_bytes / link.bytes_per_second() / frames;
+        let archive_fill = archive * workers / frames;
+        let decode_fill = decode * workers / frames;
+        let place_fill = place / frames;
+        let fill = archive_fill + send_fill + decode_fill + place_fill;
+        // Whichever stage holds up the others; the longest of the answers, since one that takes long to fill counts even
+        // where another is a little slower.
+        let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
+            .into_iter()
+            .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
+            .map(|(seconds, own_fill)| link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - own_fill)
+            .fold(send + fill - send_fill, f64::max);
+        Self { seconds: [archive, send, decode, place], streaming_seconds }
     }
 
     /// The stage that takes longest.
@@ -193,13 +204,7 @@ impl StageTimes {
     pub fn total(&self, way: Way) -> f64 {
         match way {
             Way::StoreAndForward => self.seconds.iter().sum(),
-            // Whichever stage holds up the others: itself, and a frame in each of the others. The largest over all
-            // stages, so that a stage that takes long to fill counts even where another is a little slower.
-            Way::Streaming => {
-                let fill: f64 = self.fill_seconds.iter().sum();
-                let behind = |(seconds, own_fill): (&f64, &f64)| seconds + fill - own_fill;
-                self.seconds.iter().zip(&self.fill_seconds).map(behind).fold(0.0, f64::max)
-            }
+            Way::Streaming => self.streaming_seconds,
         }
     }
 }
@@ -243,6 +248,15 @@ pub(crate) mod tests {
         assert!((times.total(Way::StoreAndForward) - 28.26).abs() < 0.01);
         // One frame of 119.2 at each end: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
         assert!((times.total(Way::Streaming) - 24.61).abs() < 0.01, "{}", times.total(Way::Streaming));
+        // Where archiving is the slowest stage, the slow start comes on top.
+        let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
+        let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
+        let times = StageTimes::of(&slow, &far, &ends());
+        // 2 round trips; 2.89 MB/s need 173 KB in flight, 3.58 round trips of doubling from 14 KB, less what they carry;
+        // and the frames of the other stages.
+        let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
+        let streaming = times.total(Way::Streaming) - 100.0;
+        assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
         let plain = StageTimes::of(&Load::uncompressed(1_000_000_000), &Link::new(1e11), &ends());
         assert_eq!((plain.seconds[0], plain.slowest()), (0.5, Stage::Place));
     }

@@ -9,6 +9,8 @@ pub fn parse_bandwidth(text: &str) -> Result<f64, String> {
     let (number, unit) = number_and_unit(text);
     let unit = unit.strip_suffix("/s").or(unit.strip_suffix("ps")).unwrap_or(unit);
     let bits_per_unit = match () {
+        // No unit is needed to say that there is nothing.
+        () if unit.is_empty() && number == Some(0.0) => Some(1.0),
         () if unit.len() >= 3 && unit.to_ascii_lowercase().ends_with("bit") => factor(&unit[..unit.len() - 3]),
         () if unit.ends_with('b') => factor(&unit[..unit.len() - 1]),
         () if unit.ends_with('B') => factor(&unit[..unit.len() - 1]).map(|factor| factor * 8.0),
@@ -161,6 +163,7 @@ mod tests {
         {
             assert!(parse_bandwidth(text).is_err(), "{text}");
         }
+        assert!(parse_bandwidth("0").is_err_and(|error| error.contains("above 0")));
         assert_eq!(parse_rate("1GB/s"), Ok(1e9));
         assert!(parse_rate("x").is_err_and(|error| error.contains("1GB/s")));
     }
