@@ -9,10 +9,10 @@ use {
 };
 
 /// The largest block that the format has.
-const BLOCK_BYTES: usize = 4 * 1024 * 1024;
+pub const BLOCK_BYTES: usize = 4 * 1024 * 1024;
 
 /// In a block's length: the block is stored raw.
-const IS_RAW: u32 = 1 << 31;
+pub const IS_RAW: u32 = 1 << 31;
 
 /// The end of the frame: a block of no bytes.
 pub const END_MARK: [u8; 4] = [0; 4];
@@ -27,12 +27,27 @@ pub fn frame_header(has_checksum: bool) -> [u8; 7] {
 
 /// Appends `content` as blocks; returns whether all of them were stored raw, since they save too little.
 pub fn append_blocks(content: &[u8], has_checksum: bool, min_savings_percent: u8, to: &mut Vec<u8>) -> bool {
+    let compress = |block: &[u8], to: &mut [u8]| compress_into(block, to).ok();
+    append_blocks_with(content, has_checksum, min_savings_percent, &compress, to)
+}
+
+/// Compresses a block into a buffer, and returns how much of it is used; `None` where that fails.
+pub type CompressBlock<'a> = dyn Fn(&[u8], &mut [u8]) -> Option<usize> + 'a;
+
+/// The same, with another compressor of blocks.
+pub fn append_blocks_with(
+    content: &[u8],
+    has_checksum: bool,
+    min_savings_percent: u8,
+    compress: &CompressBlock<'_>,
+    to: &mut Vec<u8>,
+) -> bool {
     let mut is_stored = true;
     for block in content.chunks(BLOCK_BYTES) {
         let length_at = to.len();
         let start = length_at + 4;
         to.resize(start + get_maximum_output_size(block.len()), 0);
-        let compressed_bytes = compress_into(block, &mut to[start..]).unwrap_or(usize::MAX);
+        let compressed_bytes = compress(block, &mut to[start..]).unwrap_or(usize::MAX);
         let is_raw = compressed_bytes >= block.len()
             || (min_savings_percent > 0 && saves_too_little(block.len(), compressed_bytes, min_savings_percent));
         if is_raw {

@@ -7,7 +7,7 @@
 pub mod cluster;
 pub mod encode;
 pub mod layout;
-mod lz4;
+pub mod lz4;
 pub mod plan;
 pub mod publish;
 pub mod sink;
