@@ -66,11 +66,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         variants.push((name, frames.iter().map(|frame| ordered(frame, key)).collect::<Result<_, _>>()?));
     }
     let mut clusterer = FrameClusterer::default();
-    let mut clustered = frames.clone();
-    for frame in &mut clustered {
-        clusterer.cluster(frame, FrameLink::default())?;
-    }
-    variants.push(("--layout clustered", clustered));
+    let clustered = frames.iter().map(|frame| Ok(clusterer.cluster(frame, FrameLink::default())?.0.to_vec()));
+    variants.push(("--layout clustered", clustered.collect::<Result<_, Box<dyn Error>>>()?));
 
     let mut compressor = FrameCompressor::new(&Codec::zstd(1))?;
     let (mut to, mut results) = (Vec::new(), vec![(0, Vec::new()); variants.len()]);

@@ -9,7 +9,7 @@
 //! frame, whatever the storage's size. What must be known from the piece before is one offset: [`Position`].
 //!
 //! Keys before copies: one walk over the headers makes a key of 8 bytes per record, keys are sorted, and one pass
-//! puts the records into place.
+//! copies the records into place.
 
 use crate::ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, align8};
 
@@ -24,10 +24,21 @@ pub enum Position {
     Over,
 }
 
+/// What becomes of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its records are put in order.
+    Order,
+    /// It stays as it is: most of it is large records, whose order saves little.
+    Leave,
+    /// It stays as it is: it holds something else than records.
+    NotRecords,
+}
+
 /// Where a storage begins.
 pub const START: Position = Position::RecordAt(0);
 
-/// Orders the records of one piece after another, reusing its memory: at most 64 bytes per record, and the piece.
+/// Orders the records of one piece after another, reusing its memory: at most 64 bytes per record.
 #[derive(Debug, Default)]
 pub struct Clusterer {
     /// Where records that lie wholly in the piece begin and end.
@@ -38,20 +49,41 @@ pub struct Clusterer {
     addresses: Vec<u64>,
     /// The same as a hash table.
     table: Vec<u64>,
-    /// The piece as it was.
-    before: Vec<u8>,
+    /// What large records take.
+    large_bytes: u64,
 }
 
 /// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
 const NUMBER_BITS: u32 = 18;
 const RECORDS_MAX: usize = 1 << NUMBER_BITS;
 
+/// Records above this size are as well off anywhere: what they are like lies within them.
+const LARGE_RECORD_BYTES: u64 = 4096;
+
+/// Where they hold more than one of so many bytes, copying them costs more than ordering the others saves.
+const LARGE_PART: u64 = 2;
+
 const META: std::ops::Range<usize> = 97..RECORD_HEADER_BYTES;
 
 impl Clusterer {
     /// Finds the records of `piece`, which begins at `offset` of a storage of `storage_bytes`, at `position`. Returns
-    /// where the next piece begins, and whether all was records: nothing of a piece that is not will be moved.
-    pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
+    /// where the next piece begins, and what becomes of this one: nothing is moved of one that is not to be ordered.
+    pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, Verdict) {
+        self.large_bytes = 0;
+        let (position, is_records) = self.find_records(piece, offset, storage_bytes, position);
+        let verdict = match is_records {
+            false => Verdict::NotRecords,
+            true if self.large_bytes * LARGE_PART > piece.len() as u64 => Verdict::Leave,
+            true => Verdict::Order,
+        };
+        if verdict != Verdict::Order {
+            self.records.clear();
+            self.keys.clear();
+        }
+        (position, verdict)
+    }
+
+    fn find_records(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
         self.records.clear();
         self.keys.clear();
         self.addresses.clear();
@@ -84,56 +116,54 @@ impl Clusterer {
             let start = (at - offset) as usize;
             let Some(header) = piece[start..].first_chunk::<RECORD_HEADER_BYTES>() else {
                 if at + RECORD_HEADER_BYTES as u64 > storage_bytes {
-                    return self.give_up();
+                    return (Position::Over, false);
                 }
                 return (Position::Header(at, piece[start..].to_vec()), true);
             };
             let length = match record_bytes(header) {
                 Record::Bytes(length) if at + length <= storage_bytes => length,
                 Record::End => return (Position::Over, true),
-                _ => return self.give_up(),
+                _ => return (Position::Over, false),
             };
             let next = align8(at + length);
             let stored_end = next.min(storage_bytes);
             if stored_end <= end {
                 if self.records.len() == RECORDS_MAX {
-                    return self.give_up();
+                    return (Position::Over, false);
                 }
                 let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
                 self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
                 self.addresses.push(mix(u64_at(header, 16), u64_at(header, 40)));
                 self.records.push((start as u32, (stored_end - offset) as u32));
+                self.large_bytes += if length > LARGE_RECORD_BYTES { length } else { 0 };
             }
             at = next;
         }
     }
 
-    fn give_up(&mut self) -> (Position, bool) {
-        self.records.clear();
-        self.keys.clear();
-        (Position::Over, false)
-    }
-
-    /// Puts the records of the piece that was walked in order, and zeroes meaningless bytes. Returns whether it did so: a
-    /// piece that holds an address twice stays as it is, since the order tells which of the two counts.
-    pub fn order(&mut self, piece: &mut [u8]) -> bool {
-        let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else { return true };
+    /// Copies the piece that was walked into `to`, which is as long, with its records in order and meaningless bytes
+    /// zeroed. Returns whether it did so: a piece that holds an address twice stays as it is, since the order tells
+    /// which of the two counts.
+    pub fn copy(&mut self, piece: &[u8], to: &mut [u8]) -> bool {
+        let (Some(&first), Some(&last)) = (self.records.first(), self.records.last()) else {
+            to.copy_from_slice(piece);
+            return true;
+        };
         if self.has_address_twice() {
+            to.copy_from_slice(piece);
             return false;
         }
+        let first = first.0 as usize;
+        to[..first].copy_from_slice(&piece[..first]);
         // The last record of a storage may end without its padding: it stays the last, so that lengths stay.
         let is_cut = (last.1 - last.0) % 8 != 0;
         let sorted = self.keys.len() - usize::from(is_cut);
         self.keys[..sorted].sort_unstable();
-        // Out and back again: most storages fit a core's second cache, so that this costs less than a second frame.
-        let (first, end) = (first.0 as usize, last.1 as usize);
-        self.before.clear();
-        self.before.extend_from_slice(&piece[first..end]);
         let mut at = first;
         for key in &self.keys {
             let (start, end) = self.records[(*key as usize) & (RECORDS_MAX - 1)];
-            let record = &self.before[start as usize - first..end as usize - first];
-            let copy = &mut piece[at..at + record.len()];
+            let record = &piece[start as usize..end as usize];
+            let copy = &mut to[at..at + record.len()];
             copy.copy_from_slice(record);
             at += record.len();
             if let Some(header) = copy.first_chunk_mut::<RECORD_HEADER_BYTES>() {
@@ -143,6 +173,7 @@ impl Clusterer {
             let data_end = RECORD_HEADER_BYTES + u64_at(record, 8) as usize;
             copy[data_end..].fill(0);
         }
+        to[at..].copy_from_slice(&piece[at..]);
         true
     }
 
@@ -293,11 +324,11 @@ mod tests {
 
     fn cluster(storage: &[u8]) -> (Vec<u8>, bool) {
         let mut clusterer = Clusterer::default();
-        let mut to = storage.to_vec();
-        let (position, is_records) = clusterer.walk(storage, 0, storage.len() as u64, &START);
+        let mut to = vec![0xee; storage.len()];
+        let (position, verdict) = clusterer.walk(storage, 0, storage.len() as u64, &START);
         assert_eq!(position, Position::Over);
-        let is_ordered = clusterer.order(&mut to);
-        (to, is_records && is_ordered)
+        let is_ordered = clusterer.copy(storage, &mut to);
+        (to, verdict == Verdict::Order && is_ordered)
     }
 
     proptest! {
@@ -327,12 +358,12 @@ mod tests {
             let mut position = START;
             let mut whole = Vec::new();
             for (number, piece) in storage.chunks(size).enumerate() {
-                let mut to = piece.to_vec();
-                let (next, is_records) =
+                let mut to = vec![0xee; piece.len()];
+                let (next, verdict) =
                     clusterer.walk(piece, (number * size) as u64, storage.len() as u64, &position);
-                prop_assert!(is_records);
+                prop_assert_eq!(verdict, Verdict::Order);
                 position = next;
-                prop_assert!(clusterer.order(&mut to));
+                prop_assert!(clusterer.copy(piece, &mut to));
                 whole.extend_from_slice(&to);
             }
             prop_assert!(storage.is_empty() || position == Position::Over);
@@ -367,6 +398,32 @@ mod tests {
                 prop_assert_eq!(&clustered, &bytes);
             }
         }
+    }
+
+    /// A piece that is mostly large records stays as it is, whole or cut, and the records after it are found.
+    #[test]
+    fn large_records_are_left() {
+        let account = |address: u16, length: usize| Account {
+            address,
+            owner: (address % 3) as u8,
+            lamports: 9,
+            is_executable: false,
+            data: vec![address as u8; length],
+            noise: 3,
+        };
+        let storage_of = |large: u16| {
+            let accounts: Vec<Account> =
+                (1..=20).map(|number| account(number, if number <= large { 5000 } else { 1000 })).collect();
+            storage(&accounts, true)
+        };
+        let (mostly_large, mostly_small) = (storage_of(10), storage_of(2));
+        assert_eq!(cluster(&mostly_large), (mostly_large.clone(), false));
+        assert!(cluster(&mostly_small).1);
+        let (mut clusterer, record_bytes) = (Clusterer::default(), RECORD_HEADER_BYTES + 5000);
+        let cut = 3 * record_bytes + 50;
+        let (position, verdict) = clusterer.walk(&mostly_large[..cut], 0, mostly_large.len() as u64, &START);
+        let header = mostly_large[3 * record_bytes..cut].to_vec();
+        assert_eq!((position, verdict), (Position::Header(3 * record_bytes as u64, header), Verdict::Leave));
     }
 
     #[test]

@@ -223,10 +223,13 @@ pub fn encode_linked_frames<F: Send>(
         let mut content = Vec::new();
         Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
             let content_bytes = fill(frame, &mut content)?;
-            let content = &mut content[..content_bytes];
-            let left_as_is = match &mut clusterer {
-                Some(clusterer) => clusterer.cluster(content, link)?.left_as_is,
-                None => 0,
+            let content = &content[..content_bytes];
+            let (content, left_as_is) = match &mut clusterer {
+                Some(clusterer) => {
+                    let (content, counts) = clusterer.cluster(content, link)?;
+                    (content, counts.left_as_is)
+                }
+                None => (content, 0),
             };
             let is_stored = compressor.compress(content, to)?;
             Ok((content_bytes as u64, is_stored, left_as_is))

@@ -7,7 +7,10 @@
 
 use {
     crate::{
-        archive::cluster::{Clusterer, Position, START},
+        archive::{
+            cluster::{Clusterer, Position, START, Verdict},
+            encode::content_buffer,
+        },
         error::Result,
         format::{
             entry::{BLOCK_BYTES, Entry, EntryKind},
@@ -75,7 +78,7 @@ impl Linker {
 pub struct Clustered {
     /// Storages in the frame, also those of which only a part lies in it.
     pub storages: u64,
-    /// Those of which some is left as it is, since it holds something else than records, or an address twice.
+    /// Those of which some could not be put in order, since it holds something else than records, or an address twice.
     pub left_as_is: u64,
 }
 
@@ -83,85 +86,72 @@ pub struct Clustered {
 #[derive(Debug, Default)]
 pub struct FrameClusterer {
     clusterer: Clusterer,
-    pieces: Vec<Piece>,
-}
-
-/// What of a storage lies in a frame.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    entry: Entry,
-    /// Where in the frame.
-    start: usize,
-    end: usize,
-    /// Where in the storage.
-    offset_bytes: u64,
+    clustered: Vec<u8>,
 }
 
 impl FrameClusterer {
-    /// Puts the records of the storages in a frame's tar bytes in order, in place.
-    pub fn cluster(&mut self, tar: &mut [u8], link: FrameLink) -> Result<Clustered> {
-        let (mut parser, mut entry, position) = match link.before {
+    /// The tar bytes of a frame with the records of its storages in order, where that is worth while.
+    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], Clustered)> {
+        let (mut parser, mut entry, mut position) = match link.before {
             None => (EntryParser::new(), None, START),
             Some(before) => match before.recv() {
                 Ok(Carry { entry, offset_bytes, position }) => match EntryParser::inside(entry, offset_bytes) {
                     Some(parser) => (parser, Some(entry), position),
-                    None => return Ok(Clustered::default()),
+                    None => return Ok((tar, Clustered::default())),
                 },
-                Err(_) => return Ok(Clustered::default()),
+                Err(_) => return Ok((tar, Clustered::default())),
             },
         };
-        let Self { clusterer, pieces } = self;
-        pieces.clear();
-        let tar_bytes = tar.len();
-        let frame = &*tar;
-        parser.feed(frame, &mut |event| {
-            match (event, entry) {
-                (TarEvent::Begin(begun), _) => entry = Some(begun),
-                (TarEvent::Content { offset_bytes, bytes }, Some(entry)) => {
-                    // Contents are handed on as they lie in the frame.
-                    let start = bytes.as_ptr().addr() - frame.as_ptr().addr();
-                    pieces.push(Piece { entry, start, end: start + bytes.len(), offset_bytes });
+        let Self { clusterer, clustered } = self;
+        let mut done = 0;
+        let mut counts = Clustered::default();
+        parser.feed(tar, &mut |event| {
+            let (offset, piece) = match event {
+                TarEvent::Begin(begun) => {
+                    (entry, position) = (Some(begun), START);
+                    return Ok(());
                 }
-                _ => {}
+                TarEvent::End(_) => return Ok(()),
+                TarEvent::Content { offset_bytes, bytes } => (offset_bytes, bytes),
+            };
+            let Some(entry) = entry else { return Ok(()) };
+            // Contents are handed on as they lie in the frame.
+            let at = piece.as_ptr().addr() - tar.as_ptr().addr();
+            let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
+            let mut verdict = Verdict::Order;
+            if is_storage {
+                (position, verdict) = clusterer.walk(piece, offset, entry.content_bytes, &position);
             }
+            // First things first: the worker of the next frame may be waiting.
+            let offset_bytes = BLOCK_BYTES + offset + (tar.len() - at) as u64;
+            if let Some(after) = &link.after
+                && offset_bytes < entry.tar_bytes()
+            {
+                // Fails only when the next frame was given up.
+                let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
+            }
+            counts.storages += u64::from(is_storage);
+            if is_storage && verdict == Verdict::Order {
+                // A frame of which nothing is put in order is never copied.
+                let clustered = content_buffer(clustered, tar.len());
+                clustered[done..at].copy_from_slice(&tar[done..at]);
+                done = at + piece.len();
+                let is_ordered = clusterer.copy(piece, &mut clustered[at..done]);
+                counts.left_as_is += u64::from(!is_ordered);
+            }
+            counts.left_as_is += u64::from(verdict == Verdict::NotRecords);
             Ok(())
         })?;
-        let is_storage = |piece: &Piece| matches!(piece.entry.kind, EntryKind::Storage { .. });
-        let position_of = |piece: &Piece| if piece.offset_bytes == 0 { START } else { position.clone() };
-        let mut clustered = Clustered::default();
-        let mut cluster = |piece: &Piece, after: Option<&Sender<Carry>>| {
-            let bytes = &mut tar[piece.start..piece.end];
-            let (mut position, mut is_ordered) = (START, true);
-            if is_storage(piece) {
-                (position, is_ordered) =
-                    clusterer.walk(bytes, piece.offset_bytes, piece.entry.content_bytes, &position_of(piece));
-            }
-            if let Some(after) = after {
-                let offset_bytes = BLOCK_BYTES + piece.offset_bytes + (tar_bytes - piece.start) as u64;
-                // Fails only when the next frame was given up.
-                let _ = after.send(Carry { entry: piece.entry, offset_bytes, position });
-            }
-            if is_storage(piece) {
-                is_ordered &= clusterer.order(bytes);
-                clustered.storages += 1;
-                clustered.left_as_is += u64::from(!is_ordered);
-            }
-        };
-        // Last things first: the worker of the next frame may be waiting.
-        if let Some(after) = &link.after
-            && let Some(last) = pieces.last().copied()
-            && BLOCK_BYTES + last.offset_bytes + ((tar_bytes - last.start) as u64) < last.entry.tar_bytes()
-        {
-            pieces.pop();
-            cluster(&last, Some(after));
+        if done == 0 {
+            return Ok((tar, counts));
         }
-        pieces.iter().for_each(|piece| cluster(piece, None));
-        Ok(clustered)
+        clustered[done..tar.len()].copy_from_slice(&tar[done..]);
+        Ok((&clustered[..tar.len()], counts))
     }
 }
 
-/// The most memory that clustering takes per worker: a second frame (where one storage fills it), and 8 + 8 + 8 + 32
-/// bytes for each record of 136.
+/// The most memory that clustering takes per worker: a second frame, and 8 + 8 + 8 + 32 bytes for each record of
+/// 136.
 pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {
         RecordLayout::Verbatim => 0,
@@ -213,10 +203,9 @@ mod tests {
                 let work = frames.iter().zip(links).map(|(frame, link)| {
                     scope.spawn(move || {
                         let mut clusterer = FrameClusterer::default();
-                        let mut bytes = frame.to_vec();
-                        let clustered = clusterer.cluster(&mut bytes, link).expect("a frame");
-                        assert_eq!(clustered.left_as_is, 0);
-                        bytes
+                        let (bytes, counts) = clusterer.cluster(frame, link).expect("a frame");
+                        assert_eq!(counts, Clustered { storages: 1, left_as_is: 0 });
+                        bytes.to_vec()
                     })
                 });
                 work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
@@ -246,9 +235,7 @@ mod tests {
         let third = linker.link(false);
         let mut clusterer = FrameClusterer::default();
         for link in [second, third] {
-            let mut bytes = [7; 1000];
-            assert_eq!(clusterer.cluster(&mut bytes, link).expect("passed on"), Clustered::default());
-            assert_eq!(bytes, [7; 1000]);
+            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], Clustered::default()));
         }
     }
 }

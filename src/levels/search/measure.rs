@@ -36,13 +36,11 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// A frame of the input; whether it has records is only looked at where that matters.
     pub fn new(frame: &'a ContentFrame, layouts: &[RecordLayout]) -> Self {
-        let mut content = Vec::new();
-        let mut has_records = false;
-        if layouts.contains(&RecordLayout::Clustered) {
-            content.extend_from_slice(&frame.content);
-            let clustered = FrameClusterer::default().cluster(&mut content, FrameLink::default());
-            has_records = clustered.is_ok_and(|clustered| clustered.storages > 0);
-        }
+        let has_records = layouts.contains(&RecordLayout::Clustered) && {
+            let mut clusterer = FrameClusterer::default();
+            let clustered = clusterer.cluster(&frame.content, FrameLink::default());
+            clustered.is_ok_and(|(_, counts)| counts.storages > 0)
+        };
         Self { content: &frame.content, has_records }
     }
 
@@ -109,10 +107,8 @@ impl Bench {
                     is_cut_short.store(true, Relaxed);
                     return Ok(());
                 }
-                buffers.compress(frame, &codec, &mut compressor, &mut pass)?;
-                if options.has_decompression {
-                    buffers.decompress(variant, &mut decoder, &mut pass)?;
-                }
+                let decoder = options.has_decompression.then_some(&mut decoder);
+                buffers.work(frame, &codec, &mut compressor, decoder, &mut pass)?;
             }
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.output_bytes += pass.output_bytes;
@@ -135,36 +131,36 @@ impl Bench {
 }
 
 impl Buffers {
-    fn compress(
+    fn work(
         &mut self,
         frame: &Frame<'_>,
         codec: &Codec,
         compressor: &mut FrameCompressor,
+        decoder: Option<&mut FrameDecoder>,
         pass: &mut Pass,
     ) -> Result<()> {
         self.content.clear();
         self.content.extend_from_slice(frame.content);
         let stopwatch = ThreadStopwatch::start();
-        if codec.layout == RecordLayout::Clustered && frame.has_records {
-            self.clusterer.cluster(&mut self.content, FrameLink::default())?;
-        }
-        compressor.compress(&self.content, &mut self.compressed)?;
+        let content = match codec.layout {
+            RecordLayout::Clustered if frame.has_records => {
+                self.clusterer.cluster(&self.content, FrameLink::default())?.0
+            }
+            _ => &self.content,
+        };
+        compressor.compress(content, &mut self.compressed)?;
         pass.cpu_seconds += stopwatch.taken().cpu.as_secs_f64();
         pass.output_bytes += self.compressed.len() as u64;
-        Ok(())
-    }
-
-    fn decompress(&mut self, variant: &Variant, decoder: &mut FrameDecoder, pass: &mut Pass) -> Result<()> {
+        let Some(decoder) = decoder else { return Ok(()) };
         let stopwatch = ThreadStopwatch::start();
-        let decoded = decoder.decode(&self.compressed, 0, self.content.len() as u64, &mut self.decompressed);
+        let decoded = decoder.decode(&self.compressed, 0, content.len() as u64, &mut self.decompressed);
         pass.decompress_cpu_seconds += stopwatch.taken().cpu.as_secs_f64();
-        if decoded.is_ok() && self.decompressed == self.content {
+        if decoded.is_ok() && self.decompressed == content {
             return Ok(());
         }
-        Err(Error::failed(format!("a frame does not come back as it was, compressed with {:?}", variant.settings))
-            .hint(
-                "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
-            ))
+        Err(Error::failed(format!("a frame does not come back as it was, compressed with {:?}", codec.format)).hint(
+            "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
+        ))
     }
 }
 

@@ -27,12 +27,9 @@ pub fn lines(outcome: &Outcome, seed: u64) -> Vec<String> {
         lines.extend(point_lines(point, outcome));
     }
     lines.push(String::new());
-    lines.push("* nothing shown is both smaller and faster. Sizes and CPU time (of compressing,".to_string());
-    lines.push("with clustering; restore: of decompressing) are against the first level, on the".to_string());
-    let plural = if *rounds == 1 { "" } else { "s" };
-    lines.push(format!(
-        "held-out frames: medians of {rounds} round{plural}, in each of which all were measured in turn."
-    ));
+    lines.push("* nothing shown is both smaller and faster. Size, CPU time to compress (and to".to_string());
+    lines.push("cluster) and to restore are against the first level's, on the held-out frames:".to_string());
+    lines.push(format!("medians of {rounds} rounds, in each of which all were measured in turn."));
     lines.push(match outcome.claims {
         0 => "No tried setting promised to beat a level.".to_string(),
         claims => format!("Of {claims} claims to beat a level, {} held on the held-out frames.", outcome.claims_held),
