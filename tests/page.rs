@@ -45,7 +45,7 @@ fn a_page_needs_nothing_from_elsewhere() {
 
 #[test]
 fn in_a_browser() {
-    check(&["levels", "--levels", "-5,1-4"], &["levels-table"]);
+    check(&["levels", "--levels", "-5,1-4"], &["levels-table", "link-table", "sizes-table"]);
 }
 
 #[test]

@@ -7,27 +7,31 @@ use {
         cli::ui::Ui,
         error::{Error, Result},
         levels::{
-            LevelRow, REFERENCE_CODEC,
-            codec::{FrameCodec, label, list::CodecList},
+            LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
+            codec::{FrameCodec, ZstdLevel, label, list::CodecList},
             end_to_end::{EndToEnd, EndToEndOptions},
             export::{
                 ExportFile, Format, Subject,
                 json::{LevelLine, RecommendationLine},
+                page::Page,
                 show_bytes,
                 table::{self, Shape},
                 warnings::warning_lines,
                 zstd_style::zstd_line,
             },
+            input::{Input, InputKind},
+            link::report::{LinkQuestion, LinkReport},
             list::LevelList,
             measure::measure_levels,
             measuring_order,
             recommend::{Recommendation, recommend},
             reference_row,
+            sizes::{SizeUnit, measure::measure_sizes},
         },
         progress::Progress,
     },
     clap::{Args, ValueEnum},
-    std::path::PathBuf,
+    std::{path::PathBuf, time::Duration},
 };
 
 /// Flags of the table.
@@ -104,7 +108,8 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let codecs = list.measuring_order().codecs();
     let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();
     let mut screen = Screen::new(args.style, shape, subject, exports, ui);
-    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row));
+    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row))
+        .and_then(|()| screen.complete_page(&input, &repeat));
     screen.finish(result)
 }
 
@@ -145,6 +150,9 @@ fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
         .collect()
 }
 
+/// For each of the measurements that only the page shows: they are many, and the page is not waited for.
+const PAGE_TIME: Duration = Duration::from_millis(200);
+
 /// Shows rows as they come, and what follows from them.
 struct Screen<'a> {
     style: Style,
@@ -182,6 +190,22 @@ impl<'a> Screen<'a> {
         }
         // Nobody reads on, and nothing else is made: there is no use in going on.
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// Puts everything else that can be measured on the page, where one is asked for.
+    fn complete_page(&self, input: &Input, repeat: &RepeatOptions) -> Result<()> {
+        let Some(file) = self.exports.iter().find(|export| export.format() == Format::Html) else { return Ok(()) };
+        let question = LinkQuestion::usual(self.subject.frame_size_bytes, self.subject.threads);
+        let link = LinkReport::new(question, self.subject.total_bytes, &self.rows);
+        let mut page = Page { link: Some(&link), ..Page::of_levels(&self.subject, &self.rows) };
+        file.write_text(&page.html())?;
+        let repeat = RepeatOptions { min_time: repeat.min_time.min(PAGE_TIME), threads: 1, ..*repeat };
+        let sizes = match input.kind {
+            InputKind::File => None,
+            _ => Some(measure_sizes(input, SizeUnit::Record, &ZstdLevel(REFERENCE_LEVEL), &repeat, self.ui)?),
+        };
+        page.sizes = sizes.as_ref();
+        file.write_text(&page.html())
     }
 
     /// Warnings and the recommendation; also of what an interruption left.

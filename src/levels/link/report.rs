@@ -5,7 +5,7 @@ use {
         LevelRow, REFERENCE_CODEC,
         link::{
             break_even::{BreakEven, break_evens},
-            model::{Ends, Load, Stage, StageTimes, Way},
+            model::{Ends, Load, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, Stage, StageTimes, Way},
             network::{Limit, Link},
             recommend::{LinkRecommendation, recommend},
         },
@@ -161,6 +161,17 @@ impl LinkReport {
 }
 
 impl LinkQuestion {
+    /// Where nobody asked about a link: 1 Gbit/s without delay, to one node.
+    pub fn usual(frame_size_bytes: u64, threads: usize) -> Self {
+        let ends = Ends {
+            read_bytes_per_second: READ_BYTES_PER_SECOND,
+            place_bytes_per_second: PLACE_BYTES_PER_SECOND,
+            frame_size_bytes,
+            threads,
+        };
+        Self { link: Link::new(1e9), ends, egress_price_per_gb: None }
+    }
+
     /// Seconds to a node that can be started, over the same link with another bandwidth.
     pub fn seconds_at(&self, load: &Load, way: Way, bandwidth_bits_per_second: f64) -> f64 {
         StageTimes::of(load, &self.link.with_bandwidth(bandwidth_bits_per_second), &self.ends).total(way)
