@@ -86,8 +86,8 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     if args.end_to_end {
         let options = EndToEndOptions {
             paths: args.input.paths(),
-            slot: args.input.slot,
-            base_slot: args.input.base_slot,
+            slot: args.input.source.slot,
+            base_slot: args.input.source.base_slot,
             frame_size_bytes: args.input.frame_size,
             scratch_dir: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
             repeat,
