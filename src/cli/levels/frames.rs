@@ -33,7 +33,7 @@ use {
 pub struct FramesArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Bytes in a frame, 1 to 32MiB: 4KiB,8MiB [default: 32 B and every fourth power of 2 from there to 32 MiB]
+    /// Bytes in a frame, 1 to 32MiB: 4KiB,8MiB [default: 32 B, four times as much, and so on to 32 MiB]
     #[arg(long, value_name = "LIST")]
     sizes: Option<String>,
     /// Units in a frame

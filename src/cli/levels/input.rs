@@ -26,7 +26,7 @@ pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
     #[arg(value_name = "INPUT")]
     path: PathBuf,
-    /// Measure a sample of so much, spread evenly over the input, and state its error [default: all, up to 1 GiB]
+    /// Measure a sample of so much, spread evenly over the input [default: all, up to 1 GiB; by frame size 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
     /// What the draws of the sample start from

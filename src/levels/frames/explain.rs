@@ -42,7 +42,7 @@ pub fn explain(report: &FramesReport) -> Vec<String> {
     let half = rows.iter().rev().find(|row| row.frame_size_bytes < DEFAULT_FRAME_SIZE_BYTES);
     if let Some(half) = half {
         sentences.push(format!(
-            "The whole input makes about {} frames of {}: more workers than that have nothing to do, and some wait for \
+            "The whole input makes some {} frames of {}: more workers than that have nothing to do, and some wait for \
              the last frame with few more. There, and for small ledgers, {} pays ({}).",
             indicatif::HumanCount(frames),
             show_bytes(DEFAULT_FRAME_SIZE_BYTES),

@@ -21,9 +21,11 @@ use {
             codec::{FrameCodec, FrameDecode, FrameEncoder, label},
             export::show_bytes,
             input::Input,
+            statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
             units::pieces,
         },
         progress::Progress,
+        stopwatch::ThreadStopwatch,
     },
     std::time::{Duration, Instant},
 };
@@ -95,9 +97,19 @@ fn fill(
 ) -> Result<()> {
     // First, since it can turn out that there are none.
     let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
+    let stopwatch = ThreadStopwatch::start();
     for size_bytes in sizes_of_use(input, &options.sizes) {
         let bench = Bench { codec, options, progress, size_bytes };
         report.sizes.push(bench.measure(chosen_pieces(input, size_bytes, options.pieces_max))?);
+    }
+    // Nothing here waits for anything but a core. Each time that it did not have one is in the time of a frame.
+    let taken = stopwatch.taken();
+    let lost_percent = 100.0 - taken.cpu_percent();
+    if lost_percent > LOST_PERCENT_MAX && taken.elapsed >= RUN_TIME_MIN {
+        progress.warn(&format!(
+            "{lost_percent:.0} % of the time was spent waiting for a core, which is in the averages and the longest times: \
+             another load runs; stop it, and measure again"
+        ));
     }
     let Some(units) = units else { return Ok(()) };
     report.bundle_unit = Some(BundleUnit {
