@@ -74,8 +74,8 @@ impl<'a> Units<'a> {
 
 /// Text has no zero bytes.
 fn is_text(input: &Input) -> bool {
-    let start = |frame: &ContentFrame| frame.content[..frame.content.len().min(TEXT_PROBE_BYTES)].to_vec();
-    !input.frames.iter().any(|frame| start(frame).contains(&0))
+    let is_zero = |frame: &ContentFrame| frame.content.iter().take(TEXT_PROBE_BYTES).any(|byte| *byte == 0);
+    !input.frames.iter().any(is_zero)
 }
 
 /// The first units, until there are enough; at least one.
@@ -86,10 +86,7 @@ fn run_of<'a>(units: Vec<&'a [u8]>, units_max: usize, bytes_max: usize) -> Vec<&
         bytes += unit.len();
         is_room
     };
-    let mut run: Vec<&[u8]> =
-        units.into_iter().filter(|unit| !unit.is_empty()).take(units_max.max(1)).take_while(is_room).collect();
-    run.shrink_to_fit();
-    run
+    units.into_iter().filter(|unit| !unit.is_empty()).take(units_max.max(1)).take_while(is_room).collect()
 }
 
 /// What a pass over all frames of a bundle gives.

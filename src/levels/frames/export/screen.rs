@@ -55,7 +55,7 @@ fn bundles(report: &FramesReport) -> Vec<String> {
     let (Some(heading), Some(unit)) = (describe_bundles(report), &report.bundle_unit) else { return Vec::new() };
     let line = |cells: [String; 6]| {
         let [units, saving, against, size, compress, decompress] = cells;
-        format!("{units:>9} {saving:>8} {against:>12} {size:>11} {compress:>9} {decompress:>11}")
+        format!("{units:>9} {saving:>8} {against:>12} {size:>11} {compress:>9} {decompress:>11}").trim_end().to_string()
     };
     let name = format!("{}s", unit_name(unit.kind));
     let mut lines = vec![
