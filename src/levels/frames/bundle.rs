@@ -41,15 +41,15 @@ impl<'a> Units<'a> {
     /// Takes units. `None` where nothing was asked for and nothing is found; an error where what was asked for is not
     /// there.
     pub fn of(input: &'a Input, choice: UnitChoice) -> Result<Option<Self>> {
-        let taken = |kind, units: &dyn Fn(&'a ContentFrame) -> Vec<&'a [u8]>| {
-            let bytes_max = BYTES_MAX / input.frames.len().max(1);
-            let units_max = UNITS_MAX / input.frames.len().max(1);
+        let taken = |kind, units: &dyn Fn(&'a ContentFrame) -> UnitsOf<'a>| {
+            let bytes_max = (BYTES_MAX / input.frames.len().max(1)).max(1);
+            let units_max = (UNITS_MAX / input.frames.len().max(1)).max(1);
             let run = |frame| run_of(units(frame), units_max, bytes_max);
             let runs: Vec<Vec<&[u8]>> = input.frames.iter().map(run).filter(|run| !run.is_empty()).collect();
             (!runs.is_empty()).then_some(Self { kind, runs })
         };
-        let all_records = || taken(UnitKind::Record, &|frame| storages(frame).into_iter().flat_map(records).collect());
-        let all_lines = || taken(UnitKind::Line, &|frame| lines(&frame.content).collect());
+        let all_records = || taken(UnitKind::Record, &|frame| Box::new(storages(frame).into_iter().flat_map(records)));
+        let all_lines = || taken(UnitKind::Line, &|frame| Box::new(lines(&frame.content)));
         match choice {
             UnitChoice::Any => Ok(all_records().or_else(|| if is_text(input) { all_lines() } else { None })),
             UnitChoice::Record => all_records().map(Some).ok_or_else(|| {
@@ -57,7 +57,7 @@ impl<'a> Units<'a> {
                     .hint("--unit line or --unit 200 bundle lines or pieces of a file")
             }),
             UnitChoice::Line => Ok(all_lines()),
-            UnitChoice::Piece(bytes) => Ok(taken(UnitKind::Piece, &|frame| pieces(&frame.content, bytes).collect())),
+            UnitChoice::Piece(bytes) => Ok(taken(UnitKind::Piece, &|frame| Box::new(pieces(&frame.content, bytes)))),
         }
     }
 
@@ -78,15 +78,18 @@ fn is_text(input: &Input) -> bool {
     !input.frames.iter().any(is_zero)
 }
 
+/// Units of a frame one after the other: a frame can have more than memory should hold at once.
+type UnitsOf<'a> = Box<dyn Iterator<Item = &'a [u8]> + 'a>;
+
 /// The first units, until there are enough; at least one.
-fn run_of<'a>(units: Vec<&'a [u8]>, units_max: usize, bytes_max: usize) -> Vec<&'a [u8]> {
+fn run_of<'a>(units: UnitsOf<'a>, units_max: usize, bytes_max: usize) -> Vec<&'a [u8]> {
     let mut bytes = 0;
     let is_room = |unit: &&[u8]| {
         let is_room = bytes < bytes_max;
         bytes += unit.len();
         is_room
     };
-    units.into_iter().filter(|unit| !unit.is_empty()).take(units_max.max(1)).take_while(is_room).collect()
+    units.filter(|unit| !unit.is_empty()).take(units_max).take_while(is_room).collect()
 }
 
 /// What a pass over all frames of a bundle gives.
