@@ -43,9 +43,19 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
 }
 
+const ALL_TABLES: [&str; 7] = [
+    "levels-table",
+    "link-table",
+    "sizes-table",
+    "frames-table",
+    "compress-table",
+    "decompress-table",
+    "bundles-table",
+];
+
 #[test]
 fn in_a_browser() {
-    check(&["levels", "--levels", "-5,1-4"], &["levels-table", "link-table", "sizes-table"]);
+    check(&["levels", "--levels", "-5,1-4"], &ALL_TABLES);
 }
 
 #[test]

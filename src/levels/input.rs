@@ -170,7 +170,7 @@ fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) ->
             "a sample of {sample_bytes} bytes holds fewer than two of the {total_frames} frames, too few to tell its \
              error"
         ))
-        .hint("give a larger --sample or a smaller --frame-size")),
+        .hint("give a larger --sample, or smaller frames where there is a choice")),
         frames => Ok((*sample_bytes < total_bytes).then_some(frames)),
     }
 }

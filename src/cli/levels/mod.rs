@@ -1,5 +1,6 @@
 //! `slotpress levels`: one file per view of what is measured, [`input`] for the flags that all of them have.
 
+mod frames;
 pub mod input;
 mod link;
 mod search;
@@ -24,6 +25,7 @@ pub enum LevelsArgs {
 #[derive(Debug, Subcommand)]
 pub enum View {
     Sizes(Box<sizes::SizesArgs>),
+    Frames(Box<frames::FramesArgs>),
     Link(Box<link::LinkArgs>),
     /// Search zstd's parameters for settings that beat the stock levels on your data
     Search(Box<search::SearchArgs>),
@@ -62,6 +64,7 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     match args {
         LevelsArgs::Table(args) => table::run(args, ui),
         LevelsArgs::View(View::Sizes(args)) => sizes::run(args, ui),
+        LevelsArgs::View(View::Frames(args)) => frames::run(args, ui),
         LevelsArgs::View(View::Link(args)) => link::run(args, ui),
         LevelsArgs::View(View::Search(args)) => search::run(args, ui),
     }

@@ -98,7 +98,7 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
     let options = SearchOptions {
         levels,
         layouts: args.layout.layouts(),
-        seed: args.input.seed,
+        seed: args.input.source.seed,
         evaluations_max: args.evaluations,
         budget,
         threads: args.input.threads(),
@@ -114,7 +114,7 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
         }
         Ok(())
     })?;
-    show(&outcome, args.input.seed, ui);
+    show(&outcome, args.input.source.seed, ui);
     if !outcome.points.is_empty() {
         for export in &exports {
             export.write_text(&match export.format() {

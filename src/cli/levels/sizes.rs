@@ -2,14 +2,14 @@
 
 use {
     super::{
-        input::{InputArgs, RepeatArgs},
+        input::{RepeatArgs, SourceArgs, one_codec},
         table::wrap,
     },
     crate::{
-        cli::ui::Ui,
-        error::{Error, Result},
+        cli::{ui::Ui, values},
+        error::Result,
+        format::frames::FRAME_SIZE_BYTES_MAX,
         levels::{
-            codec::{FrameCodec, list::CodecList},
             export::{ExportFile, Format, Subject, page::Page},
             sizes::{
                 SizeUnit, SizesReport,
@@ -26,10 +26,9 @@ use {
 ///
 /// Of a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. Of each size class, up to 20,000 units or 32 MiB are measured, spread evenly over those that are there.
 #[derive(Debug, Args)]
-#[command(mut_arg("frame_size", |arg| arg.default_value("32MiB").hide(true)))]
 pub struct SizesArgs {
     #[command(flatten)]
-    input: InputArgs,
+    source: SourceArgs,
     /// What is compressed alone
     #[arg(long, value_enum, default_value_t)]
     unit: UnitArg,
@@ -58,24 +57,19 @@ enum UnitArg {
     Record,
 }
 
-/// The one codec of a list; views that measure one after the other take no more.
-pub(super) fn one_codec(text: &str) -> Result<Box<dyn FrameCodec>> {
-    let mut codecs = text.parse::<CodecList>()?.codecs();
-    match (codecs.pop(), codecs.len()) {
-        (Some(codec), 0) => Ok(codec),
-        _ => Err(Error::usage("one codec at one level is measured here").hint("give it as in --codec zlib:6")),
-    }
-}
+/// What is held in memory unless more is asked for, as for the table.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    args.input.check()?;
     let export = |format, path: &Option<PathBuf>| {
-        path.as_ref().map(|path| ExportFile::new(format, path, args.input.path())).transpose()
+        path.as_ref().map(|path| ExportFile::new(format, path, args.source.path())).transpose()
     };
     let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
     let html_file = export(Format::Html, &args.html)?;
-    let (input, subject) = args.input.read(ui)?;
+    // The largest frames, so that few storages are cut.
+    let input = args.source.read(FRAME_SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
+    let subject = args.source.subject(&input, 1);
     let unit = match args.unit {
         UnitArg::Storage => SizeUnit::Storage,
         UnitArg::Record => SizeUnit::Record,

@@ -1,7 +1,10 @@
 //! `slotpress levels`: the table of levels, and what follows from it.
 
 use {
-    super::input::{InputArgs, RepeatArgs},
+    super::{
+        frames::default_sizes,
+        input::{InputArgs, RepeatArgs},
+    },
     crate::{
         ErrorKind,
         cli::ui::Ui,
@@ -19,6 +22,7 @@ use {
                 warnings::warning_lines,
                 zstd_style::zstd_line,
             },
+            frames::measure::{FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
             input::{Input, InputKind},
             link::report::{LinkQuestion, LinkReport},
             list::LevelList,
@@ -90,8 +94,8 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     if args.end_to_end {
         let options = EndToEndOptions {
             paths: args.input.paths(),
-            slot: args.input.slot,
-            base_slot: args.input.base_slot,
+            slot: args.input.source.slot,
+            base_slot: args.input.source.base_slot,
             frame_size_bytes: args.input.frame_size,
             scratch_dir: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
             repeat,
@@ -150,7 +154,7 @@ fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
         .collect()
 }
 
-/// For each of the measurements that only the page shows: they are many, and the page is not waited for.
+/// For each of the measurements that only the page shows, since they are many.
 const PAGE_TIME: Duration = Duration::from_millis(200);
 
 /// Shows rows as they come, and what follows from them.
@@ -205,7 +209,19 @@ impl<'a> Screen<'a> {
             _ => Some(measure_sizes(input, SizeUnit::Record, &ZstdLevel(REFERENCE_LEVEL), &repeat, self.ui)?),
         };
         page.sizes = sizes.as_ref();
-        file.write_text(&page.html())
+        file.write_text(&page.html())?;
+        let options = FramesOptions {
+            sizes: default_sizes(),
+            bundles: vec![1, 2, 5, 10, 175],
+            unit: UnitChoice::Any,
+            min_time: PAGE_TIME,
+            pieces_max: PIECES_MAX,
+            first_pass_max: PAGE_TIME * 5,
+        };
+        let (frames, result) = measure_frames(input, &ZstdLevel(REFERENCE_LEVEL), &options, self.ui);
+        page.frames = Some(&frames);
+        file.write_text(&page.html())?;
+        result
     }
 
     /// Warnings and the recommendation; also of what an interruption left.

@@ -35,7 +35,7 @@ pub struct Subject {
     pub total_bytes: u64,
     /// Bytes that were measured.
     pub measured_bytes: u64,
-    /// Bytes in a frame, at most.
+    /// Bytes in a frame, at most; 0 where frames of several sizes are measured.
     pub frame_size_bytes: u64,
     /// Workers.
     pub threads: usize,
@@ -53,7 +53,11 @@ impl Subject {
         };
         let plural = if *threads == 1 { "" } else { "s" };
         let place = if self.is_end_to_end { "on disk" } else { "in memory" };
-        format!("{kind}, {amount}, frames of {}, {threads} worker{plural}, {place}", show_bytes(*frame_size_bytes))
+        let frames = match frame_size_bytes {
+            0 => String::new(),
+            bytes => format!(", frames of {}", show_bytes(*bytes)),
+        };
+        format!("{kind}, {amount}{frames}, {threads} worker{plural}, {place}")
     }
 }
 

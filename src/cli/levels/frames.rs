@@ -1,0 +1,233 @@
+//! `slotpress levels frames`: how large a frame, and how many small units in one.
+
+use {
+    super::{
+        input::{SourceArgs, one_codec, seconds},
+        table::wrap,
+    },
+    crate::{
+        ErrorKind,
+        cli::{ui::Ui, values},
+        error::{Error, Result},
+        format::frames::FRAME_SIZE_BYTES_MAX,
+        levels::{
+            export::{ExportFile, Format, Subject, page::Page, show_bytes},
+            frames::{
+                FramesReport,
+                explain::explain,
+                export::{csv, describe, json, markdown, screen},
+                measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
+            },
+        },
+        progress::Progress,
+    },
+    clap::Args,
+    std::{path::PathBuf, time::Duration},
+};
+
+/// How large a frame: by frame size, ratio, speed, times at worst; and what bundling saves
+///
+/// Frames of 32 B to 32 MiB are cut out of the input, and each is compressed and decompressed alone on one core. Then
+/// small units (records of a ledger, lines of a text) are put together, so many in a frame.
+#[derive(Debug, Args)]
+pub struct FramesArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Bytes in a frame, 1 to 32MiB: 4KiB,8MiB [default: 32 B, four times as much, and so on to 32 MiB]
+    #[arg(long, value_name = "LIST")]
+    sizes: Option<String>,
+    /// Units in a frame
+    #[arg(long, value_name = "LIST", default_value = "1,2,5,10,175")]
+    bundles: String,
+    /// What a unit is: record, line, or pieces of so many bytes [default: record, or line of what is text]
+    #[arg(long, value_name = "UNIT", value_parser = unit)]
+    unit: Option<UnitChoice>,
+    /// One codec at one level: zstd:3, lz4, zlib:6
+    #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
+    codec: String,
+    /// Seconds for compressing frames of each size, at least; the same for decompressing
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    min_time: Duration,
+    /// Also write the rows as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Also write the report as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Also write a page with tables and pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// The largest frame that archives have; the input is cut into frames of this size first.
+const SIZE_BYTES_MAX: u64 = FRAME_SIZE_BYTES_MAX;
+
+/// More would take minutes, and more rows than a screen has.
+const LIST_LENGTH_MAX: usize = 32;
+
+/// What is held in memory unless more is asked for: so much takes a second per pass at the fast levels.
+const MEMORY_BYTES_MAX: u64 = 256 << 20;
+
+/// 32 B, 128 B, … 32 MiB.
+pub(super) fn default_sizes() -> Vec<u64> {
+    (0..=10).map(|power| 32 << (2 * power)).collect()
+}
+
+/// Reads a list of sizes.
+fn parse_sizes(text: &str) -> Result<Vec<u64>> {
+    let size = |item: &str| {
+        let wrong = |message: String| Error::usage(format!("--sizes: {item:?}: {message}"));
+        let bytes = values::size(item).map_err(|message| wrong(message).hint("for example --sizes 4KiB,64KiB,8MiB"))?;
+        match (1..=SIZE_BYTES_MAX).contains(&bytes) {
+            true => Ok(bytes),
+            false => Err(wrong("no size of a frame".to_string()).hint("frames have 1 byte to 32 MiB")),
+        }
+    };
+    in_order(text, "--sizes", &size)
+}
+
+/// Reads a list of numbers of units.
+fn parse_bundles(text: &str) -> Result<Vec<u64>> {
+    /// With more units than this in a frame, it is no longer a bundle of small ones but a frame: see the sizes.
+    const UNITS_MAX: u64 = 100_000;
+    let units = |item: &str| match item.parse() {
+        Ok(units) if (1..=UNITS_MAX).contains(&units) => Ok(units),
+        _ => Err(Error::usage(format!("--bundles: {item:?} is no number of units per frame"))
+            .hint(format!("1 to {UNITS_MAX}, as in --bundles 1,2,5,10,175"))),
+    };
+    in_order(text, "--bundles", &units)
+}
+
+/// Ascending, each once.
+fn in_order(text: &str, flag: &str, parse: &dyn Fn(&str) -> Result<u64>) -> Result<Vec<u64>> {
+    let mut values = Vec::new();
+    for item in text.split(',') {
+        if values.len() > LIST_LENGTH_MAX {
+            break;
+        }
+        values.push(parse(item.trim())?);
+        values.sort_unstable();
+        values.dedup();
+    }
+    match values.len() > LIST_LENGTH_MAX {
+        true => Err(Error::usage(format!("{flag}: more than {LIST_LENGTH_MAX} values are too many"))),
+        false => Ok(values),
+    }
+}
+
+/// Reads what a unit is.
+fn unit(text: &str) -> Result<UnitChoice, String> {
+    match text {
+        "record" => Ok(UnitChoice::Record),
+        "line" => Ok(UnitChoice::Line),
+        _ => match values::size(text).map(usize::try_from) {
+            Ok(Ok(bytes)) if bytes > 0 && bytes as u64 <= SIZE_BYTES_MAX => Ok(UnitChoice::Piece(bytes)),
+            _ => Err("record, line, or a number of bytes up to 32MiB".to_string()),
+        },
+    }
+}
+
+pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
+    let codec = one_codec(&args.codec)?;
+    let options = FramesOptions {
+        sizes: args.sizes.as_deref().map_or_else(|| Ok(default_sizes()), parse_sizes)?,
+        bundles: parse_bundles(&args.bundles)?,
+        unit: args.unit.unwrap_or(UnitChoice::Any),
+        min_time: args.min_time,
+        pieces_max: PIECES_MAX,
+        first_pass_max: FIRST_PASS_MAX,
+    };
+    let export = |format, path: &Option<PathBuf>| {
+        path.as_ref().map(|path| ExportFile::new(format, path, args.source.path())).transpose()
+    };
+    let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
+    let html_file = export(Format::Html, &args.html)?;
+
+    let input = args.source.read(SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
+    // Frames of many sizes, on one core.
+    let subject = Subject { frame_size_bytes: 0, ..args.source.subject(&input, 1) };
+    let (report, result) = measure_frames(&input, &*codec, &options, ui);
+    // What an interruption left is shown too, where a size was measured.
+    let is_interrupted = matches!(&result, Err(error) if error.kind() == ErrorKind::Interrupted);
+    if report.sizes.is_empty() || (result.is_err() && !is_interrupted) {
+        return result;
+    }
+    if let Some(file) = csv_file {
+        file.write_text(&csv(&report))?;
+    }
+    if let Some(file) = markdown_file {
+        file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
+    }
+    if let Some(file) = html_file {
+        file.write_text(&Page { frames: Some(&report), ..Page::of_levels(&subject, &[]) }.html())?;
+    }
+    if ui.is_json() {
+        json::lines(&report).iter().for_each(|line| ui.print_json(line));
+    } else {
+        print(&report, &subject, ui);
+    }
+    if result.is_ok() {
+        left_out(&report, &options).iter().for_each(|line| ui.warn(line));
+    }
+    result
+}
+
+fn print(report: &FramesReport, subject: &Subject, ui: &Ui) {
+    ui.print(&subject.name);
+    ui.print(&format!("  {}", subject.describe()));
+    describe(report).iter().flat_map(|line| wrap("  ", line)).for_each(|line| ui.print(&line));
+    screen::tables(report).iter().for_each(|line| ui.print(line));
+    ui.print("");
+    explain(report).iter().flat_map(|line| wrap("", line)).for_each(|line| ui.print(&line));
+}
+
+/// What was asked for and is not there.
+fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
+    let mut lines = Vec::new();
+    let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
+    if let Some(next) = options.sizes.iter().find(|size| **size > last) {
+        lines.push(format!(
+            "frames of {} and more would be the same as those of {}: the input has no more",
+            show_bytes(*next),
+            show_bytes(last)
+        ));
+    }
+    if report.bundle_unit.is_none() {
+        lines.push("neither records nor lines to bundle; --unit 200 bundles pieces of so many bytes".to_string());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists() {
+        assert_eq!(default_sizes().len(), 11);
+        assert_eq!(default_sizes().last(), Some(&SIZE_BYTES_MAX));
+        assert_eq!(parse_sizes("8MiB, 1,32,4k,32").ok(), Some(vec![1, 32, 4096, 8 << 20]));
+        assert_eq!(parse_bundles("10,1").ok(), Some(vec![1, 10]));
+        for text in ["", "0", "33MiB", "1,", "x", "-1", "99999999999999999999"] {
+            assert!(parse_sizes(text).is_err() && parse_bundles(text).is_err(), "{text}");
+        }
+        let many = |count: u64| (1..=count).map(|value| value.to_string()).collect::<Vec<_>>().join(",");
+        assert!(parse_sizes(&many(32)).is_ok() && parse_sizes(&many(33)).is_err());
+        assert!(parse_bundles(&many(33)).is_err());
+    }
+
+    #[test]
+    fn units_and_codecs() {
+        assert_eq!(unit("record"), Ok(UnitChoice::Record));
+        assert_eq!(unit("2k"), Ok(UnitChoice::Piece(2048)));
+        for text in ["", "0", "records", "33MiB", "-5"] {
+            assert!(unit(text).is_err(), "{text}");
+        }
+        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name().to_string(), codec.level()));
+        assert_eq!(parsed("zstd:-3"), Some(("zstd".to_string(), -3)));
+        assert_eq!(parsed("zstd"), Some(("zstd".to_string(), 1)));
+        for text in ["zlib", "zstd:1-3", "zstd:1,lz4", "lz5", ""] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What the rows say about the default frame size, and about when another one pays: sentences made of measured numbers.
+
+use {
+    super::{FrameSizeRow, FramesReport, export::show_time},
+    crate::levels::export::show_bytes,
+};
+
+/// What `archive` takes unless told otherwise.
+pub const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
+
+/// Frames of about so much hold few accounts, and are still much larger than one.
+const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
+
+/// A few sentences; none where there is nothing to compare.
+pub fn explain(report: &FramesReport) -> Vec<String> {
+    let rows = &report.sizes;
+    let at = |bytes: u64| rows.iter().find(|row| row.frame_size_bytes == bytes);
+    let mut sentences = Vec::new();
+    sentences.extend(growing(rows));
+    let Some(default) = at(DEFAULT_FRAME_SIZE_BYTES) else {
+        if let (Some(small), Some(large)) = (at(RANDOM_ACCESS_BYTES), rows.last())
+            && small.frame_size_bytes < large.frame_size_bytes
+        {
+            sentences.push(random_access(small, large));
+        }
+        return sentences;
+    };
+    if let Some(largest) = rows.last().filter(|row| row.frame_size_bytes > DEFAULT_FRAME_SIZE_BYTES) {
+        sentences.push(format!(
+            "{} is the default of archives: {} than at {}, with {} of memory for each worker instead of {}.",
+            show_bytes(DEFAULT_FRAME_SIZE_BYTES),
+            larger(default, largest),
+            show_bytes(largest.frame_size_bytes),
+            show_bytes(default.worker_memory_bytes),
+            show_bytes(largest.worker_memory_bytes),
+        ));
+    }
+    if let Some(small) = at(RANDOM_ACCESS_BYTES) {
+        sentences.push(random_access(small, default));
+    }
+    let frames = report.total_bytes.div_ceil(DEFAULT_FRAME_SIZE_BYTES);
+    let half = rows.iter().rev().find(|row| row.frame_size_bytes < DEFAULT_FRAME_SIZE_BYTES);
+    if let Some(half) = half {
+        sentences.push(format!(
+            "The whole input makes some {} frames of {}: more workers than that have nothing to do, and some wait for \
+             the last frame with few more. There, and for small ledgers, {} pays ({}).",
+            indicatif::HumanCount(frames),
+            show_bytes(DEFAULT_FRAME_SIZE_BYTES),
+            show_bytes(half.frame_size_bytes),
+            larger(half, default),
+        ));
+    }
+    sentences
+}
+
+/// Which sizes save nothing.
+fn growing(rows: &[FrameSizeRow]) -> Option<String> {
+    let last = rows.iter().take_while(|row| row.saving_percent() <= 0.0).last()?;
+    let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
+    Some(format!(
+        "Frames of {}{below} save nothing: what the frame itself takes is more than what is found in it.",
+        show_bytes(last.frame_size_bytes)
+    ))
+}
+
+/// Reading one account decodes one frame.
+fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
+    let time = |row: &FrameSizeRow| show_time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
+    format!(
+        "Where single accounts are read, {} pays: a frame decodes in {} instead of {}, and the archive gets {}.",
+        show_bytes(small.frame_size_bytes),
+        time(small),
+        time(large),
+        larger(small, large),
+    )
+}
+
+/// How much larger the same content gets with the first than with the second.
+fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
+    let percent = 100.0 * (than.ratio() / row.ratio().max(1e-12) - 1.0);
+    match percent {
+        percent if percent >= 0.05 => format!("{percent:.1} % larger"),
+        percent if percent <= -0.05 => format!("{:.1} % smaller", -percent),
+        _ => "no larger".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::levels::frames::export::tests::report};
+
+    #[test]
+    fn sentences_follow_from_rows() {
+        let sentences = explain(&report());
+        assert_eq!(sentences.len(), 4, "{sentences:#?}");
+        assert!(sentences[0].starts_with("Frames of 32 B save nothing"), "{sentences:#?}");
+        let mut small = report();
+        small.sizes.retain(|row| (128..8 << 20).contains(&row.frame_size_bytes));
+        let sentences = explain(&small);
+        assert!(sentences.len() == 1 && sentences[0].starts_with("Where single accounts"), "{sentences:#?}");
+        small.sizes.clear();
+        assert!(explain(&small).is_empty());
+    }
+
+    #[test]
+    fn comparisons() {
+        let report = report();
+        let mut row = report.sizes[1].clone();
+        assert_eq!(larger(&row, &report.sizes[1]), "no larger");
+        row.output_bytes = row.output_bytes * 11 / 10;
+        assert_eq!(larger(&row, &report.sizes[1]), "10.0 % larger");
+        assert_eq!(larger(&report.sizes[1], &row), "9.1 % smaller");
+    }
+}
