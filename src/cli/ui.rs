@@ -236,8 +236,10 @@ impl Progress for Ui {
         self.next_line_ms.store(interval.as_millis() as u64, Relaxed);
         if self.style == ProgressStyle::Bar {
             let bar = match total_bytes {
+                // The cursor rests before the edge: a ^C that the terminal echoes there must not begin a new line, or
+                // the bar could not be cleared.
                 Some(total) => ProgressBar::new(total).with_style(style(
-                    "{prefix} {wide_bar} {percent}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}{eta} left   ",
+                    "{prefix} {wide_bar} {percent}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}{eta} left   \x1b[3D",
                 )),
                 None => ProgressBar::new_spinner().with_style(style("{prefix} {spinner} {elapsed}")),
             };

@@ -23,42 +23,46 @@ impl FromStr for LevelList {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mut levels = BTreeSet::new();
-        for item in text.split(',') {
-            let range = parse_item(item.trim())?;
-            if range.is_empty() {
-                return Err(wrong(&format!("the range {} is empty: it ends before it starts", item.trim())));
-            }
-            // 0 is no level of its own: zstd takes it for its default.
-            levels.extend(range.filter(|level| *level != 0));
-        }
-        if levels.is_empty() { Err(wrong("no levels are given")) } else { Ok(Self(levels.into_iter().collect())) }
+        parse_levels(text, ZSTD_LEVEL_MIN, ZSTD_LEVEL_MAX).map(Self).map_err(|message| {
+            Error::usage(message).hint(format!(
+                "levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1: --levels 1-10, --levels 1,3,-5--1"
+            ))
+        })
     }
 }
 
+/// Levels and ranges between two bounds, in ascending order, each once; never empty. The error says what is wrong.
+pub fn parse_levels(text: &str, min: i32, max: i32) -> Result<Vec<i32>, String> {
+    let mut levels = BTreeSet::new();
+    for item in text.split(',') {
+        let range = parse_item(item.trim(), min, max)?;
+        if range.is_empty() {
+            return Err(format!("the range {} is empty: it ends before it starts", item.trim()));
+        }
+        // 0 is no level of its own: zstd takes it for its default.
+        levels.extend(range.filter(|level| *level != 0));
+    }
+    if levels.is_empty() { Err("no levels are given".to_string()) } else { Ok(levels.into_iter().collect()) }
+}
+
 /// `3` or `1-10`; a dash that is not in front separates the two ends.
-fn parse_item(item: &str) -> Result<RangeInclusive<i32>> {
+fn parse_item(item: &str, min: i32, max: i32) -> Result<RangeInclusive<i32>, String> {
     let dash = item.char_indices().skip(1).find(|(_, char)| *char == '-').map(|(at, _)| at);
     match dash {
-        Some(at) => Ok(parse_level(&item[..at])?..=parse_level(&item[at + 1..])?),
+        Some(at) => Ok(parse_level(&item[..at], min, max)?..=parse_level(&item[at + 1..], min, max)?),
         None => {
-            let level = parse_level(item)?;
+            let level = parse_level(item, min, max)?;
             Ok(level..=level)
         }
     }
 }
 
-fn parse_level(text: &str) -> Result<i32> {
-    let level: i32 = text.parse().map_err(|_| wrong(&format!("{text:?} is not a level")))?;
-    if level == 0 || !(ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level) {
-        return Err(wrong(&format!("level {level} is out of range")));
+fn parse_level(text: &str, min: i32, max: i32) -> Result<i32, String> {
+    let level: i32 = text.parse().map_err(|_| format!("{text:?} is not a level"))?;
+    if level == 0 || !(min..=max).contains(&level) {
+        return Err(format!("level {level} is out of range"));
     }
     Ok(level)
-}
-
-fn wrong(message: &str) -> Error {
-    Error::usage(message)
-        .hint(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1: --levels 1-10, --levels 1,3,-5--1"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use {
         error::{Error, Result},
         levels::{
             LevelRow, RepeatOptions,
-            codec::{FrameCodec, FrameDecode, FrameEncoder},
+            codec::{FrameCodec, FrameDecode, FrameEncoder, label},
             input::Input,
             sample::size_error_percent,
             statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warnings, shape_warnings},
@@ -65,7 +65,7 @@ impl<'a> Bench<'a> {
     fn measure(&mut self, codec: &dyn FrameCodec) -> Result<LevelRow> {
         let content_bytes = self.input.content_bytes();
         let passes = 1 + 2 * self.options.repeat as u64;
-        self.progress.stage(&format!("Level {}", codec.level()), Some(content_bytes * passes));
+        self.progress.stage(&label(codec.name(), codec.level()), Some(content_bytes * passes));
 
         let mut encoders: Vec<Box<dyn FrameEncoder>> = self.workers_of(|| codec.new_encoder())?;
         let encode = |encoder: &mut Box<dyn FrameEncoder>, number: usize| {

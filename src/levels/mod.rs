@@ -1,4 +1,4 @@
-//! Measuring levels on one's own data, and choosing one.
+//! Measuring levels and other codecs on one's own data, and choosing one.
 //!
 //! An [`input::Input`] holds frames of content in memory; [`measure::measure_levels`] compresses and decompresses them at
 //! every level with the encoders that `archive` and `restore` use, checks that each comes back, and hands over a
@@ -8,6 +8,7 @@
 pub mod codec;
 pub mod end_to_end;
 pub mod export;
+pub mod frames;
 pub mod input;
 pub mod list;
 pub mod measure;
@@ -15,6 +16,7 @@ pub mod memory;
 pub mod recommend;
 pub mod sample;
 pub mod search;
+pub mod sizes;
 mod source;
 pub mod statistics;
 
@@ -39,7 +41,7 @@ pub struct RepeatOptions {
 pub struct LevelRow {
     /// The codec's name.
     pub codec: String,
-    /// The level.
+    /// The level; 0 of a codec that has none.
     pub level: i32,
     /// Bytes that were compressed.
     pub input_bytes: u64,
@@ -65,6 +67,16 @@ pub struct LevelRow {
 }
 
 impl LevelRow {
+    /// What people call it: `zstd 3`, `lz4`.
+    pub fn label(&self) -> String {
+        codec::label(&self.codec, self.level)
+    }
+
+    /// Whether it is the same codec at the same level.
+    pub fn is_same_codec(&self, other: &Self) -> bool {
+        (&self.codec, self.level) == (&other.codec, other.level)
+    }
+
     /// Input for each byte of output.
     pub fn ratio(&self) -> f64 {
         self.input_bytes as f64 / (self.output_bytes as f64).max(1.0)
@@ -96,10 +108,13 @@ pub fn speed(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 / 1e6 / seconds.max(1e-9)
 }
 
-/// The level that others are set against: level 1 where it is measured, the first one measured otherwise.
+/// The row that others are set against: zstd level 1 where it is measured, the first one measured otherwise.
 pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
-    rows.iter().find(|row| row.level == REFERENCE_LEVEL).or(rows.first())
+    rows.iter().find(|row| row.codec == REFERENCE_CODEC && row.level == REFERENCE_LEVEL).or(rows.first())
 }
+
+/// The codec of the row that the others are set against.
+pub const REFERENCE_CODEC: &str = "zstd";
 
 /// The level that the others are set against.
 pub const REFERENCE_LEVEL: i32 = 1;
@@ -111,9 +126,15 @@ pub fn measuring_order(levels: &[i32]) -> Vec<i32> {
     order
 }
 
-/// Rows as a table shows them: by level.
+/// Rows as a table shows them: codecs in the order in which they were first measured, each by level.
 pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
+    let first = |row: &LevelRow| rows.iter().position(|other| other.codec == row.codec);
     let mut sorted: Vec<&LevelRow> = rows.iter().collect();
-    sorted.sort_by_key(|row| row.level);
+    sorted.sort_by_key(|row| (first(row), row.level));
     sorted
+}
+
+/// Whether rows need the name of their codec to be told apart.
+pub fn has_codecs(rows: &[LevelRow]) -> bool {
+    rows.iter().any(|row| row.codec != REFERENCE_CODEC)
 }

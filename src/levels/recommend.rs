@@ -1,20 +1,41 @@
 //! Choosing a level: for the shortest archive time, for the smallest size, and the best of both.
 //!
+//! Only what `archive` can make is chosen: levels of zstd, and lz4. A codec that it cannot make is named beside the
+//! choices where none of those beats it in both size and time.
+//!
 //! The best of both is the knee of the curve of size against time. Only levels that no other beats in both count. The
 //! curve is drawn over the logarithm of time, since what matters is how many times longer a level takes; the knee is the
 //! point that lies furthest below the straight line from the fastest to the smallest level.
 
-use {crate::levels::LevelRow, serde::Serialize};
+use {
+    crate::levels::{LevelRow, REFERENCE_CODEC, has_codecs},
+    serde::Serialize,
+};
 
 /// A level, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
     /// The codec.
     pub codec: String,
-    /// The level.
+    /// The level; 0 of a codec that has none.
     pub level: i32,
     /// Why, in words.
     pub reason: String,
+}
+
+impl Choice {
+    /// Whether the row is what was chosen.
+    pub fn is_of(&self, row: &LevelRow) -> bool {
+        (&self.codec, self.level) == (&row.codec, row.level)
+    }
+
+    /// The flag of `archive` that asks for it: `--zstd-level 3`, `--format lz4`.
+    pub fn flag(&self) -> String {
+        match self.codec.as_str() {
+            REFERENCE_CODEC => format!("--zstd-level {}", self.level),
+            codec => format!("--format {codec}"),
+        }
+    }
 }
 
 /// Levels to choose from, by what one wants.
@@ -26,23 +47,43 @@ pub struct Recommendation {
     pub smallest_size: Choice,
     /// The best of both: the knee of the curve.
     pub knee: Choice,
+    /// Codecs that `archive` cannot make, and that nothing it can make beats in both size and time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Choice>,
 }
 
-/// Recommends levels; `None` of none.
+/// Recommends levels; `None` where nothing was measured that `archive` can make.
 pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
-    let curve = pareto_curve(rows);
+    let names = Names { has_codecs: has_codecs(rows) };
+    let offered: Vec<&LevelRow> = rows.iter().filter(|row| is_offered(row)).collect();
+    let curve = curve_of(offered.clone());
     let (fastest, smallest) = (*curve.first()?, *curve.last()?);
     let knee = knee_of(&curve).unwrap_or(fastest);
+    let others = pareto_curve(rows).into_iter().filter(|row| !is_offered(row) && row.codec != NO_CODEC);
     Some(Recommendation {
-        shortest_time: choice(fastest, shortest_reason(fastest, rows)),
-        smallest_size: choice(smallest, smallest_reason(smallest, fastest)),
-        knee: choice(knee, knee_reason(knee, fastest, &curve)),
+        shortest_time: choice(fastest, names.shortest_reason(fastest, &offered)),
+        smallest_size: choice(smallest, names.smallest_reason(smallest, fastest)),
+        knee: choice(knee, names.knee_reason(knee, fastest, &curve)),
+        others: others.map(|row| choice(row, names.other_reason(row, fastest))).collect(),
     })
 }
 
-/// The levels that no other beats in both time and size, from the fastest to the smallest.
+const LZ4: &str = "lz4";
+
+/// A copy in memory: a measure, not a choice.
+const NO_CODEC: &str = "none";
+
+/// Whether `archive` can make it. A plain tar, which it can make too, is no choice: Agave does not read it.
+fn is_offered(row: &LevelRow) -> bool {
+    row.codec == REFERENCE_CODEC || row.codec == LZ4
+}
+
+/// The rows that no other beats in both time and size, from the fastest to the smallest.
 pub fn pareto_curve(rows: &[LevelRow]) -> Vec<&LevelRow> {
-    let mut sorted: Vec<&LevelRow> = rows.iter().collect();
+    curve_of(rows.iter().collect())
+}
+
+fn curve_of(mut sorted: Vec<&LevelRow>) -> Vec<&LevelRow> {
     sorted.sort_by(|a, b| {
         let by_time = a.compress.median.total_cmp(&b.compress.median);
         by_time.then(a.output_bytes.cmp(&b.output_bytes)).then(a.level.cmp(&b.level))
@@ -78,54 +119,97 @@ fn choice(row: &LevelRow, reason: String) -> Choice {
     Choice { codec: row.codec.clone(), level: row.level, reason }
 }
 
-fn shortest_reason(fastest: &LevelRow, rows: &[LevelRow]) -> String {
-    let speed = fastest.compress_mb_per_second();
-    let mut reason = format!("no measured level is faster ({speed:.0} MB/s)");
-    let rivals: Vec<String> = rows
-        .iter()
-        .filter(|row| row.level != fastest.level && is_within_deviation(row, fastest))
-        .map(|row| row.level.to_string())
-        .collect();
-    if !rivals.is_empty() {
-        let plural = if rivals.len() == 1 { "" } else { "s" };
-        reason += &format!("; level{plural} {} cannot be told from it", rivals.join(", "));
+/// How rows are called in reasons: by their level, where all are of zstd.
+struct Names {
+    has_codecs: bool,
+}
+
+impl Names {
+    fn of(&self, row: &LevelRow) -> String {
+        if self.has_codecs { row.label() } else { format!("level {}", row.level) }
     }
-    reason
+
+    fn any(&self) -> &'static str {
+        if self.has_codecs { "choice" } else { "level" }
+    }
+
+    fn shortest_reason(&self, fastest: &LevelRow, rows: &[&LevelRow]) -> String {
+        let speed = fastest.compress_mb_per_second();
+        let mut reason = format!("no measured {} is faster ({speed:.0} MB/s)", self.any());
+        let rivals: Vec<&&LevelRow> =
+            rows.iter().filter(|row| !row.is_same_codec(fastest) && is_within_deviation(row, fastest)).collect();
+        if !rivals.is_empty() {
+            let names: Vec<String> = match self.has_codecs {
+                true => rivals.iter().map(|row| row.label()).collect(),
+                false => rivals.iter().map(|row| row.level.to_string()).collect(),
+            };
+            let what = match (self.has_codecs, rivals.len()) {
+                (true, _) => "",
+                (false, 1) => "level ",
+                (false, _) => "levels ",
+            };
+            reason += &format!("; {what}{} cannot be told from it", names.join(", "));
+        }
+        reason + clients(fastest)
+    }
+
+    fn smallest_reason(&self, smallest: &LevelRow, fastest: &LevelRow) -> String {
+        if smallest.is_same_codec(fastest) {
+            return format!("no measured {} is smaller, and none is faster", self.any()) + clients(smallest);
+        }
+        format!("no measured {} is smaller ({})", self.any(), self.against(smallest, fastest)) + clients(smallest)
+    }
+
+    fn knee_reason(&self, knee: &LevelRow, fastest: &LevelRow, curve: &[&LevelRow]) -> String {
+        if curve.len() == 1 {
+            return format!("every other measured {} is slower and no smaller", self.any()) + clients(knee);
+        }
+        if let [_, smaller] = curve {
+            let smaller_name = self.of(smaller);
+            return format!("two {}s make no curve; {smaller_name} is {}", self.any(), against_plain(smaller, fastest))
+                + clients(knee);
+        }
+        if knee.is_same_codec(fastest) {
+            return format!("the {}s that are smaller save little for the time that they take", self.any())
+                + clients(knee);
+        }
+        let mut reason = self.against(knee, fastest);
+        if let Some(next) = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1) {
+            reason += &format!("; beyond it, {} is only {}", self.of(next), against_plain(next, knee));
+        }
+        reason + clients(knee)
+    }
+
+    fn other_reason(&self, row: &LevelRow, fastest: &LevelRow) -> String {
+        let versus = match row.output_bytes < fastest.output_bytes {
+            true => self.against(row, fastest),
+            false => {
+                let grown = row.size_percent_of(fastest) - 100.0;
+                format!(
+                    "{grown:.1} % larger than {} in {:.2} times its time",
+                    self.of(fastest),
+                    row.time_factor_of(fastest)
+                )
+            }
+        };
+        format!("{versus}; archive does not make it, and validators may not read it")
+    }
+
+    /// `3.1 % smaller than level 1 in 1.6 times its time`
+    fn against(&self, row: &LevelRow, other: &LevelRow) -> String {
+        let saved = 100.0 - row.size_percent_of(other);
+        format!("{saved:.1} % smaller than {} in {:.2} times its time", self.of(other), row.time_factor_of(other))
+    }
+}
+
+/// What has to be known about it beside size and time.
+fn clients(row: &LevelRow) -> &'static str {
+    if row.codec == LZ4 { "; Agave reads it, Firedancer does not" } else { "" }
 }
 
 /// Whether two times differ by less than their runs do.
 fn is_within_deviation(row: &LevelRow, other: &LevelRow) -> bool {
     row.compress.median - other.compress.median <= row.compress.deviation + other.compress.deviation
-}
-
-fn smallest_reason(smallest: &LevelRow, fastest: &LevelRow) -> String {
-    if smallest.level == fastest.level {
-        return "no measured level is smaller, and none is faster".to_string();
-    }
-    format!("no measured level is smaller ({})", against(smallest, fastest))
-}
-
-fn knee_reason(knee: &LevelRow, fastest: &LevelRow, curve: &[&LevelRow]) -> String {
-    if curve.len() == 1 {
-        return "every other measured level is slower and no smaller".to_string();
-    }
-    if let [_, smaller] = curve {
-        return format!("two levels make no curve; level {} is {}", smaller.level, against_plain(smaller, fastest));
-    }
-    if knee.level == fastest.level {
-        return "the levels that are smaller save little for the time that they take".to_string();
-    }
-    let mut reason = against(knee, fastest);
-    if let Some(next) = curve.iter().skip_while(|row| row.level != knee.level).nth(1) {
-        reason += &format!("; beyond it, level {} is only {}", next.level, against_plain(next, knee));
-    }
-    reason
-}
-
-/// `3.1 % smaller than level 1 in 1.6 times its time`
-fn against(row: &LevelRow, other: &LevelRow) -> String {
-    let saved = 100.0 - row.size_percent_of(other);
-    format!("{saved:.1} % smaller than level {} in {:.2} times its time", other.level, row.time_factor_of(other))
 }
 
 /// `0.8 % smaller in 1.2 times the time`
@@ -170,10 +254,28 @@ mod tests {
     #[test]
     fn the_published_table() {
         let recommendation = recommend(&rows(&PUBLISHED)).expect("ten levels");
-        let Recommendation { shortest_time, smallest_size, knee } = recommendation;
+        let Recommendation { shortest_time, smallest_size, knee, .. } = recommendation;
         assert_eq!((shortest_time.level, smallest_size.level, knee.level), (1, 10, 4));
         insta::assert_snapshot!(smallest_size.reason, @"no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)");
         insta::assert_snapshot!(knee.reason, @"5.7 % smaller than level 1 in 1.92 times its time; beyond it, level 7 is only 1.2 % smaller in 2.49 times the time");
+    }
+
+    /// What `archive` makes is recommended; what it does not make is named as such, and a copy not at all.
+    #[test]
+    fn other_codecs() {
+        let mut rows = rows(&[(1, 87, 600.0), (3, 83, 1000.0), (9, 70, 5000.0), (0, 120, 300.0), (0, 300, 10.0)]);
+        for (row, codec) in rows.iter_mut().zip(["zstd", "zstd", "bzip2", "lz4", "none"]) {
+            row.codec = codec.to_string();
+        }
+        let found = recommend(&rows).expect("some rows");
+        assert_eq!(
+            (found.shortest_time.flag(), found.smallest_size.flag()),
+            ("--format lz4".into(), "--zstd-level 3".into())
+        );
+        assert!(found.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));
+        assert_eq!(found.others.iter().map(|choice| choice.codec.as_str()).collect::<Vec<_>>(), ["bzip2"]);
+        insta::assert_snapshot!(found.others[0].reason, @"41.7 % smaller than lz4 in 16.67 times its time; archive does not make it, and validators may not read it");
+        assert_eq!(recommend(&rows[2..3]), None);
     }
 
     #[test]
@@ -191,7 +293,7 @@ mod tests {
             let table: Vec<_> =
                 table.iter().enumerate().map(|(at, (size, seconds))| (at as i32 + 1, *size, *seconds)).collect();
             let rows = rows(&table);
-            let Recommendation { shortest_time, smallest_size, knee } = recommend(&rows).expect("some levels");
+            let Recommendation { shortest_time, smallest_size, knee, .. } = recommend(&rows).expect("some levels");
             let of = |choice: &Choice| rows.iter().find(|row| row.level == choice.level).expect("a measured level");
             let (fastest, smallest, knee) = (of(&shortest_time), of(&smallest_size), of(&knee));
             for row in &rows {

@@ -7,13 +7,15 @@ use {
         cli::ui::Ui,
         error::{Error, Result},
         levels::{
-            LevelRow,
-            codec::{FrameCodec, ZstdLevel},
+            LevelRow, REFERENCE_CODEC,
+            codec::{FrameCodec, label, list::CodecList},
             end_to_end::{EndToEnd, EndToEndOptions},
             export::{
                 ExportFile, Format, Subject,
                 json::{LevelLine, RecommendationLine},
-                show_bytes, table,
+                show_bytes,
+                table::{self, Shape},
+                warnings::warning_lines,
                 zstd_style::zstd_line,
             },
             list::LevelList,
@@ -33,9 +35,15 @@ use {
 pub struct TableArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// Levels and ranges: 1-10, or 1,3,-5--1
-    #[arg(long, value_name = "LIST", default_value = "1-10", allow_hyphen_values = true)]
-    levels: String,
+    /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    levels: Option<String>,
+    /// Codecs side by side, each with levels where it has some: zstd,lz4,zlib:1,6,9 [default: zstd]
+    ///
+    /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; 1, 6 and 9 unless told
+    /// otherwise), bzip2 (1 to 9; 9), none (a copy in memory); where they are built in, lz4hc (3 to 12; 9) and lzo.
+    #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
+    codec: String,
     #[command(flatten)]
     repeat: RepeatArgs,
     /// Make and restore whole archives on disk instead
@@ -53,6 +61,9 @@ pub struct TableArgs {
     /// Also draw size against time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Also write a page with tables and pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// How to print the rows
     #[arg(long, value_enum, default_value_t)]
     style: Style,
@@ -68,10 +79,9 @@ enum Style {
 }
 
 pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
-    let list: LevelList = args.levels.parse()?;
+    let list = codecs(args)?;
     args.input.check()?;
     let exports = exports(args)?;
-    let levels = measuring_order(list.levels());
     let repeat = args.repeat.options(args.input.threads());
     if args.end_to_end {
         let options = EndToEndOptions {
@@ -82,21 +92,47 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
             scratch_dir: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
             repeat,
         };
+        let levels: Vec<i32> = list.entries().iter().map(|(_, level)| *level).collect();
+        let levels = measuring_order(&levels);
         let bench = EndToEnd::prepare(&options, ui)?;
-        let mut screen = Screen::new(args.style, bench.subject(), exports, ui);
+        let mut screen = Screen::new(args.style, Shape::Levels, bench.subject(), exports, ui);
         let result = bench.measure(&levels, ui, &mut |row| screen.row(row));
         return screen.finish(result);
     }
     let (input, subject) = args.input.read(ui)?;
-    let codecs: Vec<ZstdLevel> = levels.into_iter().map(ZstdLevel).collect();
-    let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(|codec| codec as &dyn FrameCodec).collect();
-    let mut screen = Screen::new(args.style, subject, exports, ui);
+    let shape = if list.is_zstd() { Shape::Levels } else { Shape::Codecs };
+    let codecs = list.measuring_order().codecs();
+    let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();
+    let mut screen = Screen::new(args.style, shape, subject, exports, ui);
     let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row));
     screen.finish(result)
 }
 
+/// Which codecs, at which levels; refuses what cannot be done with them.
+fn codecs(args: &TableArgs) -> Result<CodecList> {
+    let levels: LevelList = args.levels.as_deref().unwrap_or(LEVELS_DEFAULT).parse()?;
+    let list = CodecList::parse(&args.codec, levels.levels())?;
+    let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
+    if args.levels.is_some() && !args.codec.split(',').any(names_zstd) {
+        return Err(Error::usage("--levels are those of zstd, which --codec does not name without levels of its own")
+            .hint("give levels behind the codec: --codec zlib:1,9"));
+    }
+    if list.is_zstd() {
+        return Ok(list);
+    }
+    if args.end_to_end {
+        return Err(Error::usage("--end-to-end makes archives with zstd").hint("leave out --codec or --end-to-end"));
+    }
+    if args.style == Style::Zstd {
+        return Err(Error::usage("--style zstd prints lines of zstd only").hint("leave out --codec or --style"));
+    }
+    Ok(list)
+}
+
+const LEVELS_DEFAULT: &str = "1-10";
+
 fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
-    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg)]
+    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg), (Format::Html, &args.html)]
         .into_iter()
         .filter_map(|(format, path)| Some((format, path.as_ref()?)))
         .map(|(format, path)| ExportFile::new(format, path, args.input.path()))
@@ -106,6 +142,7 @@ fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
 /// Shows rows as they come, and what follows from them.
 struct Screen<'a> {
     style: Style,
+    shape: Shape,
     subject: Subject,
     exports: Vec<ExportFile>,
     rows: Vec<LevelRow>,
@@ -113,8 +150,8 @@ struct Screen<'a> {
 }
 
 impl<'a> Screen<'a> {
-    fn new(style: Style, subject: Subject, exports: Vec<ExportFile>, ui: &'a Ui) -> Self {
-        Self { style, subject, exports, rows: Vec::new(), ui }
+    fn new(style: Style, shape: Shape, subject: Subject, exports: Vec<ExportFile>, ui: &'a Ui) -> Self {
+        Self { style, shape, subject, exports, rows: Vec::new(), ui }
     }
 
     fn is_table(&self) -> bool {
@@ -127,12 +164,12 @@ impl<'a> Screen<'a> {
         if self.is_table() && self.rows.len() == 1 {
             self.ui.print(&self.subject.name);
             self.ui.print(&format!("  {}", self.subject.describe()));
-            table::header_lines(reference.level).iter().for_each(|line| self.ui.print(line));
+            table::header_lines(self.shape, reference).iter().for_each(|line| self.ui.print(line));
         }
         match self.style {
             _ if self.ui.is_json() => self.ui.print_json(&LevelLine::new(row, reference)),
             Style::Zstd => self.ui.print(&zstd_line(&self.subject.name, row)),
-            Style::Table => self.ui.print(&table::row_line(row, reference)),
+            Style::Table => self.ui.print(&table::row_line(self.shape, row, reference)),
         }
         for export in &self.exports {
             export.write(&self.subject, &self.rows)?;
@@ -157,15 +194,15 @@ impl<'a> Screen<'a> {
                 self.print_recommendation(&recommendation);
             }
         }
-        self.warn();
+        warning_lines(&self.rows).iter().for_each(|line| self.ui.warn(line));
         result
     }
 
     fn print_recommendation(&self, recommendation: &Recommendation) {
-        let Recommendation { shortest_time, smallest_size, knee } = recommendation;
-        if let [row] = self.rows.as_slice() {
+        let Recommendation { shortest_time, smallest_size, knee, others } = recommendation;
+        if let [_] = self.rows.as_slice() {
             // There is nothing to choose from.
-            let estimate = self.estimate(row.level);
+            let estimate = self.estimate(|_| true);
             if !estimate.is_empty() {
                 self.ui.print(estimate.trim_start_matches("; "));
             }
@@ -175,39 +212,22 @@ impl<'a> Screen<'a> {
         for (what, choice) in
             [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)]
         {
-            let text = format!("{}{}", choice.reason, self.estimate(choice.level));
-            print_wrapped(self.ui, &format!("{what}  --zstd-level {}: ", choice.level), &text);
+            let text = format!("{}{}", choice.reason, self.estimate(|row| choice.is_of(row)));
+            print_wrapped(self.ui, &format!("{what}  {}: ", choice.flag()), &text);
+        }
+        for other in others {
+            print_wrapped(self.ui, &format!("no archive     {}: ", label(&other.codec, other.level)), &other.reason);
         }
     }
 
     /// For a sample: the size of the whole.
-    fn estimate(&self, level: i32) -> String {
-        let row = self.rows.iter().find(|row| row.level == level);
+    fn estimate(&self, is_wanted: impl Fn(&LevelRow) -> bool) -> String {
+        let row = self.rows.iter().find(|row| is_wanted(row));
         let Some((bytes, error)) = row.and_then(|row| Some((row.estimated_output_bytes?, row.size_error_percent?)))
         else {
             return String::new();
         };
         format!("; the whole becomes {} +- {error:.1} %", show_bytes(bytes))
-    }
-
-    /// Each kind of warning once, with the levels that it is about.
-    fn warn(&self) {
-        let mut told: Vec<std::mem::Discriminant<_>> = Vec::new();
-        for warning in self.rows.iter().flat_map(|row| &row.warnings) {
-            let kind = std::mem::discriminant(warning);
-            if told.contains(&kind) {
-                continue;
-            }
-            told.push(kind);
-            let is_same = |row: &&LevelRow| row.warnings.iter().any(|other| std::mem::discriminant(other) == kind);
-            let levels: Vec<String> = self.rows.iter().filter(is_same).map(|row| row.level.to_string()).collect();
-            let text = match levels.len() {
-                1 => format!("level {}: {warning}", levels[0]),
-                count if count == self.rows.len() => format!("all levels: {warning}"),
-                _ => format!("levels {}: {warning}", levels.join(", ")),
-            };
-            self.ui.warn(&text);
-        }
     }
 }
 

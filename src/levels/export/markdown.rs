@@ -3,9 +3,10 @@
 use {
     crate::levels::{
         LevelRow,
+        codec::label,
         export::{Subject, show_bytes, show_seconds},
-        in_order,
-        recommend::recommend,
+        has_codecs, in_order,
+        recommend::{Choice, recommend},
         reference_row,
     },
     std::fmt::Write,
@@ -15,18 +16,21 @@ use {
 pub fn markdown(subject: &Subject, rows: &[LevelRow]) -> String {
     let mut text = format!("{}: {}\n", escaped(&subject.name), subject.describe());
     let Some(reference) = reference_row(rows) else { return text };
-    let against = reference.level;
+    let is_many = has_codecs(rows);
+    let name = |row: &LevelRow| if is_many { row.label() } else { row.level.to_string() };
+    let against = name(reference);
+    let (what, align) = if is_many { ("codec", "|---") } else { ("level", "|--:") };
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        "\n| level | size | ratio | size vs {against} | compress | MB/s | time vs {against} | CPU load | decompress | MB/s | memory |\n\
-         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        "\n| {what} | size | ratio | size vs {against} | compress | MB/s | time vs {against} | CPU load | decompress | MB/s | memory |\n\
+         {align}|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
     );
     for row in in_order(rows) {
         let _ = writeln!(
             text,
             "| {} | {} | {:.3}{} | {:.1} % | {} | {:.0} | {:.2} | {:.0} % | {} | {:.0} | {} |",
-            row.level,
+            name(row),
             show_bytes(row.output_bytes),
             row.ratio(),
             row.size_error_percent.map(|error| format!(" ± {error:.1} %")).unwrap_or_default(),
@@ -40,17 +44,20 @@ pub fn markdown(subject: &Subject, rows: &[LevelRow]) -> String {
             show_bytes(row.peak_memory_bytes),
         );
     }
-    if let Some(choice) = recommend(rows) {
-        let _ = write!(
-            text,
-            "\n- shortest time: level {}: {}\n- smallest size: level {}: {}\n- best of both: level {}: {}\n",
-            choice.shortest_time.level,
-            choice.shortest_time.reason,
-            choice.smallest_size.level,
-            choice.smallest_size.reason,
-            choice.knee.level,
-            choice.knee.reason
-        );
+    if let Some(found) = recommend(rows) {
+        let name = |choice: &Choice| if is_many { choice.flag() } else { format!("level {}", choice.level) };
+        let choices = [
+            ("shortest time", &found.shortest_time),
+            ("smallest size", &found.smallest_size),
+            ("best of both", &found.knee),
+        ];
+        text.push('\n');
+        for (what, choice) in choices {
+            let _ = writeln!(text, "- {what}: {}: {}", name(choice), choice.reason);
+        }
+        for other in &found.others {
+            let _ = writeln!(text, "- not for archives: {}: {}", label(&other.codec, other.level), other.reason);
+        }
     }
     text
 }

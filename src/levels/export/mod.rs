@@ -1,11 +1,14 @@
 //! Rows in the formats that people and programs read: one file per format, all pure. Files are replaced whole after
 //! each row, so that they are complete at any time.
 
+pub mod chart;
 pub mod csv;
 pub mod json;
 pub mod markdown;
+pub mod page;
 pub mod svg;
 pub mod table;
+pub mod warnings;
 pub mod zstd_style;
 
 use {
@@ -63,6 +66,8 @@ pub enum Format {
     Markdown,
     /// A picture of size against time.
     Svg,
+    /// A page to look at.
+    Html,
 }
 
 /// A file that is rewritten after each row.
@@ -97,13 +102,9 @@ impl ExportFile {
             Format::Csv => csv::csv(rows),
             Format::Markdown => markdown::markdown(subject, rows),
             Format::Svg => svg::svg(subject, rows),
+            Format::Html => page::Page::of_levels(subject, rows).html(),
         };
         self.replace(&text)
-    }
-
-    /// The format that was asked for.
-    pub fn format(&self) -> Format {
-        self.format
     }
 
     /// Writes this text in place of what is there.

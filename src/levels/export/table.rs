@@ -5,41 +5,113 @@ use crate::levels::{
     export::{show_bytes, show_seconds},
 };
 
-/// The two lines above the rows. `reference` is the level that the columns `vs` are set against.
-pub fn header_lines(reference: i32) -> [String; 2] {
-    let versus = format!("vs {reference}");
-    [
-        format!("{:28}{:^30} {:^14}", "", "---------- compress ----------", "- decompress -").trim_end().to_string(),
-        format!(
-            "{:>5} {:>8} {:>5} {:>6} {:>7} {:>3} {:>5} {:>5} {:>5} {:>7} {:>5} {:>8}",
-            "level", "size", "ratio", versus, "time", "+-", "MB/s", versus, "CPU", "time", "MB/s", "memory"
-        ),
-    ]
+/// Which columns there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Levels of zstd.
+    Levels,
+    /// Several codecs: their names take the place of the load, which tells little, since no codec leaves a core idle.
+    Codecs,
+}
+
+impl Shape {
+    /// What rows are, in words.
+    pub fn many(self) -> &'static str {
+        if self == Self::Levels { "levels" } else { "codecs" }
+    }
+}
+
+/// The lines above the rows. `reference` is what the columns `vs` are set against.
+pub fn header_lines(shape: Shape, reference: &LevelRow) -> Vec<String> {
+    let cells = |name: String, versus: String, load: &'static str| Cells {
+        name,
+        size: "size".to_string(),
+        ratio: "ratio".to_string(),
+        size_versus: versus.clone(),
+        time: "time".to_string(),
+        deviation: "+-".to_string(),
+        speed: "MB/s".to_string(),
+        time_versus: versus,
+        load: load.to_string(),
+        back_time: "time".to_string(),
+        back_speed: "MB/s".to_string(),
+        memory: "memory".to_string(),
+    };
+    let groups = |indent: usize, compress: &str| format!("{:indent$}{compress} - decompress -", "");
+    match shape {
+        Shape::Levels => {
+            let versus = format!("vs {}", reference.level);
+            vec![groups(28, "---------- compress ----------"), cells("level".to_string(), versus, "CPU").line(shape)]
+        }
+        Shape::Codecs => vec![
+            format!("  vs: against {}", reference.label()),
+            groups(34, "------- compress -------"),
+            cells("codec".to_string(), "vs".to_string(), "").line(shape),
+        ],
+    }
 }
 
 /// The line of a row.
-pub fn row_line(row: &LevelRow, reference: &LevelRow) -> String {
-    format!(
-        "{:>5} {:>8} {:>5} {:>6} {:>7} {:>3} {:>5} {:>5} {:>5} {:>7} {:>5} {:>8}",
-        row.level,
-        show_bytes(row.output_bytes),
-        fixed(row.ratio(), 5),
-        format!("{:.1}%", row.size_percent_of(reference)),
-        show_seconds(row.compress.median),
-        format!("{:.0}%", row.compress.deviation_percent()),
-        fixed(row.compress_mb_per_second(), 3),
-        format!("{}x", fixed(row.time_factor_of(reference), 4)),
-        format!("{:.0}%", row.cpu_percent),
-        show_seconds(row.decompress.median),
-        fixed(row.decompress_mb_per_second(), 3),
-        show_bytes(row.peak_memory_bytes),
-    )
+pub fn row_line(shape: Shape, row: &LevelRow, reference: &LevelRow) -> String {
+    let cells = Cells {
+        name: if shape == Shape::Levels { row.level.to_string() } else { row.label() },
+        size: show_bytes(row.output_bytes),
+        ratio: fixed(row.ratio(), 5),
+        size_versus: format!("{}%", fixed_to(row.size_percent_of(reference), 5, 1)),
+        time: show_seconds(row.compress.median),
+        deviation: format!("{:.0}%", row.compress.deviation_percent()),
+        speed: fixed(row.compress_mb_per_second(), 3),
+        time_versus: format!("{}x", fixed(row.time_factor_of(reference), 4)),
+        load: format!("{:.0}%", row.cpu_percent),
+        back_time: show_seconds(row.decompress.median),
+        back_speed: fixed(row.decompress_mb_per_second(), 3),
+        memory: show_bytes(row.peak_memory_bytes),
+    };
+    cells.line(shape)
+}
+
+/// One line, cell by cell.
+struct Cells {
+    name: String,
+    size: String,
+    ratio: String,
+    size_versus: String,
+    time: String,
+    deviation: String,
+    speed: String,
+    time_versus: String,
+    load: String,
+    back_time: String,
+    back_speed: String,
+    memory: String,
+}
+
+impl Cells {
+    fn line(&self, shape: Shape) -> String {
+        let Self { name, size, ratio, size_versus, time, deviation, speed, time_versus, load, .. } = self;
+        let Self { back_time, back_speed, memory, .. } = self;
+        let start = match shape {
+            Shape::Levels => format!("{name:>5}"),
+            Shape::Codecs => format!("{name:<11}"),
+        };
+        let load = if shape == Shape::Levels { format!(" {load:>5}") } else { String::new() };
+        format!(
+            "{start} {size:>8} {ratio:>5} {size_versus:>6} {time:>7} {deviation:>3} {speed:>5} {time_versus:>5}{load} \
+             {back_time:>7} {back_speed:>5} {memory:>8}"
+        )
+    }
+}
+
+/// At most so many decimals as fit the width.
+fn fixed_to(value: f64, width: usize, decimals_max: usize) -> String {
+    let fits = |decimals: &usize| format!("{value:.decimals$}").len() <= width;
+    let decimals = (0..=decimals_max).rev().find(fits).unwrap_or(0);
+    format!("{value:.decimals$}")
 }
 
 /// As many decimals, up to three, as fit the width.
 fn fixed(value: f64, width: usize) -> String {
-    let decimals = (0..=3).rev().find(|decimals| format!("{value:.decimals$}").len() <= width).unwrap_or(0);
-    format!("{value:.decimals$}")
+    fixed_to(value, width, 3)
 }
 
 #[cfg(test)]
@@ -49,8 +121,24 @@ mod tests {
     #[test]
     fn fixed_numbers() {
         let rows = rows();
-        let mut lines = header_lines(1).to_vec();
-        lines.extend(rows.iter().map(|row| row_line(row, &rows[0])));
+        let mut lines = header_lines(Shape::Levels, &rows[0]);
+        lines.extend(rows.iter().map(|row| row_line(Shape::Levels, row, &rows[0])));
+        assert!(lines.iter().all(|line| line.len() <= 80), "{}", lines.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn codecs_beside_each_other() {
+        let mut rows = rows();
+        for (row, (codec, level)) in
+            rows.iter_mut().zip([("zstd", 1), ("zstd", -1000), ("lz4hc", 12), ("lz4", 0), ("none", 0)])
+        {
+            (row.codec, row.level) = (codec.to_string(), level);
+        }
+        rows[4].compress = crate::levels::statistics::Summary { median: 0.05, deviation: 0.001, ..rows[4].compress };
+        (rows[4].output_bytes, rows[4].peak_memory_bytes) = (1_000_000_000, 0);
+        let mut lines = header_lines(Shape::Codecs, &rows[0]);
+        lines.extend(rows.iter().map(|row| row_line(Shape::Codecs, row, &rows[0])));
         assert!(lines.iter().all(|line| line.len() <= 80), "{}", lines.join("\n"));
         insta::assert_snapshot!(lines.join("\n"));
     }
@@ -64,6 +152,11 @@ mod tests {
         row.compress.median = 98_765.0;
         row.decompress.median = 0.02;
         row.cpu_percent = 6400.0;
-        assert_eq!(row_line(&row, reference).split_whitespace().count(), 16, "{}", row_line(&row, reference));
+        assert_eq!(
+            row_line(Shape::Levels, &row, reference).split_whitespace().count(),
+            16,
+            "{}",
+            row_line(Shape::Levels, &row, reference)
+        );
     }
 }

@@ -52,7 +52,7 @@ impl Proposer {
     }
 
     /// The next settings; `None` when nothing new is found.
-    pub fn next(&mut self) -> Option<Params> {
+    pub fn propose(&mut self) -> Option<Params> {
         // Levels in turn with steps, since the strong ones take long.
         let parents = self.parents();
         self.turn += 1;
@@ -135,7 +135,7 @@ mod tests {
         let mut proposer = Proposer::new(Space::new(8 << 20, 8.0), &[1, 2, 3, 5, 10], seed);
         let mut tried = Vec::new();
         while tried.len() < evaluations
-            && let Some(params) = proposer.next()
+            && let Some(params) = proposer.propose()
         {
             let few_bytes = size(params) / 4;
             let all_bytes = proposer.is_promising(params, few_bytes).then(|| size(params));

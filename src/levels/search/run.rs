@@ -210,7 +210,7 @@ impl Search<'_> {
             proposers.rotate_left(1);
             let Some((layout, proposer)) = proposers.last_mut() else { break };
             let layout = *layout;
-            let Some(params) = proposer.next() else {
+            let Some(params) = proposer.propose() else {
                 idle += 1;
                 continue;
             };

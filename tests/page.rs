@@ -1,0 +1,180 @@
+//! The page of `levels --html`, in a real browser: it opens without a complaint, asks for nothing, can be sorted, is
+//! dark where the reader wants it, and fits a phone.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    serde_json::{Value, json},
+    std::{
+        fs,
+        io::{BufRead, BufReader},
+        path::{Path, PathBuf},
+        process::{Child, Command, Stdio},
+    },
+};
+
+/// Makes a page of a fixture, in one short run each.
+fn page(dir: &Path, arguments: &[&str]) -> PathBuf {
+    let path = dir.join("page.html");
+    slotpress()
+        .args(arguments)
+        .args(["--repeat", "1", "--min-time", "0", "--html"])
+        .arg(&path)
+        .arg(fixture(FULL_26))
+        .assert()
+        .success();
+    path
+}
+
+#[test]
+fn a_page_needs_nothing_from_elsewhere() {
+    let dir = temp_dir();
+    let html = fs::read_to_string(page(dir.path(), &["levels", "--levels", "1-3"])).expect("a page");
+    // The name of the SVG language is an address that nobody asks for.
+    let rest = html.replace("http://www.w3.org/2000/svg", "");
+    for outside in ["http:", "https:", "//", "@import", "url(", "src="] {
+        let lines: Vec<&str> = rest.lines().filter(|line| line.contains(outside)).collect();
+        let is_comment = |line: &&str| line.starts_with("// ");
+        assert!(lines.iter().all(is_comment), "{outside}: {lines:?}");
+    }
+    assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn in_a_browser() {
+    if !has_tool("chromium") || !has_tool("chromedriver") {
+        return;
+    }
+    let dir = temp_dir();
+    let page = page(dir.path(), &["levels", "--levels", "-5,1-4"]);
+    let browser = Browser::start(dir.path());
+    browser.post("url", &json!({ "url": format!("file://{}", page.display()) }));
+
+    assert_eq!(browser.evaluate("return document.querySelectorAll('#levels-table tbody tr').length"), 5);
+    assert_eq!(browser.evaluate("return document.querySelectorAll('svg .point, svg .beaten').length"), 5);
+    assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
+
+    for table in browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)") {
+        sorts_by_every_column(&browser, &table);
+    }
+
+    let background = "return getComputedStyle(document.body).backgroundColor";
+    assert_eq!(browser.evaluate(background), "rgb(255, 255, 255)");
+    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
+    browser.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
+    assert_eq!(browser.evaluate(background), "rgb(22, 24, 28)");
+
+    let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
+    browser.devtools("Emulation.setDeviceMetricsOverride", &phone);
+    assert_eq!(browser.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
+    assert_eq!(browser.evaluate("return document.documentElement.scrollWidth"), 360);
+    if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
+        let shot = browser.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
+        fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
+    }
+
+    let log = browser.post("se/log", &json!({ "type": "browser" }));
+    assert_eq!(log, json!([]), "the console has no complaint");
+}
+
+/// Pressing a heading sorts by that column, pressing it again turns the order round; words are sorted as words.
+fn sorts_by_every_column(browser: &Browser, table: &str) {
+    let columns = browser.evaluate(&format!("return document.querySelectorAll('#{table} th').length"));
+    for column in 0..columns.as_u64().expect("a number") {
+        let button = format!("document.querySelectorAll('#{table} th button')[{column}]");
+        let values = format!(
+            "return [...document.querySelectorAll('#{table} tbody tr')].map(row => row.cells[{column}].dataset.value)"
+        );
+        let before = browser.strings(&values);
+        let order = |expected: &str| {
+            browser.evaluate(&format!("{button}.click()"));
+            let sort = browser.evaluate(&format!("return {button}.closest('th').getAttribute('aria-sort')"));
+            assert_eq!(sort, expected);
+            browser.strings(&values)
+        };
+        let mut sorted = before.clone();
+        let number = |text: &String| if text.is_empty() { f64::INFINITY } else { text.parse().unwrap_or(f64::NAN) };
+        match before.iter().any(|value| number(value).is_nan()) {
+            true => sorted.sort(),
+            false => sorted.sort_by(|a, b| number(a).total_cmp(&number(b))),
+        }
+        assert_eq!(order("ascending"), sorted, "{table}, column {column}");
+        let descending = order("descending");
+        assert_eq!(descending.first(), sorted.last(), "{table}, column {column}");
+        assert_eq!(descending.last(), sorted.first(), "{table}, column {column}");
+    }
+}
+
+/// A headless Chromium, spoken to as the WebDriver standard says.
+struct Browser {
+    driver: Child,
+    session: String,
+}
+
+impl Browser {
+    fn start(dir: &Path) -> Self {
+        let mut driver = Command::new("chromedriver")
+            .args(["--port=0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
+        let ready = |line: std::io::Result<String>| {
+            let line = line.expect("text");
+            line.split("successfully on port ").nth(1).map(|port| port.trim_end_matches('.').to_string())
+        };
+        let port = lines.into_iter().find_map(ready).expect("a port");
+        let chromium = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+            .into_iter()
+            .chain(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .chain(["--disable-dev-shm-usage"])
+            .map(str::to_string)
+            .chain([format!("--user-data-dir={}", dir.join("profile").display())])
+            .collect::<Vec<_>>();
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": { "args": chromium },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        } } });
+        let mut browser = Self { driver, session: format!("http://127.0.0.1:{port}/session") };
+        let id = request(&browser.session, &capabilities)["sessionId"].as_str().expect("a session").to_string();
+        browser.session = format!("{}/{id}", browser.session);
+        browser
+    }
+
+    fn post(&self, command: &str, body: &Value) -> Value {
+        request(&format!("{}/{command}", self.session), body)
+    }
+
+    fn evaluate(&self, script: &str) -> Value {
+        self.post("execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    fn strings(&self, script: &str) -> Vec<String> {
+        serde_json::from_value(self.evaluate(script)).expect("strings")
+    }
+
+    fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.post("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Ends the browser too; what does not answer is killed.
+        let _ = minreq::delete(&self.session).with_timeout(5).send();
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+fn request(url: &str, body: &Value) -> Value {
+    let request = minreq::post(url).with_timeout(60).with_json(body).expect("JSON");
+    let response = request.send().expect("chromedriver answers");
+    let answer: Value = response.json().expect("JSON");
+    assert_eq!(response.status_code, 200, "{answer}");
+    answer["value"].clone()
+}
