@@ -7,7 +7,7 @@ use {
         cli::ui::Ui,
         error::{Error, Result},
         levels::{
-            export::{ExportFile, Format},
+            export::{ExportFile, Format, Subject},
             list::LevelList,
             search::{
                 Outcome, SearchOptions,
@@ -116,13 +116,8 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
     })?;
     show(&outcome, args.input.source.seed, ui);
     if !outcome.points.is_empty() {
-        for export in &exports {
-            export.write_text(&match export.format() {
-                Format::Csv => csv(&outcome),
-                Format::Markdown => markdown(&subject, &outcome),
-                Format::Svg => svg(&subject, &outcome),
-                Format::Html => continue, // there is no flag for it
-            })?;
+        for (file, text_of) in &exports {
+            file.write_text(&text_of(&subject, &outcome))?;
         }
     }
     if outcome.is_interrupted { Err(Error::interrupted()) } else { Ok(()) }
@@ -140,11 +135,19 @@ fn show(outcome: &Outcome, seed: u64, ui: &Ui) {
     }
 }
 
-fn exports(args: &SearchArgs) -> Result<Vec<ExportFile>> {
-    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg)]
+/// What makes the text of a file.
+type TextOf = fn(&Subject, &Outcome) -> String;
+
+fn exports(args: &SearchArgs) -> Result<Vec<(ExportFile, TextOf)>> {
+    let files: [(Format, &Option<PathBuf>, TextOf); 3] = [
+        (Format::Csv, &args.csv, |_, outcome| csv(outcome)),
+        (Format::Markdown, &args.markdown, markdown),
+        (Format::Svg, &args.svg, svg),
+    ];
+    files
         .into_iter()
-        .filter_map(|(format, path)| Some((format, path.as_ref()?)))
-        .map(|(format, path)| ExportFile::new(format, path, args.input.path()))
+        .filter_map(|(format, path, text_of)| Some((format, path.as_ref()?, text_of)))
+        .map(|(format, path, text_of)| Ok((ExportFile::new(format, path, args.input.path())?, text_of)))
         .collect()
 }
 
