@@ -75,7 +75,7 @@ fn check(arguments: &[&str], tables: &[&str]) {
     browser.post("url", &json!({ "url": format!("file://{}", page.display()) }));
 
     assert_eq!(browser.evaluate("return document.querySelectorAll('#levels-table tbody tr').length"), 5);
-    assert_eq!(browser.evaluate("return document.querySelectorAll('svg .point, svg .beaten').length"), 5);
+    assert_eq!(browser.evaluate("return document.querySelectorAll('#levels .point, #levels .beaten').length"), 5);
     assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
 
     let shown = browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)");
