@@ -24,17 +24,6 @@ pub enum Position {
     Over,
 }
 
-/// What becomes of a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Its records are put in order.
-    Order,
-    /// It stays as it is: most of it is large records, whose order saves little.
-    Leave,
-    /// It stays as it is: it holds something else than records.
-    NotRecords,
-}
-
 /// Where a storage begins.
 pub const START: Position = Position::RecordAt(0);
 
@@ -49,41 +38,18 @@ pub struct Clusterer {
     addresses: Vec<u64>,
     /// The same as a hash table.
     table: Vec<u64>,
-    /// What large records take.
-    large_bytes: u64,
 }
 
 /// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
 const NUMBER_BITS: u32 = 18;
 const RECORDS_MAX: usize = 1 << NUMBER_BITS;
 
-/// Records above this size are as well off anywhere: what they are like lies within them.
-const LARGE_RECORD_BYTES: u64 = 4096;
-
-/// Where they hold more than one of so many bytes, copying them costs more than ordering the others saves.
-const LARGE_PART: u64 = 2;
-
 const META: std::ops::Range<usize> = 97..RECORD_HEADER_BYTES;
 
 impl Clusterer {
     /// Finds the records of `piece`, which begins at `offset` of a storage of `storage_bytes`, at `position`. Returns
-    /// where the next piece begins, and what becomes of this one: nothing is moved of one that is not to be ordered.
-    pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, Verdict) {
-        self.large_bytes = 0;
-        let (position, is_records) = self.find_records(piece, offset, storage_bytes, position);
-        let verdict = match is_records {
-            false => Verdict::NotRecords,
-            true if self.large_bytes * LARGE_PART > piece.len() as u64 => Verdict::Leave,
-            true => Verdict::Order,
-        };
-        if verdict != Verdict::Order {
-            self.records.clear();
-            self.keys.clear();
-        }
-        (position, verdict)
-    }
-
-    fn find_records(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
+    /// where the next piece begins, and whether all was records: nothing of a piece that is not will be moved.
+    pub fn walk(&mut self, piece: &[u8], offset: u64, storage_bytes: u64, position: &Position) -> (Position, bool) {
         self.records.clear();
         self.keys.clear();
         self.addresses.clear();
@@ -116,29 +82,34 @@ impl Clusterer {
             let start = (at - offset) as usize;
             let Some(header) = piece[start..].first_chunk::<RECORD_HEADER_BYTES>() else {
                 if at + RECORD_HEADER_BYTES as u64 > storage_bytes {
-                    return (Position::Over, false);
+                    return self.give_up();
                 }
                 return (Position::Header(at, piece[start..].to_vec()), true);
             };
             let length = match record_bytes(header) {
                 Record::Bytes(length) if at + length <= storage_bytes => length,
                 Record::End => return (Position::Over, true),
-                _ => return (Position::Over, false),
+                _ => return self.give_up(),
             };
             let next = align8(at + length);
             let stored_end = next.min(storage_bytes);
             if stored_end <= end {
                 if self.records.len() == RECORDS_MAX {
-                    return (Position::Over, false);
+                    return self.give_up();
                 }
                 let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
                 self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
                 self.addresses.push(mix(u64_at(header, 16), u64_at(header, 40)));
                 self.records.push((start as u32, (stored_end - offset) as u32));
-                self.large_bytes += if length > LARGE_RECORD_BYTES { length } else { 0 };
             }
             at = next;
         }
+    }
+
+    fn give_up(&mut self) -> (Position, bool) {
+        self.records.clear();
+        self.keys.clear();
+        (Position::Over, false)
     }
 
     /// Copies the piece that was walked into `to`, which is as long, with its records in order and meaningless bytes
@@ -325,10 +296,10 @@ mod tests {
     fn cluster(storage: &[u8]) -> (Vec<u8>, bool) {
         let mut clusterer = Clusterer::default();
         let mut to = vec![0xee; storage.len()];
-        let (position, verdict) = clusterer.walk(storage, 0, storage.len() as u64, &START);
+        let (position, is_records) = clusterer.walk(storage, 0, storage.len() as u64, &START);
         assert_eq!(position, Position::Over);
         let is_ordered = clusterer.copy(storage, &mut to);
-        (to, verdict == Verdict::Order && is_ordered)
+        (to, is_records && is_ordered)
     }
 
     proptest! {
@@ -359,9 +330,9 @@ mod tests {
             let mut whole = Vec::new();
             for (number, piece) in storage.chunks(size).enumerate() {
                 let mut to = vec![0xee; piece.len()];
-                let (next, verdict) =
+                let (next, is_records) =
                     clusterer.walk(piece, (number * size) as u64, storage.len() as u64, &position);
-                prop_assert_eq!(verdict, Verdict::Order);
+                prop_assert!(is_records);
                 position = next;
                 prop_assert!(clusterer.copy(piece, &mut to));
                 whole.extend_from_slice(&to);
@@ -398,32 +369,6 @@ mod tests {
                 prop_assert_eq!(&clustered, &bytes);
             }
         }
-    }
-
-    /// A piece that is mostly large records stays as it is, whole or cut, and the records after it are found.
-    #[test]
-    fn large_records_are_left() {
-        let account = |address: u16, length: usize| Account {
-            address,
-            owner: (address % 3) as u8,
-            lamports: 9,
-            is_executable: false,
-            data: vec![address as u8; length],
-            noise: 3,
-        };
-        let storage_of = |large: u16| {
-            let accounts: Vec<Account> =
-                (1..=20).map(|number| account(number, if number <= large { 5000 } else { 1000 })).collect();
-            storage(&accounts, true)
-        };
-        let (mostly_large, mostly_small) = (storage_of(10), storage_of(2));
-        assert_eq!(cluster(&mostly_large), (mostly_large.clone(), false));
-        assert!(cluster(&mostly_small).1);
-        let (mut clusterer, record_bytes) = (Clusterer::default(), RECORD_HEADER_BYTES + 5000);
-        let cut = 3 * record_bytes + 50;
-        let (position, verdict) = clusterer.walk(&mostly_large[..cut], 0, mostly_large.len() as u64, &START);
-        let header = mostly_large[3 * record_bytes..cut].to_vec();
-        assert_eq!((position, verdict), (Position::Header(3 * record_bytes as u64, header), Verdict::Leave));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use {
     crate::{
         archive::{
-            cluster::{Clusterer, Position, START, Verdict},
+            cluster::{Clusterer, Position, START},
             encode::content_buffer,
         },
         error::Result,
@@ -78,7 +78,7 @@ impl Linker {
 pub struct Clustered {
     /// Storages in the frame, also those of which only a part lies in it.
     pub storages: u64,
-    /// Those of which some could not be put in order, since it holds something else than records, or an address twice.
+    /// Those of which some is left as it is, since it holds something else than records, or an address twice.
     pub left_as_is: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct FrameClusterer {
 }
 
 impl FrameClusterer {
-    /// The tar bytes of a frame with the records of its storages in order, where that is worth while.
+    /// The tar bytes of a frame with the records of its storages in order, and how many storages that were.
     pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], Clustered)> {
         let (mut parser, mut entry, mut position) = match link.before {
             None => (EntryParser::new(), None, START),
@@ -118,9 +118,9 @@ impl FrameClusterer {
             // Contents are handed on as they lie in the frame.
             let at = piece.as_ptr().addr() - tar.as_ptr().addr();
             let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
-            let mut verdict = Verdict::Order;
+            let mut is_ordered = true;
             if is_storage {
-                (position, verdict) = clusterer.walk(piece, offset, entry.content_bytes, &position);
+                (position, is_ordered) = clusterer.walk(piece, offset, entry.content_bytes, &position);
             }
             // First things first: the worker of the next frame may be waiting.
             let offset_bytes = BLOCK_BYTES + offset + (tar.len() - at) as u64;
@@ -131,15 +131,14 @@ impl FrameClusterer {
                 let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
             }
             counts.storages += u64::from(is_storage);
-            if is_storage && verdict == Verdict::Order {
-                // A frame of which nothing is put in order is never copied.
+            if is_storage {
+                // A frame without storages is never copied.
                 let clustered = content_buffer(clustered, tar.len());
                 clustered[done..at].copy_from_slice(&tar[done..at]);
                 done = at + piece.len();
-                let is_ordered = clusterer.copy(piece, &mut clustered[at..done]);
+                is_ordered &= clusterer.copy(piece, &mut clustered[at..done]);
                 counts.left_as_is += u64::from(!is_ordered);
             }
-            counts.left_as_is += u64::from(verdict == Verdict::NotRecords);
             Ok(())
         })?;
         if done == 0 {

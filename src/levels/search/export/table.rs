@@ -36,7 +36,7 @@ pub fn lines(outcome: &Outcome, seed: u64) -> Vec<String> {
     });
     if outcome.unclustered_frames > 0 {
         lines.push(format!(
-            "{} frames hold no whole storages and could not be clustered here.",
+            "{} frames begin inside a storage, or hold none: they were not clustered here.",
             outcome.unclustered_frames
         ));
     }
@@ -55,7 +55,7 @@ pub fn left_out(outcome: &Outcome) -> Option<String> {
     }
     let levels = show_levels(&outcome.levels_left_out);
     (!levels.is_empty()).then(|| {
-        format!("levels {levels} were not reached; give a larger --budget, a smaller --sample or fewer --levels")
+        format!("not reached: --levels {levels}; give a larger --budget, a smaller --sample or fewer --levels")
     })
 }
 
@@ -98,7 +98,7 @@ mod tests {
         let mut outcome = outcome();
         assert_eq!(left_out(&outcome), None);
         outcome.levels_left_out = vec![9, 10];
-        assert!(left_out(&outcome).is_some_and(|text| text.starts_with("levels 9-10 were not reached")));
+        assert!(left_out(&outcome).is_some_and(|text| text.starts_with("not reached: --levels 9-10;")));
         outcome.points.clear();
         assert!(left_out(&outcome).is_some_and(|text| text.contains("larger --budget")));
         assert_eq!(lines(&outcome, 3).len(), 2);
