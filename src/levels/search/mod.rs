@@ -2,7 +2,7 @@
 //! better in one.
 //!
 //! [`space`] says what settings there are, [`propose`] which to try next, [`judge`] what follows from numbers: all pure.
-//! [`measure`] compresses frames with one setting. [`run`] puts them together: stock levels and candidates on one half
+//! [`measure`] compresses frames with one setting. [`search`] puts them together: stock levels and candidates on one half
 //! of the frames, then the best of them against the stock levels on the other half, which the search has not seen.
 //! What does not hold there is left out. [`export`] writes the result.
 
