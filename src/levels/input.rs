@@ -110,8 +110,8 @@ impl Input {
     pub fn read(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Reading", None);
         let source = Source::open(options, progress)?;
-        let total_bytes: u64 = source.entry_lengths.iter().sum();
-        let spans = || FrameCutter::new(source.entry_lengths.iter().copied(), options.frame_size_bytes);
+        let total_bytes: u64 = source.entry_lengths().sum();
+        let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
         let chosen = match sample_frames(options, total_bytes, total_frames)? {
             None => choose_frames(total_frames, total_frames, 0),

@@ -16,8 +16,10 @@ pub mod memory;
 pub mod recommend;
 pub mod sample;
 pub mod sizes;
+mod solo;
 mod source;
 pub mod statistics;
+pub mod units;
 
 use {
     crate::levels::statistics::{Summary, Warning},

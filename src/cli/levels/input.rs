@@ -4,10 +4,11 @@ use {
     crate::{
         archive::check_frame_size,
         cli::{ui::Ui, values},
-        error::Result,
+        error::{Error, Result},
         ledger::directory::LedgerPaths,
         levels::{
             RepeatOptions,
+            codec::{FrameCodec, list::CodecList},
             export::{Subject, show_bytes},
             input::{Input, InputOptions},
         },
@@ -20,24 +21,32 @@ use {
     },
 };
 
-/// What is measured.
+/// What is measured, in frames of one size.
 #[derive(Debug, Args)]
 pub struct InputArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Bytes of content in one frame, 64KiB to 32MiB
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
+    pub frame_size: u64,
+}
+
+/// Where what is measured comes from.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
     #[arg(value_name = "INPUT")]
     path: PathBuf,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// Measure a sample of so much, spread evenly over the input, and state its error [default: all, up to 1 GiB]
+    /// Measure a sample of so much, spread evenly over the input [default: all, up to 1 GiB; 256 MiB for `sizes` and
+    /// `frames`]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
     /// What the draws of the sample start from
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
-    pub seed: u64,
-    /// Bytes of content in one frame, 64KiB to 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
-    pub frame_size: u64,
+    seed: u64,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long)]
     pub slot: Option<u64>,
@@ -64,6 +73,41 @@ impl InputArgs {
 
     /// The input's path.
     pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    /// The input's path, and a ledger's other directories.
+    pub fn paths(&self) -> LedgerPaths {
+        self.source.paths()
+    }
+
+    /// Workers.
+    pub fn threads(&self) -> usize {
+        self.source.threads()
+    }
+
+    /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
+    pub fn read(&self, ui: &Ui) -> Result<(Input, Subject)> {
+        let input = Input::read(&self.source.options(self.frame_size, MEMORY_BYTES_MAX), ui)?;
+        let subject = Subject {
+            name: self.source.name(),
+            kind: input.kind.as_str(),
+            total_bytes: input.total_bytes,
+            measured_bytes: input.content_bytes(),
+            frame_size_bytes: self.frame_size,
+            threads: self.threads(),
+            is_end_to_end: false,
+        };
+        if input.is_sampled() {
+            self.source.tell_of_sample(&subject, ui);
+        }
+        Ok((input, subject))
+    }
+}
+
+impl SourceArgs {
+    /// The input's path.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -77,39 +121,33 @@ impl InputArgs {
         values::threads_or_all(self.threads)
     }
 
-    /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
-    pub fn read(&self, ui: &Ui) -> Result<(Input, Subject)> {
-        let options = InputOptions {
+    /// What to read, in frames of a size, with so much held in memory unless more is asked for.
+    pub fn options(&self, frame_size_bytes: u64, memory_bytes_max: u64) -> InputOptions {
+        InputOptions {
             paths: self.paths(),
             slot: self.slot,
             base_slot: self.base_slot,
-            frame_size_bytes: self.frame_size,
+            frame_size_bytes,
             sample_bytes: self.sample,
             seed: self.seed,
-            memory_bytes_max: MEMORY_BYTES_MAX,
+            memory_bytes_max,
             threads: self.threads(),
-        };
-        let input = Input::read(&options, ui)?;
-        let subject = Subject {
-            name: self.name(),
-            kind: input.kind.as_str(),
-            total_bytes: input.total_bytes,
-            measured_bytes: input.content_bytes(),
-            frame_size_bytes: self.frame_size,
-            threads: self.threads(),
-            is_end_to_end: false,
-        };
-        if input.is_sampled() && self.sample.is_none() {
+        }
+    }
+
+    /// Says that only a sample is measured, unless that was asked for.
+    pub fn tell_of_sample(&self, subject: &Subject, ui: &Ui) {
+        if self.sample.is_none() {
             ui.warn(&format!(
                 "the input has {}; a sample of {} is measured (--sample takes another size)",
                 show_bytes(subject.total_bytes),
                 show_bytes(subject.measured_bytes)
             ));
         }
-        Ok((input, subject))
     }
 
-    fn name(&self) -> String {
+    /// The input's file name.
+    pub fn name(&self) -> String {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
         path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned())
     }
@@ -130,6 +168,16 @@ impl RepeatArgs {
     /// The same, for the harness.
     pub fn options(&self, threads: usize) -> RepeatOptions {
         RepeatOptions { repeat: self.repeat as usize, min_time: self.min_time, threads }
+    }
+}
+
+/// Reads a codec at one level.
+pub fn one_codec(text: &str) -> Result<Box<dyn FrameCodec>> {
+    let list: CodecList = text.parse()?;
+    match list.codecs().pop() {
+        Some(codec) if list.entries().len() == 1 => Ok(codec),
+        _ => Err(Error::usage(format!("{text} is more than one codec at one level"))
+            .hint("give one: --codec zstd:3, --codec lz4, --codec zlib:6")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `slotpress levels`: one file per view of what is measured, [`input`] for the flags that all of them have.
 
 pub mod input;
+mod sizes;
 mod table;
 
 use {
@@ -17,9 +18,11 @@ pub enum LevelsArgs {
     View(View),
 }
 
-/// What else can be measured: none yet.
+/// What else can be measured.
 #[derive(Debug, Subcommand)]
-pub enum View {}
+pub enum View {
+    Sizes(Box<sizes::SizesArgs>),
+}
 
 impl FromArgMatches for LevelsArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
@@ -53,6 +56,6 @@ impl Args for LevelsArgs {
 pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     match args {
         LevelsArgs::Table(args) => table::run(args, ui),
-        LevelsArgs::View(view) => match *view {},
+        LevelsArgs::View(View::Sizes(args)) => sizes::run(args, ui),
     }
 }

@@ -86,8 +86,8 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     if args.end_to_end {
         let options = EndToEndOptions {
             paths: args.input.paths(),
-            slot: args.input.slot,
-            base_slot: args.input.base_slot,
+            slot: args.input.source.slot,
+            base_slot: args.input.source.base_slot,
             frame_size_bytes: args.input.frame_size,
             scratch_dir: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
             repeat,
@@ -236,7 +236,8 @@ fn print_wrapped(ui: &Ui, label: &str, text: &str) {
     wrap(label, text).iter().for_each(|line| ui.print(line));
 }
 
-fn wrap(label: &str, text: &str) -> Vec<String> {
+/// Lines of at most 80 characters; the ones after the first are indented below the text.
+pub(super) fn wrap(label: &str, text: &str) -> Vec<String> {
     const WIDTH: usize = 80;
     let indent = " ".repeat(label.chars().count().min(WIDTH / 2));
     let mut lines = vec![label.to_string()];

@@ -35,7 +35,7 @@ pub struct Subject {
     pub total_bytes: u64,
     /// Bytes that were measured.
     pub measured_bytes: u64,
-    /// Bytes in a frame, at most.
+    /// Bytes in a frame, at most; 0 where frames are of many sizes.
     pub frame_size_bytes: u64,
     /// Workers.
     pub threads: usize,
@@ -53,7 +53,11 @@ impl Subject {
         };
         let plural = if *threads == 1 { "" } else { "s" };
         let place = if self.is_end_to_end { "on disk" } else { "in memory" };
-        format!("{kind}, {amount}, frames of {}, {threads} worker{plural}, {place}", show_bytes(*frame_size_bytes))
+        let frames = match frame_size_bytes {
+            0 => String::new(),
+            bytes => format!("frames of {}, ", show_bytes(*bytes)),
+        };
+        format!("{kind}, {amount}, {frames}{threads} worker{plural}, {place}")
     }
 }
 
@@ -104,6 +108,11 @@ impl ExportFile {
             Format::Svg => svg::svg(subject, rows),
             Format::Html => page::Page::of_levels(subject, rows).html(),
         };
+        self.write_text(&text)
+    }
+
+    /// Replaces what the file holds.
+    pub fn write_text(&self, text: &str) -> Result<()> {
         if !self.is_replaced() {
             return fs::write(&self.path, text).or_path("write", &self.path);
         }
@@ -153,6 +162,16 @@ pub fn show_bytes(bytes: u64) -> String {
 pub fn show_seconds(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.1 => format!("{:.1} ms", seconds * 1e3),
+        seconds => format!("{} s", three_digits(seconds)),
+    }
+}
+
+/// Times down to nanoseconds: at most 7 characters up to 1000 s.
+pub fn show_short(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 999.5e-9 => format!("{:.0} ns", seconds * 1e9),
+        seconds if seconds < 999.5e-6 => format!("{} µs", three_digits(seconds * 1e6)),
+        seconds if seconds < 999.5e-3 => format!("{} ms", three_digits(seconds * 1e3)),
         seconds => format!("{} s", three_digits(seconds)),
     }
 }

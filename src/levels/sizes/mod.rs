@@ -3,6 +3,8 @@
 //! Read out of a ledger or an archive, compressed one by one, and turned into text.
 
 pub mod class;
+pub mod measure;
+pub mod show;
 
 use serde::Serialize;
 

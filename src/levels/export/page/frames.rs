@@ -4,13 +4,12 @@ use {
     super::{
         Section,
         html::{Cell, Table, figure, paragraph},
-        sizes::show_short,
     },
     crate::levels::{
         codec::label,
         export::{
             chart::{Axis, Paper, Plot},
-            show_bytes,
+            show_bytes, show_short,
             svg::show_tick,
         },
         frames::{BundleUnit, FrameSizeRow, FramesReport, Latency, UnitKind},
@@ -154,7 +153,7 @@ fn latencies(rows: &[FrameSizeRow]) -> String {
 }
 
 fn show_tick_short(seconds: f64) -> String {
-    if seconds < 1e-3 { show_short(seconds).replace(".0 ", " ") } else { show_tick(seconds) }
+    if seconds < 1e-3 { show_short(seconds).replace(".00 ", " ").replace(".0 ", " ") } else { show_tick(seconds) }
 }
 
 fn bundles(report: &FramesReport, unit: &BundleUnit) -> String {

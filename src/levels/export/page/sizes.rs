@@ -9,7 +9,7 @@ use {
         codec::label,
         export::{
             chart::{Axis, Paper, Plot},
-            show_bytes, show_seconds,
+            show_bytes, show_short,
         },
         sizes::{SizeClassRow, SizesReport},
     },
@@ -57,15 +57,6 @@ pub fn section(report: &SizesReport) -> Option<Section> {
 
 fn cell(value: Option<f64>, show: impl Fn(f64) -> String) -> Cell {
     value.map_or_else(Cell::none, |value| Cell::number(show(value), value))
-}
-
-/// Times down to nanoseconds.
-pub fn show_short(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds < 1e-6 => format!("{:.0} ns", seconds * 1e9),
-        seconds if seconds < 1e-3 => format!("{:.1} µs", seconds * 1e6),
-        seconds => show_seconds(seconds),
-    }
 }
 
 fn bars(rows: &[&SizeClassRow]) -> String {
