@@ -1,5 +1,6 @@
 //! `slotpress levels`: one file per view of what is measured, [`input`] for the flags that all of them have.
 
+mod frames;
 pub mod input;
 mod sizes;
 mod table;
@@ -22,6 +23,7 @@ pub enum LevelsArgs {
 #[derive(Debug, Subcommand)]
 pub enum View {
     Sizes(Box<sizes::SizesArgs>),
+    Frames(Box<frames::FramesArgs>),
 }
 
 impl FromArgMatches for LevelsArgs {
@@ -57,5 +59,6 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     match args {
         LevelsArgs::Table(args) => table::run(args, ui),
         LevelsArgs::View(View::Sizes(args)) => sizes::run(args, ui),
+        LevelsArgs::View(View::Frames(args)) => frames::run(args, ui),
     }
 }
