@@ -1,0 +1,238 @@
+//! `slotpress levels --codec`, `levels sizes` and `levels frames`: what is measured adds up, sizes are those of the codecs,
+//! and what makes no sense is refused before work starts. Nothing here depends on times.
+#![allow(clippy::expect_used, reason = "helpers of tests; what fails here fails the test")]
+
+use {
+    assert_cmd::Command,
+    serde_json::Value,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
+};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2").join(name)
+}
+
+fn full_archive() -> PathBuf {
+    fixture("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst")
+}
+
+fn slotpress(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slotpress"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SLOTPRESS_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+fn json(arguments: &[&str], input: &Path) -> Vec<Value> {
+    let assert = slotpress(arguments).arg("--json").arg(input).assert().success();
+    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+}
+
+fn screen(arguments: &[&str], input: &Path) -> String {
+    let assert = slotpress(arguments).arg(input).assert().success();
+    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    text
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+}
+
+const QUICK: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
+
+#[test]
+fn codecs_side_by_side() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
+    let (csv, markdown, svg) = (path("a.csv"), path("a.md"), path("a.svg"));
+    let codecs = "lz4,zlib,bzip2:1,none,zstd:3,1";
+    let exports = ["--csv", &csv, "--markdown", &markdown, "--svg", &svg, "--codec", codecs];
+    let lines = json(&[&QUICK[..], &exports[..]].concat(), &full_archive());
+    let names: Vec<String> = lines[..8].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
+    let expected = ["zstd 1", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "zstd 3"].map(|name| {
+        let (codec, level) = name.split_once(' ').expect("two words");
+        format!("\"{codec}\" {level}")
+    });
+    assert_eq!(names, expected, "what the others are set against comes first");
+    let output = |name: &str| {
+        let at = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
+        number(&lines[at], "output_bytes")
+    };
+    assert_eq!(output("none 0"), number(&lines[6], "input_bytes"));
+    assert!(output("lz4 0") > output("zstd 1") && output("zlib 1") > output("zlib 9"));
+    assert_eq!(lines[0]["size_percent"], 100.0);
+    let recommendation = lines.last().expect("lines");
+    for what in ["shortest_time", "smallest_size", "knee"] {
+        let codec = recommendation[what]["codec"].as_str().expect("a codec");
+        assert!(["zstd", "lz4"].contains(&codec), "archive cannot make {codec}");
+    }
+    let read = |path: &str| fs::read_to_string(path).expect("written");
+    assert_eq!(read(&csv).lines().count(), 9);
+    assert!(read(&markdown).contains("| zlib 9 |") && read(&svg).contains("bzip2 1"));
+
+    let text = screen(&[&QUICK[..], &["--quiet", "--codec", codecs]].concat(), &full_archive());
+    assert!(text.contains("\nzlib 9 ") && text.contains("against zstd 1"), "{text}");
+    assert!(!text.contains("--format none") && !text.contains("--format zlib"), "{text}");
+}
+
+/// Sizes are those that the libraries' own writers make of the same content.
+#[test]
+fn the_bytes_of_the_formats() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("content");
+    let content: Vec<u8> = (0..200_000u32).flat_map(|at| (at / 5).to_le_bytes()).collect();
+    fs::write(&path, &content).expect("written");
+    let arguments = [&QUICK[..], &["--frame-size", "1MiB", "--codec", "zlib:6,bzip2:9"]].concat();
+    let lines = json(&arguments, &path);
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(6));
+    std::io::Write::write_all(&mut zlib, &content).expect("compressed");
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::new(9));
+    std::io::Write::write_all(&mut bzip2, &content).expect("compressed");
+    let expected = [zlib.finish().expect("zlib").len() as f64, bzip2.finish().expect("bzip2").len() as f64];
+    for (row, expected) in lines.iter().zip(expected) {
+        // Those writers hand the content over in pieces, which moves the borders of blocks.
+        assert!((number(row, "output_bytes") - expected).abs() <= 16.0, "{row}, not {expected}");
+    }
+}
+
+#[test]
+fn size_classes_of_an_archive() {
+    for unit in ["storage", "record"] {
+        let lines = json(&["levels", "sizes", "--unit", unit, "--max-time", "5"], &full_archive());
+        let (all, classes) = lines.split_last().expect("lines");
+        assert_eq!((classes.len(), all["class"].as_str()), (16, Some("all")));
+        let sum = |field: &str| classes.iter().map(|row| number(row, field)).sum::<f64>();
+        for field in ["units", "measured_units", "input_bytes", "output_bytes"] {
+            assert_eq!(sum(field), number(all, field), "{unit}: {field}");
+        }
+        assert!(number(all, "units") > 0.0 && number(all, "saving_percent") > 0.0, "{all}");
+        for row in classes.iter().filter(|row| number(row, "measured_units") > 0.0) {
+            let average = number(row, "average_input_bytes");
+            assert!(average >= number(row, "from_bytes"), "{row}");
+            assert!(row["below_bytes"].as_f64().is_none_or(|below| average < below), "{row}");
+        }
+    }
+    // A ledger, its archive with an index and a foreign stream of the same entries have the same storages.
+    let dir = tempfile::tempdir().expect("a directory");
+    let ours = dir.path().join("ours");
+    fs::create_dir(&ours).expect("made");
+    slotpress(&["recompress", "-o"]).arg(&ours).arg(full_archive()).assert().success();
+    let ours = fs::read_dir(ours).expect("there").next().expect("an archive").expect("an entry").path();
+    slotpress(&["restore", "--layout", "archive", "--ledger"])
+        .arg(dir.path().join("tree"))
+        .arg(&ours)
+        .assert()
+        .success();
+    let sizes = |input: &Path| -> Vec<(f64, f64, f64)> {
+        let lines = json(&["levels", "sizes", "--max-time", "5"], input);
+        lines
+            .iter()
+            .map(|row| (number(row, "units"), number(row, "input_bytes"), number(row, "output_bytes")))
+            .collect()
+    };
+    let expected = sizes(&full_archive());
+    assert_eq!(sizes(&ours), expected);
+    assert_eq!(sizes(&dir.path().join("tree")), expected);
+    screen(&["levels", "sizes", "--quiet"], &ours);
+}
+
+#[test]
+fn frames_and_bundles() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let log: String =
+        (0..5_000).map(|at| format!("2026-01-01T00:00:{:02} slot={at} root={}\n", at % 60, at * 7)).collect();
+    fs::write(&path, &log).expect("written");
+    let quick = ["levels", "frames", "--time", "0.01", "--sizes", "64,4KiB,1MiB"];
+    let lines = json(&[&quick[..], &["--lines", "--bundles", "1,10"]].concat(), &path);
+    let of = |kind: &str| lines.iter().filter(|row| row["type"] == kind).cloned().collect::<Vec<_>>();
+    let (sizes, bundles) = (of("frame_size"), of("bundle"));
+    // 1 MiB is more than there is, by more than half.
+    assert_eq!(sizes.iter().map(|row| number(row, "frame_size_bytes")).collect::<Vec<_>>(), [64.0, 4096.0]);
+    for row in &sizes {
+        for what in ["compress", "decompress"] {
+            let latency = &row[what];
+            let samples = number(latency, "samples");
+            assert!(samples >= number(row, "frames"), "{row}");
+            let (min, max) = (number(latency, "min_seconds"), number(latency, "max_seconds"));
+            for (percentile, one_in) in
+                [("p50", 2.0), ("p90", 10.0), ("p99", 100.0), ("p99_99", 1e4), ("p99_9999", 1e6)]
+            {
+                let value = latency[format!("{percentile}_seconds")].as_f64();
+                assert_eq!(value.is_some(), samples >= one_in, "{percentile} of {row}");
+                assert!(value.is_none_or(|value| value >= min * 0.99 && value <= max), "{row}");
+            }
+        }
+    }
+    assert_eq!(bundles.iter().map(|row| number(row, "units_per_frame")).collect::<Vec<_>>(), [1.0, 10.0]);
+    assert_eq!(number(&bundles[0], "saving_against_one_percent"), 0.0);
+    assert!(number(&bundles[1], "saving_against_one_percent") > 50.0, "lines that are alike: {}", bundles[1]);
+    assert_eq!(bundles[0]["input_bytes"], bundles[1]["input_bytes"], "the same units");
+    assert_eq!(bundles[0]["unit"], "line");
+
+    let records = json(&["levels", "frames", "--time", "0.01", "--sizes", "512"], &full_archive());
+    assert!(records.iter().any(|row| row["unit"] == "record"));
+    let text = screen(&["levels", "frames", "--quiet", "--time", "0.01"], &full_archive());
+    assert!(text.contains("bundles: ") && text.contains("for reading the clock"), "{text}");
+    assert!(screen(&["levels", "frames", "--quiet", "--time", "0.01"], &path).contains("Give --lines"));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (empty, text) = (dir.path().join("empty"), dir.path().join("text"));
+    fs::write(&empty, b"").expect("written");
+    fs::write(&text, "no ledger\n".repeat(1000)).expect("written");
+    let archive = full_archive();
+    let cases: [(&[&str], &Path, &str); 16] = [
+        (&["--codec", "lz5"], &archive, "not a codec"),
+        (&["--codec", "zlib:10"], &archive, "out of range"),
+        (&["--codec", "lz4:3"], &archive, "has no levels"),
+        (&["--codec", "zstd,"], &archive, "missing"),
+        (&["--codec", "zlib", "--levels", "1"], &archive, "--levels"),
+        (&["--codec", "zlib", "--end-to-end"], &archive, "--end-to-end"),
+        (&["--codec", "zlib", "--style", "zstd"], &archive, "--style"),
+        (&["--codec", "zlib"], &empty, "empty"),
+        (&["sizes", "--codec", "zlib"], &archive, "more than one"),
+        (&["sizes"], &text, "holds no storages"),
+        (&["sizes"], &empty, "empty"),
+        (&["frames", "--sizes", "8"], &archive, "out of range"),
+        (&["frames", "--sizes", "64MiB"], &archive, "out of range"),
+        (&["frames", "--bundles", "1,x"], &archive, "not a number"),
+        (&["frames", "--unit-size", "0"], &archive, "out of range"),
+        (&["frames"], &empty, "empty"),
+    ];
+    for (arguments, input, message) in cases {
+        let assert = slotpress(&["levels"]).args(arguments).arg(input).assert().code(2);
+        let output = assert.get_output();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(message), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "nothing is measured: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// Codecs that are asked for by a feature: measured where they are built in, named with it where they are not.
+#[test]
+fn what_is_not_built_in() {
+    for (codec, is_built_in) in [("lz4hc", cfg!(feature = "lz4hc")), ("lzo", cfg!(feature = "lzo"))] {
+        let arguments = [&QUICK[..], &["--codec", codec]].concat();
+        if is_built_in {
+            let lines = json(&arguments, &full_archive());
+            assert!(lines[0]["codec"] == codec && number(&lines[0], "ratio") > 1.0);
+            continue;
+        }
+        let assert = slotpress(&arguments).arg(full_archive()).assert().code(2);
+        let errors = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        let expected = format!("{codec} is not in this build");
+        assert!(errors.contains(&expected) && errors.contains(&format!("--features {codec}")), "{errors}");
+    }
+}
