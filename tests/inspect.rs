@@ -50,6 +50,13 @@ fn check_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn
     assert_eq!(totals["tombstone_bytes"], dead.iter().map(|record| record.stored_bytes()).sum::<u64>());
     assert_eq!(totals["lamports"], live.iter().map(|record| record.lamports).sum::<u64>());
 
+    let newest = newest(records);
+    let is_newest = |record: &&&Plain| newest[&record.pubkey].slot == record.slot;
+    let superseded: Vec<_> = live.iter().chain(&dead).filter(|record| !is_newest(record)).collect();
+    assert_eq!(totals["newest_accounts"], live.iter().filter(is_newest).count());
+    assert_eq!(totals["superseded_records"], superseded.len());
+    assert_eq!(totals["superseded_bytes"], superseded.iter().map(|record| record.stored_bytes()).sum::<u64>());
+
     let mut by_owner: HashMap<&str, (u64, u64, u64)> = HashMap::new();
     for record in live.iter().chain(&dead) {
         let totals = by_owner.entry(&record.owner).or_default();
@@ -120,6 +127,7 @@ fn counts_agree_with_agave() {
     let lines = inspect(&archive, &["--accounts"]);
     let counted = lines[0]["accounts"].as_u64().expect("a count");
     assert!(counted >= live as u64, "older versions are counted too");
+    assert_eq!(lines[0]["newest_accounts"], expected["accounts"]);
     assert_eq!(of_type(&lines, "large_account").len(), 10);
 }
 

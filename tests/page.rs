@@ -43,21 +43,44 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
 }
 
+const ALL_TABLES: [&str; 7] = [
+    "levels-table",
+    "link-table",
+    "sizes-table",
+    "frames-table",
+    "compress-table",
+    "decompress-table",
+    "bundles-table",
+];
+
 #[test]
 fn in_a_browser() {
+    check(&["levels", "--levels", "-5,1-4"], &ALL_TABLES);
+}
+
+#[test]
+fn a_link_in_a_browser() {
+    let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
+    check(&[["levels", "link", "--levels", "-5,1-4"].as_slice(), &link].concat(), &["levels-table", "link-table"]);
+}
+
+/// A page of five levels, with these tables.
+fn check(arguments: &[&str], tables: &[&str]) {
     if !has_tool("chromium") || !has_tool("chromedriver") {
         return;
     }
     let dir = temp_dir();
-    let page = page(dir.path(), &["levels", "--levels", "-5,1-4"]);
+    let page = page(dir.path(), arguments);
     let browser = Browser::start(dir.path());
     browser.post("url", &json!({ "url": format!("file://{}", page.display()) }));
 
     assert_eq!(browser.evaluate("return document.querySelectorAll('#levels-table tbody tr').length"), 5);
-    assert_eq!(browser.evaluate("return document.querySelectorAll('svg .point, svg .beaten').length"), 5);
+    assert_eq!(browser.evaluate("return document.querySelectorAll('#levels .point, #levels .beaten').length"), 5);
     assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
 
-    for table in browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)") {
+    let shown = browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)");
+    assert_eq!(shown, tables);
+    for table in shown {
         sorts_by_every_column(&browser, &table);
     }
 

@@ -225,7 +225,10 @@ pub fn encode_linked_frames<F: Send>(
             let content_bytes = fill(frame, &mut content)?;
             let content = &content[..content_bytes];
             let (content, left_as_is) = match &mut clusterer {
-                Some(clusterer) => clusterer.cluster(content, link)?,
+                Some(clusterer) => {
+                    let (content, counts) = clusterer.cluster(content, link)?;
+                    (content, counts.left_as_is)
+                }
                 None => (content, 0),
             };
             let is_stored = compressor.compress(content, to)?;

@@ -7,7 +7,10 @@
 
 use {
     crate::{
-        archive::cluster::{Clusterer, Position, START},
+        archive::{
+            cluster::{Clusterer, Position, START},
+            encode::content_buffer,
+        },
         error::Result,
         format::{
             entry::{BLOCK_BYTES, Entry, EntryKind},
@@ -70,6 +73,15 @@ impl Linker {
     }
 }
 
+/// What became of a frame's storages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clustered {
+    /// Storages in the frame, also those of which only a part lies in it.
+    pub storages: u64,
+    /// Those of which some is left as it is, since it holds something else than records, or an address twice.
+    pub left_as_is: u64,
+}
+
 /// Clusters one frame after another, reusing its memory.
 #[derive(Debug, Default)]
 pub struct FrameClusterer {
@@ -78,25 +90,21 @@ pub struct FrameClusterer {
 }
 
 impl FrameClusterer {
-    /// The tar bytes of a frame with the records of its storages in order; and of how many storages some is left as it
-    /// is, since it holds something else than records, or an address twice.
-    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], u64)> {
+    /// The tar bytes of a frame with the records of its storages in order, and how many storages that were.
+    pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], Clustered)> {
         let (mut parser, mut entry, mut position) = match link.before {
             None => (EntryParser::new(), None, START),
             Some(before) => match before.recv() {
                 Ok(Carry { entry, offset_bytes, position }) => match EntryParser::inside(entry, offset_bytes) {
                     Some(parser) => (parser, Some(entry), position),
-                    None => return Ok((tar, 0)),
+                    None => return Ok((tar, Clustered::default())),
                 },
-                Err(_) => return Ok((tar, 0)),
+                Err(_) => return Ok((tar, Clustered::default())),
             },
         };
-        if self.clustered.len() < tar.len() {
-            self.clustered.resize(tar.len(), 0);
-        }
         let Self { clusterer, clustered } = self;
         let mut done = 0;
-        let mut left_as_is = 0;
+        let mut counts = Clustered::default();
         parser.feed(tar, &mut |event| {
             let (offset, piece) = match event {
                 TarEvent::Begin(begun) => {
@@ -122,16 +130,22 @@ impl FrameClusterer {
                 // Fails only when the next frame was given up.
                 let _ = after.send(Carry { entry, offset_bytes, position: position.clone() });
             }
+            counts.storages += u64::from(is_storage);
             if is_storage {
+                // A frame without storages is never copied.
+                let clustered = content_buffer(clustered, tar.len());
                 clustered[done..at].copy_from_slice(&tar[done..at]);
                 done = at + piece.len();
                 is_ordered &= clusterer.copy(piece, &mut clustered[at..done]);
-                left_as_is += u64::from(!is_ordered);
+                counts.left_as_is += u64::from(!is_ordered);
             }
             Ok(())
         })?;
+        if done == 0 {
+            return Ok((tar, counts));
+        }
         clustered[done..tar.len()].copy_from_slice(&tar[done..]);
-        Ok((&clustered[..tar.len()], left_as_is))
+        Ok((&clustered[..tar.len()], counts))
     }
 }
 
@@ -188,8 +202,8 @@ mod tests {
                 let work = frames.iter().zip(links).map(|(frame, link)| {
                     scope.spawn(move || {
                         let mut clusterer = FrameClusterer::default();
-                        let (bytes, left_as_is) = clusterer.cluster(frame, link).expect("a frame");
-                        assert_eq!(left_as_is, 0);
+                        let (bytes, counts) = clusterer.cluster(frame, link).expect("a frame");
+                        assert_eq!(counts.left_as_is, 0);
                         bytes.to_vec()
                     })
                 });
@@ -220,7 +234,7 @@ mod tests {
         let third = linker.link(false);
         let mut clusterer = FrameClusterer::default();
         for link in [second, third] {
-            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], 0));
+            assert_eq!(clusterer.cluster(&[7; 1000], link).expect("passed on"), (&[7; 1000][..], Clustered::default()));
         }
     }
 }

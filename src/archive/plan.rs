@@ -10,10 +10,11 @@ use {
         io::IoHint,
         ledger::{
             bank_file::{BankFile, read_bank_file},
-            directory::{BankSnapshot, StorageFile, StorageRoot, modified_ns},
+            directory::BankSnapshot,
             fields::FieldReader,
             lists::scan_obsolete_accounts,
-            record::align8,
+            record::{STORAGE_BYTES_MAX, align8},
+            storages::{StorageFile, StorageRoot, modified_ns},
         },
         progress::Progress,
     },
@@ -56,6 +57,19 @@ impl PlannedStorage {
     }
 }
 
+/// What keeps a storage from being archived.
+#[derive(Clone, Debug)]
+pub struct StorageFault {
+    /// Its slot.
+    pub slot: u64,
+    /// Its id.
+    pub id: u64,
+    /// Whether there is no such file; otherwise its length is wrong.
+    pub is_missing: bool,
+    /// The same in words.
+    pub error: Error,
+}
+
 /// Every entry of the archive, in order.
 #[derive(Debug)]
 pub struct Plan {
@@ -75,9 +89,23 @@ pub struct Plan {
     pub io_hint: IoHint,
 }
 
+/// Missing storages that are told of, one by one.
+const MISSING_MAX: usize = 1000;
+
 impl Plan {
     /// Plans the archive of a bank snapshot. With `base_slot`, only storages newer than it are taken.
     pub fn new(snapshot: BankSnapshot, base_slot: Option<u64>, progress: &dyn Progress) -> Result<Self> {
+        Self::new_with_gaps(snapshot, base_slot, progress, &mut |fault| Err(fault.error))
+    }
+
+    /// The same, leaving out storages that are missing or not as they should be, where `on_fault` does not return an
+    /// error.
+    pub fn new_with_gaps(
+        snapshot: BankSnapshot,
+        base_slot: Option<u64>,
+        progress: &dyn Progress,
+        on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
+    ) -> Result<Self> {
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
         if let Some(base) = base_slot.filter(|base| base >= slot) {
             return Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
@@ -85,11 +113,11 @@ impl Plan {
         }
         let mut obsolete = vec![Obsolete::default(); storages.len()];
         if let Some(path) = obsolete_accounts {
-            read_obsolete(path, storages, &mut obsolete)?;
+            read_obsolete(path, storages, &mut obsolete, on_fault)?;
         }
         progress.check()?;
         let mut map_bytes: Vec<Option<u64>> = vec![None; storages.len()];
-        let mut missing = None;
+        let mut missing = Vec::new();
         let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
             match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
                 Ok(at) => map_bytes[at] = Some(item.length_bytes),
@@ -97,7 +125,9 @@ impl Plan {
                 Err(_) if item.length_bytes == 0 => {}
                 // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
                 Err(_) if base_slot.is_some_and(|base| item.slot <= base) => {}
-                Err(_) => missing = missing.or(Some(item)),
+                // More are no more damage; a hostile bank file must not fill the memory.
+                Err(_) if missing.len() >= MISSING_MAX => {}
+                Err(_) => missing.push(item),
             }
             Ok(())
         })?;
@@ -108,12 +138,11 @@ impl Plan {
                 bank.slot
             )));
         }
-        if let Some(item) = missing {
-            return Err(Error::failed(format!(
-                "storage {}.{} of the bank file's storage map is missing",
-                item.slot, item.id
-            ))
-            .hint("a ledger must be complete; an unpacked incremental archive needs --base-slot"));
+        for item in missing {
+            let message = format!("storage {}.{} of the bank file's storage map is missing", item.slot, item.id);
+            let hint = "a ledger must be complete; an unpacked incremental archive needs --base-slot";
+            let error = Error::failed(message).hint(hint);
+            on_fault(StorageFault { slot: item.slot, id: item.id, is_missing: true, error })?;
         }
         progress.check()?;
 
@@ -125,8 +154,15 @@ impl Plan {
             if base_slot.is_some_and(|base| file.slot <= base) {
                 continue;
             }
-            let length = storage_length(file, obsolete, *map_bytes, has_map)
-                .map_err(|error| error.within(roots[usize::from(file.root)].path.join(name_of(file)).display()))?;
+            let length = match storage_length(file, obsolete, *map_bytes, has_map) {
+                Ok(length) => length,
+                Err(error) => {
+                    let path = roots[usize::from(file.root)].path.join(name_of(file));
+                    let (slot, id) = (file.slot, u64::from(file.id));
+                    on_fault(StorageFault { slot, id, is_missing: false, error: error.within(path.display()) })?;
+                    continue;
+                }
+            };
             whole_count += u64::from(length.is_whole);
             if length.content_bytes > 0 {
                 planned.push(PlannedStorage {
@@ -186,22 +222,31 @@ struct Obsolete {
     is_seen: bool,
 }
 
-fn read_obsolete(path: &Path, storages: &[StorageFile], obsolete: &mut [Obsolete]) -> Result<()> {
+fn read_obsolete(
+    path: &Path,
+    storages: &[StorageFile],
+    obsolete: &mut [Obsolete],
+    on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
+) -> Result<()> {
     let find = |slot: u64, id: u64| {
         storages.binary_search_by_key(&(slot, id), |storage| (storage.slot, u64::from(storage.id))).ok()
     };
     scan_obsolete_accounts(
         FieldReader::open(path, "the obsolete records")?,
-        &|slot, id| find(slot, id).map(|at| storages[at].file_bytes),
+        // Of a storage that is not there, any record may be obsolete.
+        &|slot, id| Some(find(slot, id).map_or(STORAGE_BYTES_MAX, |at| storages[at].file_bytes)),
         &mut |found| {
-            let Some(at) = find(found.slot, found.id) else { return Ok(()) };
+            let (slot, id) = (found.slot, found.id);
+            let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.display()));
+            let Some(at) = find(slot, id) else {
+                let error = wrong("has obsolete records, but is not there");
+                return match found.count {
+                    0 => Ok(()),
+                    _ => on_fault(StorageFault { slot, id, is_missing: true, error }),
+                };
+            };
             if std::mem::replace(&mut obsolete[at].is_seen, true) {
-                return Err(Error::damaged(format!(
-                    "{}: storage {}.{} is listed twice",
-                    path.display(),
-                    found.slot,
-                    found.id
-                )));
+                return Err(wrong("is listed twice"));
             }
             obsolete[at] = Obsolete {
                 list_offset: found.list_offset,

@@ -12,7 +12,7 @@ use {
             frames::FrameSpan,
         },
         io::IoHint,
-        ledger::{directory::modified_ns, lists::read_kept_ranges},
+        ledger::{lists::read_kept_ranges, storages::modified_ns},
     },
     std::{
         fs::File,

@@ -38,7 +38,7 @@ pub struct InspectArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// Read all records: accounts and bytes by owner and size, the largest, tombstones
+    /// Read all records: accounts and bytes by owner and size, the largest, tombstones, what is superseded
     #[arg(long, env = "SLOTPRESS_INSPECT_ACCOUNTS", hide_env = true, help_heading = "Accounts")]
     accounts: bool,
     /// With --accounts: only those of one owner program
@@ -50,6 +50,12 @@ pub struct InspectArgs {
     /// With --accounts: write the table of owners to a file as CSV
     #[arg(long, value_name = "FILE", requires = "accounts", help_heading = "Accounts")]
     csv: Option<PathBuf>,
+    /// With --accounts: the most memory for finding superseded records [default: half of what is free]
+    #[arg(long, value_name = "SIZE", requires = "accounts", value_parser = values::size, help_heading = "Accounts")]
+    memory: Option<u64>,
+    /// With --accounts: where to spill what does not fit in memory [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR", requires = "accounts", help_heading = "Accounts")]
+    temporary_dir: Option<PathBuf>,
     /// Find the newest version of one account
     #[arg(long, value_name = "KEY", conflicts_with = "accounts", value_parser = values::pubkey, help_heading = "Accounts")]
     account: Option<Hash>,
@@ -150,7 +156,13 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
         let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
         run_account(input, pubkey, data_max, threads, &args.input, ui)?;
     } else if args.accounts {
-        let options = AccountsOptions { owner: args.owner, largest: args.largest.unwrap_or(LARGEST_DEFAULT), threads };
+        let options = AccountsOptions {
+            owner: args.owner,
+            largest: args.largest.unwrap_or(LARGEST_DEFAULT),
+            threads,
+            memory_bytes: values::memory_or_half(args.memory),
+            temporary_dir: args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir),
+        };
         run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
     }
     Ok(args.account.is_some() || args.accounts)

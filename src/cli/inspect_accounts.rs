@@ -33,6 +33,9 @@ struct AccountsLine<'a> {
     #[serde(flatten)]
     totals: Totals,
     owners: usize,
+    newest_accounts: u64,
+    superseded_records: u64,
+    superseded_bytes: u64,
     obsolete_records: Option<u64>,
     obsolete_bytes: Option<u64>,
 }
@@ -162,6 +165,9 @@ fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
         owner,
         totals: (&found.totals).into(),
         owners: found.owners.len(),
+        newest_accounts: found.superseded.newest_accounts,
+        superseded_records: found.superseded.records,
+        superseded_bytes: found.superseded.bytes,
         obsolete_records: found.obsolete.map(|obsolete| obsolete.records),
         obsolete_bytes: found.obsolete.map(|obsolete| obsolete.bytes),
     });
@@ -191,10 +197,13 @@ fn print_tables(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
     let text = |records, bytes| format!("{}, {}", count_of(records, "record"), show_bytes(bytes));
     field(ui, "accounts", &format!("{} in storages", text(totals.accounts, totals.stored_bytes)));
     field(ui, "tombstones", &text(totals.tombstones, totals.tombstone_bytes));
+    let superseded = &found.superseded;
+    field(ui, "superseded", &format!("{}, by newer ones", text(superseded.records, superseded.bytes)));
+    field(ui, "newest", &format!("{} with lamports", count_of(superseded.newest_accounts, "account")));
     if let Some(obsolete) = &found.obsolete {
         field(ui, "obsolete", &format!("{}, on disk only", text(obsolete.records, obsolete.bytes)));
     }
-    field(ui, "note", "records are counted: an account may have older versions too");
+    field(ui, "note", "the tables count records, those that are superseded too");
 
     ui.print("");
     ui.print(&row("OWNER", "ACCOUNTS", "BYTES", "%"));

@@ -97,6 +97,8 @@ struct VerifyLine<'a> {
     warnings: &'a [Failure],
     unlisted_count: u64,
     asked: &'a [Client],
+    expected_hash: Option<Hash>,
+    expected_slot: Option<u64>,
     clients: &'a [ClientVerdict],
     #[serde(flatten)]
     counts: &'a Counts,
@@ -160,6 +162,8 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
             warnings: &report.warnings,
             unlisted_count: report.unlisted_count,
             asked: &report.asked,
+            expected_hash: report.expected_hash,
+            expected_slot: report.expected_slot,
             clients: &report.clients,
             counts: &report.counts,
             elapsed_seconds: report.taken.elapsed.as_secs_f64(),
@@ -179,11 +183,11 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
         print_check(check, report, ui);
     }
     for verdict in &report.clients {
-        let name = format!("{}:", verdict.client);
-        ui.print(&match verdict.because {
-            None => format!("  {name:12} loads it, as far as was checked"),
-            Some(why) => format!("  {name:12} refuses it: {why}"),
-        });
+        let label = format!("  {:12} ", format!("{}:", verdict.client));
+        match verdict.because {
+            None => print_wrapped(&label, "loads it, as far as was checked", ui),
+            Some(why) => print_wrapped(&label, &format!("refuses it: {why}"), ui),
+        }
     }
     ui.print(&format!(
         "  elapsed {} at {}, CPU load {:.0} %",
@@ -199,16 +203,48 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
             hints.insert(failure.hint);
         }
         for hint in hints {
-            ui.print(&format!("  what to do: {hint}"));
+            print_wrapped("  what to do: ", hint, ui);
         }
     }
     if report.unlisted_count > 0 {
         ui.print(&format!("and {} more of the same kinds", values::show_count(report.unlisted_count)));
     }
     if report.ok && report.was_made(Check::State) {
-        ui.print("The accounts are those that the bank file claims. Whether that is the cluster's");
-        ui.print("state no archive can prove: compare the hash with a node that you trust.");
+        print_trust(report.expected_hash, ui);
     }
+}
+
+/// What a state that is right in itself does not prove.
+fn print_trust(expected: Option<Hash>, ui: &Ui) {
+    if expected.is_some() {
+        ui.print("The accounts are those of the hash that --expect-hash gives.");
+        return;
+    }
+    ui.print("The accounts are those that the bank file claims. Whether that is the cluster's");
+    ui.print("state no archive can prove: compare the hash with what a node that you trust");
+    ui.print("advertises, with --expect-hash.");
+}
+
+/// Columns of a terminal.
+const COLUMNS: usize = 80;
+
+/// Prints a text after a label, in lines that fit; a word that is too long for a line has one of its own.
+fn print_wrapped(label: &str, text: &str, ui: &Ui) {
+    let indent = " ".repeat(label.chars().count());
+    let mut line = label.to_string();
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            ui.print(&std::mem::replace(&mut line, indent.clone()));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    ui.print(&line);
 }
 
 fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
@@ -245,7 +281,7 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
 }
 
 fn print_failure(word: &str, failure: &Failure, path: Option<&Path>, ui: &Ui) {
-    ui.print(&format!("{word}: {}: {}", failure.check.name(), failure.message));
+    print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message), ui);
     let place = &failure.place;
     let offset = place.offset_bytes.map(|offset| match (&place.frame, &place.entry) {
         (_, Some(_)) => format!("offset {offset} in it"),
@@ -260,7 +296,7 @@ fn print_failure(word: &str, failure: &Failure, path: Option<&Path>, ui: &Ui) {
         offset,
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let line = |name: &str, text: &str| ui.print(&format!("  {name:9} {text}"));
+    let line = |name: &str, text: &str| print_wrapped(&format!("  {name:9} "), text, ui);
     if !parts.is_empty() {
         line("where", &parts.join(", "));
     }

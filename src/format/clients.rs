@@ -48,6 +48,7 @@ enum Remedy {
     Recompress,
     Name,
     Ledger,
+    Storage,
     Look,
 }
 
@@ -59,6 +60,7 @@ impl Remedy {
             Self::Recompress => "restore it and archive it again with slotpress, which writes what both clients read",
             Self::Name => "do not use it: somebody renamed it or made it up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
+            Self::Storage => "name every accounts path with --accounts, or restore the ledger from an archive",
             Self::Look => "look into it before you trust it",
         }
     }
@@ -177,6 +179,8 @@ rules! {
     Capitalization, None, Source, "the lamports of all accounts do not add up to the bank file's capitalization";
     /// The lattice hash of all accounts is the bank's.
     LatticeHash, Firedancer, Source, "the accounts are not those that the bank file's lattice hash covers";
+    /// Every storage that a ledger's lists name is there.
+    MissingStorage, None, Storage, "a storage is missing";
     /// The ledger is complete.
     Ledger, None, Ledger, "the ledger is not sound";
 }
@@ -185,6 +189,23 @@ impl Rule {
     /// What it means that the rule is broken.
     pub fn what(self) -> &'static str {
         self.row().2
+    }
+
+    /// What keeps to the rule, where that is the same in every place.
+    pub fn expected(self) -> Option<&'static str> {
+        Some(match self {
+            Self::FrameDamaged => "a frame that decodes",
+            Self::CutOff => "whole frames, and a whole tar stream",
+            Self::TrailingBytes => "nothing after the end of the tar stream",
+            Self::Index => "an index and a seek table that fit the frames",
+            Self::TarDamaged => "a tar header, or the end of the archive",
+            Self::ForeignEntry => "only what a snapshot archive holds",
+            Self::EntrySize => "at most 16 GiB, and nothing in a directory",
+            Self::BankFile | Self::BankFileEnd => "a bank file that can be read to its last byte",
+            Self::StatusCache => "a status cache that can be read to its last byte",
+            Self::Ledger => "storages, lists and bank file that agree",
+            _ => return None,
+        })
     }
 
     /// What to do about it.

@@ -5,7 +5,10 @@
 
 use crate::{
     error::{Error, Result},
-    format::entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity, TarHeader, padded},
+    format::{
+        entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity, TarHeader, padded},
+        extension::{EXTENSION_BYTES_MAX, Extension},
+    },
 };
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -59,17 +62,6 @@ pub struct EntryParser {
     /// What is odd, since it was last taken; `None` when an oddity is an error.
     oddities: Option<Vec<(Oddity, TarHeader)>>,
 }
-
-/// What PAX headers and GNU long names said about the entry that follows them.
-#[derive(Debug, Default)]
-struct Extension {
-    content: Vec<u8>,
-    path: Option<Vec<u8>>,
-    content_bytes: Option<u64>,
-}
-
-/// The most that an extension may say: no path or number in an archive needs a hundredth of it.
-const EXTENSION_BYTES_MAX: u64 = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -127,9 +119,23 @@ impl EntryParser {
         Some(parser)
     }
 
+    /// Some of the stream is lost, so many bytes as far as is known: the next byte is the first of a header.
+    pub fn restart_after(&mut self, lost_bytes: u64) {
+        self.state = State::Header;
+        self.position = self.position.saturating_add(lost_bytes);
+        self.block.clear();
+        self.extension = Extension::default();
+        (self.end_zero_bytes, self.has_junk) = (0, false);
+    }
+
     /// Bytes of tar seen so far.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Whether it has taken as many entries as any client reads.
+    pub fn is_full(&self) -> bool {
+        self.entries > ENTRIES_MAX
     }
 
     /// Zero bytes after the last entry, until something else came.
@@ -165,10 +171,9 @@ impl EntryParser {
                     used
                 }
                 State::Extension { flag, content_bytes } => {
-                    let left_bytes = content_bytes - self.extension.content.len() as u64;
-                    let used = bytes.len().min(clamp(left_bytes));
-                    self.extension.content.extend_from_slice(&bytes[..used]);
-                    if used as u64 == left_bytes {
+                    let used = bytes.len().min(clamp(content_bytes - self.extension.content_bytes()));
+                    self.extension.push(&bytes[..used]);
+                    if self.extension.content_bytes() == content_bytes {
                         self.extension.take(flag);
                         self.state = padding_after(content_bytes);
                     }
@@ -257,7 +262,7 @@ impl EntryParser {
             if content_bytes > EXTENSION_BYTES_MAX {
                 return Err(Oddity::Size.error(header));
             }
-            self.extension.content.clear();
+            self.extension.restart();
             self.state = match content_bytes {
                 0 => State::Header,
                 _ => State::Extension { flag: header.flag, content_bytes },
@@ -297,50 +302,6 @@ impl EntryParser {
         }
         Ok(())
     }
-}
-
-impl Extension {
-    /// An extension is complete: keeps what it says.
-    fn take(&mut self, flag: u8) {
-        match flag {
-            b'L' => {
-                let end = self.content.iter().position(|byte| *byte == 0).unwrap_or(self.content.len());
-                self.path = Some(self.content[..end].to_vec());
-            }
-            b'x' => {
-                for (key, value) in pax_records(&self.content) {
-                    match key {
-                        // A long name of GNU's comes first where there are both, as in the tar library of Agave.
-                        b"path" if self.path.is_none() => self.path = Some(value.to_vec()),
-                        b"size" => self.content_bytes = std::str::from_utf8(value).ok().and_then(|s| s.parse().ok()),
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-        self.content.clear();
-    }
-
-    /// Changes the header that they are about.
-    fn apply(&mut self, header: &mut TarHeader) {
-        if let Some(path) = self.path.take() {
-            header.path = path;
-        }
-        if let Some(content_bytes) = self.content_bytes.take() {
-            header.content_bytes = content_bytes;
-        }
-    }
-}
-
-/// The records of a PAX header, `<length> <key>=<value>\n`; ends at what makes no sense.
-fn pax_records(content: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    content.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
-        let line = line.strip_suffix(b"\n")?;
-        let record = &line[line.iter().position(|byte| *byte == b' ')? + 1..];
-        let equals = record.iter().position(|byte| *byte == b'=')?;
-        Some((&record[..equals], &record[equals + 1..]))
-    })
 }
 
 fn padding_after(content_bytes: u64) -> State {

@@ -7,7 +7,7 @@ pub const FRAME_SIZE_BYTES_DEFAULT: u64 = 8 * 1024 * 1024;
 /// The smallest frame: below it, the headers of frames and the seek table begin to show.
 pub const FRAME_SIZE_BYTES_MIN: u64 = 64 * 1024;
 
-/// The largest frame: both clients read a frame that states up to 32 MiB, whatever its window.
+/// The largest frame: both clients give the window that its content takes at most.
 pub const FRAME_SIZE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// What one frame covers of the tar stream.

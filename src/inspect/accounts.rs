@@ -1,17 +1,22 @@
-//! One pass over all records: accounts and bytes by owner and by size, the largest accounts, tombstones.
+//! One pass over all records: accounts and bytes by owner and by size, the largest accounts, tombstones, and what is
+//! superseded.
 //!
-//! Records are counted, not distinct accounts: an account that was written again keeps its older versions until a
-//! validator cleans them up. `verify` finds those, for the price of a log of all versions.
+//! By owner and by size, records are counted, not accounts: an account that was written again keeps its older versions
+//! until a validator cleans them up. How many those are, [`superseded`](super::superseded) tells.
 
 use {
     crate::{
         error::{Error, Result},
-        inspect::scan::{AccountsInput, ObsoleteTotals, Scan},
+        inspect::{
+            scan::{AccountsInput, ObsoleteTotals, Scan},
+            superseded::{SupersededCounter, SupersededTotals, SupersededWorker},
+        },
         ledger::names::Hash,
         progress::Progress,
         verify::{
             accounts::{RecordVisitor, StorageRef, VisitWorker},
             records::Record,
+            state::log_bytes,
         },
     },
     std::{
@@ -44,7 +49,7 @@ pub const SIZE_CLASSES: [(u64, &str); 8] = [
 ];
 
 /// What to count.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct AccountsOptions {
     /// Only records of this owner.
     pub owner: Option<Hash>,
@@ -52,6 +57,10 @@ pub struct AccountsOptions {
     pub largest: usize,
     /// Workers.
     pub threads: usize,
+    /// The most memory for finding superseded records, in bytes.
+    pub memory_bytes: u64,
+    /// Where to spill what does not fit.
+    pub temporary_dir: PathBuf,
 }
 
 /// Records, added up.
@@ -141,6 +150,8 @@ pub struct AccountsSummary {
     pub sizes: [RecordTotals; SIZE_CLASSES.len()],
     /// The largest accounts, the largest first.
     pub largest: Vec<LargeAccount>,
+    /// What a newer record supersedes, and the accounts that are left.
+    pub superseded: SupersededTotals,
     /// What only a ledger has; not restricted to an owner.
     pub obsolete: Option<ObsoleteTotals>,
 }
@@ -155,14 +166,18 @@ pub fn inspect_accounts(
         return Err(Error::usage(format!("at most {LARGEST_MAX} of the largest accounts can be listed")));
     }
     let mut scan = Scan::open(input, options.threads, progress)?;
-    let counted = loop {
-        let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default() };
+    let (counted, superseded) = loop {
+        let room_bytes = log_bytes(scan.content_bytes_estimate());
+        let superseded = SupersededCounter::new(options.memory_bytes, &options.temporary_dir, room_bytes)?;
+        let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default(), superseded };
         match scan.read("Counting", &tally, None) {
             Err(error) if scan.distrust_index(&error) => {}
             Err(error) => return Err(error),
-            Ok(()) => break tally.counted.into_inner().unwrap_or_else(PoisonError::into_inner),
+            Ok(()) => break (tally.counted.into_inner().unwrap_or_else(PoisonError::into_inner), tally.superseded),
         }
     };
+    progress.stage("Sorting", None);
+    let superseded = superseded.count(options.threads)?;
     let Counted { totals, owners, other_owners, sizes, largest } = counted;
     let mut owners: Vec<_> = owners.into_iter().collect();
     owners.sort_unstable_by_key(|(owner, totals)| {
@@ -171,7 +186,7 @@ pub fn inspect_accounts(
     let (path, obsolete) = (scan.path.clone(), scan.obsolete());
     scan.warn_of_departures();
     let largest = largest.into_iter().collect();
-    Ok(AccountsSummary { path, totals, owners, other_owners, sizes, largest, obsolete })
+    Ok(AccountsSummary { path, totals, owners, other_owners, sizes, largest, superseded, obsolete })
 }
 
 #[derive(Default)]
@@ -199,6 +214,7 @@ struct Tally<'a> {
     options: &'a AccountsOptions,
     owners_max: usize,
     counted: Mutex<Counted>,
+    superseded: SupersededCounter,
 }
 
 impl Tally<'_> {
@@ -220,13 +236,14 @@ impl Tally<'_> {
 
 impl RecordVisitor for Tally<'_> {
     fn new_worker(&self) -> Box<dyn VisitWorker + '_> {
-        Box::new(TallyWorker { tally: self, part: Counted::default() })
+        Box::new(TallyWorker { tally: self, part: Counted::default(), superseded: self.superseded.new_worker() })
     }
 }
 
 struct TallyWorker<'a> {
     tally: &'a Tally<'a>,
     part: Counted,
+    superseded: SupersededWorker<'a>,
 }
 
 impl VisitWorker for TallyWorker<'_> {
@@ -234,7 +251,9 @@ impl VisitWorker for TallyWorker<'_> {
         let header = record.header;
         let (options, part) = (self.tally.options, &mut self.part);
         let owner = Hash(header.owner);
-        if options.owner.is_some_and(|wanted| wanted != owner) {
+        let is_wanted = options.owner.is_none_or(|wanted| wanted == owner);
+        self.superseded.record(storage.slot, record, is_wanted);
+        if !is_wanted {
             return;
         }
         part.totals.add_record(record);
@@ -283,8 +302,10 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_nothing_is_lost() {
-        let options = AccountsOptions { owner: None, largest: 3, threads: 1 };
-        let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default() };
+        let temporary_dir = std::env::temp_dir();
+        let superseded = SupersededCounter::new(0, &temporary_dir, 0).expect("random bytes");
+        let options = AccountsOptions { owner: None, largest: 3, threads: 1, memory_bytes: 0, temporary_dir };
+        let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default(), superseded };
         for half in 0..2 {
             let mut worker = tally.new_worker();
             for number in 1..=10 {

@@ -8,6 +8,7 @@ pub mod accounts;
 pub mod owners;
 mod readers;
 pub mod scan;
+pub mod superseded;
 
 use {
     crate::{
@@ -26,7 +27,7 @@ use {
         },
         progress::Progress,
         restore::{
-            bank_stream::{StreamedBank, StreamedHead},
+            documents::DocumentReader,
             input::{ArchiveFile, Compression, FrameDecoder},
             tail::{DataFrame, Tail},
             walk::FrameStatistics,
@@ -137,12 +138,13 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
             None
         }
     };
-    let mut head = StreamedHead::default();
+    let mut head = DocumentReader::of_head();
     let (entries, frames) = match &tail {
         Some(tail) => inspect_by_index(&file, tail, &mut head, progress)?,
         None => inspect_in_order(&file, threads, &mut head, progress)?,
     };
-    let StreamedBank { bank, .. } = head.finish().map_err(|error| error.within(path.display()))?;
+    let (bank, version) = head.finish().into_head().map_err(|error| error.within(path.display()))?;
+    let bank = bank.bank;
     let clients = client_verdicts(file.compression, &entries, &frames, bank.slot);
     Ok(ArchiveInspection {
         path: path.to_path_buf(),
@@ -150,7 +152,7 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
         compression: file.compression,
         writer: tail.map(|tail| (tail.index.writer, tail.index.settings, tail.index.frame_size_bytes)),
         bank,
-        version: String::from_utf8_lossy(&head.version).trim().to_string(),
+        version: String::from_utf8_lossy(&version).trim().to_string(),
         entries,
         file_bytes: file.length_bytes,
         frames,
@@ -161,7 +163,7 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
 fn inspect_by_index(
     file: &ArchiveFile,
     tail: &Tail,
-    head: &mut StreamedHead,
+    head: &mut DocumentReader,
     progress: &dyn Progress,
 ) -> Result<(EntrySummary, FrameStatistics)> {
     let mut summary = EntrySummary::default();
@@ -216,7 +218,7 @@ fn decode_frame(
 fn inspect_in_order(
     file: &ArchiveFile,
     threads: usize,
-    head: &mut StreamedHead,
+    head: &mut DocumentReader,
     progress: &dyn Progress,
 ) -> Result<(EntrySummary, FrameStatistics)> {
     progress.stage("Inspecting", Some(file.length_bytes));

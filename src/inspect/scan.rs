@@ -18,6 +18,7 @@ use {
             ledger::LedgerPass,
             pass::{Pass, SourceArchive},
             report::Findings,
+            state::RATIO_TYPICAL,
         },
     },
     std::{
@@ -98,6 +99,14 @@ impl<'a> Scan<'a> {
     /// Workers.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Bytes of tar or of storages, roughly: rather too many.
+    pub fn content_bytes_estimate(&self) -> u64 {
+        match &self.source {
+            Source::Archive(archive) => archive.file.length_bytes.saturating_mul(RATIO_TYPICAL),
+            Source::Ledger { plan, .. } => plan.content_bytes(),
+        }
     }
 
     /// What only a ledger has.

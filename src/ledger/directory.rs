@@ -7,18 +7,16 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         ledger::{
-            lists::{STORAGES_MAX, read_storages_list},
+            lists::read_storages_list,
             lock::GRACEFUL_STOP,
-            names::{parse_number, parse_storage_name},
-            record::STORAGE_BYTES_MAX,
+            names::parse_number,
+            storages::{StorageFile, StorageRoot, list_roots, stat_listed},
         },
     },
     rayon::prelude::*,
-    rustix::fs::{AtFlags, FileType, Mode, OFlags},
     std::{
         fs::{self, File},
         io::Read,
-        os::fd::OwnedFd,
         path::{Path, PathBuf},
     },
 };
@@ -62,47 +60,6 @@ pub enum Layout {
     Unpacked,
 }
 
-/// A directory of storages, kept open so that files are found relative to it.
-#[derive(Debug)]
-pub struct StorageRoot {
-    /// Its path, for messages.
-    pub path: PathBuf,
-    /// The open directory.
-    pub dir: OwnedFd,
-}
-
-impl StorageRoot {
-    /// Opens a directory of storages.
-    pub fn open(path: PathBuf) -> Result<Self> {
-        let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .or_path("open", &path)?;
-        Ok(Self { path, dir })
-    }
-
-    /// Opens a storage for reading. Symbolic links are not followed: validators make none.
-    pub fn open_storage(&self, slot: u64, id: u32) -> Result<File> {
-        let name = format!("{slot}.{id}");
-        rustix::fs::openat(&self.dir, &name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-            .map(File::from)
-            .or_path("open", &self.path.join(name))
-    }
-}
-
-/// A storage file as it was found: some tens of bytes each, since mainnet has 430,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StorageFile {
-    /// The storage's slot.
-    pub slot: u64,
-    /// The storage's id on this node.
-    pub id: u32,
-    /// Index of the directory that holds it in [`BankSnapshot::roots`].
-    pub root: u16,
-    /// The file's length in bytes.
-    pub file_bytes: u64,
-    /// When it was last modified, in nanoseconds since 1970: a storage that changes is noticed by it.
-    pub modified_ns: i64,
-}
-
 /// A complete bank snapshot: its files, and its storages ordered by (slot, id).
 #[derive(Debug)]
 pub struct BankSnapshot {
@@ -124,9 +81,18 @@ pub struct BankSnapshot {
     pub roots: Vec<StorageRoot>,
     /// Every storage, ordered by (slot, id).
     pub storages: Vec<StorageFile>,
+    /// Storages of the storages list that are in none of the roots: slot and id. Empty, but for
+    /// [`find_bank_snapshot_with_gaps`].
+    pub missing: Vec<(u64, u32)>,
 }
 
 impl BankSnapshot {
+    /// The directories that hold storages, for people.
+    pub fn shown_roots(&self) -> String {
+        let roots: Vec<String> = self.roots.iter().map(|root| root.path.display().to_string()).collect();
+        roots.join(" or ")
+    }
+
     /// Storages and files that lie where the caller says, rather than where a validator looks for them. `files` are the
     /// bank file, the status cache and the version; `root_dirs` hold nothing but storages.
     pub fn of_parts(
@@ -140,7 +106,8 @@ impl BankSnapshot {
         storages.par_sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let [bank_file, status_cache, version] = files;
         let layout = Layout::Unpacked;
-        Ok(Self { slot, layout, dir, bank_file, status_cache, version, obsolete_accounts: None, roots, storages })
+        let (obsolete_accounts, missing) = (None, Vec::new());
+        Ok(Self { slot, layout, dir, bank_file, status_cache, version, obsolete_accounts, roots, storages, missing })
     }
 }
 
@@ -150,6 +117,14 @@ pub const SNAPSHOT_VERSION: &str = "1.2.0";
 /// Finds the bank snapshot of `slot`, or the newest complete one, and all its storages. The caller holds the ledger's
 /// lock where the ledger is a validator's.
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
+    let snapshot = find_bank_snapshot_with_gaps(paths, slot)?;
+    let Some((slot, id)) = snapshot.missing.first() else { return Ok(snapshot) };
+    Err(Error::failed(format!("storage {slot}.{id} of the storages list is not in {}", snapshot.shown_roots()))
+        .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced"))
+}
+
+/// The same, where storages may be missing.
+pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
     if !paths.ledger.is_dir() {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
             .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
@@ -247,17 +222,17 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapsho
             )));
         }
     };
-    let (roots, storages) = match layout {
+    let (roots, storages, missing) = match layout {
         Layout::HardLinks => {
             let roots = hard_link_roots(paths, &dir, slot)?;
             let storages = list_roots(&roots)?;
-            (roots, storages)
+            (roots, storages, Vec::new())
         }
         _ => {
             let roots = run_roots(paths)?;
             let list = read_storages_list(&required(dir.join("storages_list"))?)?;
-            let storages = stat_listed(&list, &roots)?;
-            (roots, storages)
+            let (storages, missing) = stat_listed(&list, &roots)?;
+            (roots, storages, missing)
         }
     };
     Ok(BankSnapshot {
@@ -270,6 +245,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapsho
         dir,
         roots,
         storages,
+        missing,
     })
 }
 
@@ -300,6 +276,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>) -> Result<BankSnapshot> {
         dir: bank_dir,
         roots,
         storages,
+        missing: Vec::new(),
     })
 }
 
@@ -342,78 +319,6 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
             .hint("name every accounts path of the validator with --accounts DIR"));
     }
     targets.into_iter().map(StorageRoot::open).collect()
-}
-
-/// Every file of every root, which must all be storages.
-fn list_roots(roots: &[StorageRoot]) -> Result<Vec<StorageFile>> {
-    let mut names = Vec::new();
-    for (index, root) in roots.iter().enumerate() {
-        for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
-            let name = entry.or_path("read", &root.path)?.file_name();
-            let storage = name
-                .to_str()
-                .and_then(parse_storage_name)
-                .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
-                .ok_or_else(|| Error::failed(format!("{} is not a storage", root.path.join(&name).display())))?;
-            names.push((storage, index as u16));
-            if names.len() as u64 > STORAGES_MAX {
-                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.display())));
-            }
-        }
-    }
-    names.par_iter().map(|((slot, id), root)| require_storage(roots, *root, *slot, *id)).collect()
-}
-
-/// Finds every storage of the list in one of the roots.
-fn stat_listed(list: &[(u64, u32)], roots: &[StorageRoot]) -> Result<Vec<StorageFile>> {
-    if roots.len() > usize::from(u16::MAX) {
-        return Err(Error::usage("too many accounts paths"));
-    }
-    list.par_iter()
-        .map(|(slot, id)| {
-            let mut found = None;
-            for index in 0..roots.len() as u16 {
-                let Some(storage) = stat_storage(roots, index, *slot, *id)? else { continue };
-                if found.replace(storage).is_some() {
-                    return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
-                        .hint("give only the accounts paths that the validator uses, each once"));
-                }
-            }
-            found.ok_or_else(|| {
-                let looked: Vec<String> = roots.iter().map(|root| root.path.display().to_string()).collect();
-                Error::failed(format!("storage {slot}.{id} of the storages list is not in {}", looked.join(" or ")))
-                    .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced")
-            })
-        })
-        .collect()
-}
-
-fn require_storage(roots: &[StorageRoot], root: u16, slot: u64, id: u32) -> Result<StorageFile> {
-    stat_storage(roots, root, slot, id)?.ok_or_else(|| Error::failed(format!("storage {slot}.{id} has just vanished")))
-}
-
-fn stat_storage(roots: &[StorageRoot], index: u16, slot: u64, id: u32) -> Result<Option<StorageFile>> {
-    let root = &roots[usize::from(index)];
-    let name = format!("{slot}.{id}");
-    let stat = match rustix::fs::statat(&root.dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat,
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(Error::io("read", &root.path.join(name), &error.into())),
-    };
-    let file_bytes = stat.st_size as u64;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > STORAGE_BYTES_MAX {
-        return Err(Error::damaged(format!(
-            "{} is not a storage: a regular file of at most 16 GiB",
-            root.path.join(name).display()
-        )));
-    }
-    let modified_ns = modified_ns(stat.st_mtime, stat.st_mtime_nsec);
-    Ok(Some(StorageFile { slot, id, root: index, file_bytes, modified_ns }))
-}
-
-/// A modification time as one number of nanoseconds since 1970.
-pub fn modified_ns(seconds: impl Into<i64>, nanoseconds: impl TryInto<i64>) -> i64 {
-    seconds.into().wrapping_mul(1_000_000_000).wrapping_add(nanoseconds.try_into().unwrap_or(0))
 }
 
 fn required(path: PathBuf) -> Result<PathBuf> {

@@ -13,3 +13,4 @@ pub mod names;
 pub mod programs;
 pub mod record;
 pub mod status_cache;
+pub mod storages;

@@ -70,13 +70,15 @@ pub struct ContentFrame {
     pub content: Vec<u8>,
     /// Their blake3 hash.
     pub hash: blake3::Hash,
+    /// Bytes until the first entry of a tar stream begins: more than 0 where the frame begins inside one.
+    pub until_entry_bytes: u64,
 }
 
 impl ContentFrame {
-    /// A frame of these bytes.
+    /// A frame of these bytes, which begin with an entry.
     pub fn new(content: Vec<u8>) -> Self {
         let hash = blake3::hash(&content);
-        Self { content, hash }
+        Self { content, hash, until_entry_bytes: 0 }
     }
 }
 
@@ -110,19 +112,33 @@ impl Input {
     pub fn read(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Reading", None);
         let source = Source::open(options, progress)?;
-        let total_bytes: u64 = source.entry_lengths().sum();
-        let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
+        let total_bytes: u64 = source.entry_lengths.iter().sum();
+        let spans = || FrameCutter::new(source.entry_lengths.iter().copied(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
         let chosen = match sample_frames(options, total_bytes, total_frames)? {
             None => choose_frames(total_frames, total_frames, 0),
             Some(wanted) => choose_frames(total_frames, wanted, options.seed),
         };
-        let frames = source.load(Chosen::of(spans(), &chosen), options.threads, progress)?;
+        let chosen = Chosen::of(spans(), &chosen);
+        let untils: Vec<u64> = chosen.iter().map(|frame| until_entry_bytes(frame, &source.entry_lengths)).collect();
+        let mut frames = source.load(chosen, options.threads, progress)?;
+        for (frame, until_entry_bytes) in frames.iter_mut().zip(untils) {
+            frame.until_entry_bytes = until_entry_bytes;
+        }
         if frames.iter().all(|frame| frame.content.is_empty()) {
             return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.display())));
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frame_size_bytes: options.frame_size_bytes, frames })
     }
+}
+
+/// How much of a frame still belongs to the entry that it begins in.
+fn until_entry_bytes(frame: &Chosen, entry_lengths: &[u64]) -> u64 {
+    if frame.span.offset_bytes == 0 {
+        return 0;
+    }
+    let length = usize::try_from(frame.span.first_entry).ok().and_then(|entry| entry_lengths.get(entry));
+    length.map_or(0, |length| length.saturating_sub(frame.span.offset_bytes))
 }
 
 /// How many frames the sample has; `None` when everything is measured.
@@ -154,7 +170,7 @@ fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) ->
             "a sample of {sample_bytes} bytes holds fewer than two of the {total_frames} frames, too few to tell its \
              error"
         ))
-        .hint("give a larger --sample or a smaller --frame-size")),
+        .hint("give a larger --sample, or smaller frames where there is a choice")),
         frames => Ok((*sample_bytes < total_bytes).then_some(frames)),
     }
 }

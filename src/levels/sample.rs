@@ -24,7 +24,7 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
 }
 
 /// splitmix64's finisher: enough to spread draws, and the same everywhere.
-fn mix(value: u64) -> u64 {
+pub(in crate::levels) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

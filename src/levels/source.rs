@@ -8,7 +8,7 @@ use {
         },
         error::{Error, ErrorKind, IoContext, Result},
         format::{
-            entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
+            entry::{END_OF_ARCHIVE_BYTES, Entry},
             entry_parser::{EntryParser, TarEvent},
             frames::FrameSpan,
         },
@@ -56,10 +56,8 @@ impl Chosen {
 pub struct Source {
     /// What it is.
     pub kind: InputKind,
-    /// The entries of the stream; none of a file that is no archive.
-    pub entries: Vec<Entry>,
-    /// What follows the last entry: the end of the archive, or all of a file.
-    rest_bytes: u64,
+    /// How much each entry takes of the stream, and what follows the last.
+    pub entry_lengths: Vec<u64>,
     content: Content,
 }
 
@@ -76,11 +74,6 @@ enum Content {
 }
 
 impl Source {
-    /// How much each entry takes of the stream, and what follows the last.
-    pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + '_ {
-        self.entries.iter().map(Entry::tar_bytes).chain([self.rest_bytes])
-    }
-
     /// Opens the input. Where nothing tells what is in it, all of it is decoded once.
     pub fn open(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
         let path = &options.paths.ledger;
@@ -99,7 +92,7 @@ impl Source {
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
                 let file = File::open(path).or_path("open", path)?;
                 let content = Content::Plain(file, path.clone());
-                return Ok(Self { kind: InputKind::File, entries: Vec::new(), rest_bytes: metadata.len(), content });
+                return Ok(Self { kind: InputKind::File, entry_lengths: vec![metadata.len()], content });
             }
             Err(error) => return Err(error),
         };
@@ -121,13 +114,14 @@ impl Source {
         let plan = Plan::new(find_bank_snapshot(&options.paths, options.slot)?, options.base_slot, progress)?;
         Ok(Self {
             kind: if is_unpacked { InputKind::UnpackedArchive } else { InputKind::Ledger },
-            entries: plan.entries().collect(),
-            rest_bytes: END_OF_ARCHIVE_BYTES,
+            entry_lengths: plan.entry_lengths().collect(),
             content: Content::Ledger(Box::new(plan), lock),
         })
     }
 
     fn of_tail(archive: ArchiveFile, tail: &Tail) -> Self {
+        let entries = tail.index.entries.iter().map(Entry::tar_bytes);
+        let entry_lengths = entries.chain([END_OF_ARCHIVE_BYTES]).collect();
         let mut at = 0;
         let frames = tail.frames.iter().map(|frame| {
             let offset_bytes = at;
@@ -135,12 +129,7 @@ impl Source {
             (offset_bytes, *frame)
         });
         let frames = frames.collect();
-        Self {
-            kind: InputKind::Archive,
-            entries: tail.index.entries.clone(),
-            rest_bytes: END_OF_ARCHIVE_BYTES,
-            content: Content::Framed(archive, frames),
-        }
+        Self { kind: InputKind::Archive, entry_lengths, content: Content::Framed(archive, frames) }
     }
 
     /// Decodes an archive once, to learn the lengths of its entries, and whether it is sound.
@@ -148,34 +137,12 @@ impl Source {
         progress.stage("Surveying", Some(archive.length_bytes));
         let mut survey = Survey::new(is_named_archive(&archive.path));
         archive.decode_in_order(threads, progress, &mut |bytes| survey.feed(bytes))?;
-        let (kind, entries, rest_bytes) = survey.finish().map_err(|error| error.within(archive.path.display()))?;
+        let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path.display()))?;
         let content = match archive.compression {
             Compression::None => Content::Plain(archive.file, archive.path),
             _ => Content::Stream(archive),
         };
-        Ok(Self { kind, entries, rest_bytes, content })
-    }
-
-    /// Reads the contents of the chosen entries (ascending numbers).
-    pub fn load_entries(&self, numbers: &[usize], threads: usize, progress: &dyn Progress) -> Result<Vec<Vec<u8>>> {
-        if let Content::Plain(_, path) = &self.content {
-            return load_streamed_entries(&ArchiveFile::open(path)?, numbers, threads, progress);
-        }
-        if let Content::Stream(archive) = &self.content {
-            return load_streamed_entries(archive, numbers, threads, progress);
-        }
-        let mut wanted = numbers.iter().peekable();
-        let mut chosen = Vec::with_capacity(numbers.len());
-        let mut offset_bytes = 0;
-        for (number, entry) in self.entries.iter().enumerate() {
-            if wanted.next_if(|next| **next == number).is_some() {
-                let first_entry = number as u64;
-                let span = FrameSpan { first_entry, offset_bytes: BLOCK_BYTES, length_bytes: entry.content_bytes };
-                chosen.push(Chosen { span, offset_bytes: offset_bytes + BLOCK_BYTES });
-            }
-            offset_bytes += entry.tar_bytes();
-        }
-        Ok(self.load(chosen, threads, progress)?.into_iter().map(|frame| frame.content).collect())
+        Ok(Self { kind, entry_lengths, content })
     }
 
     /// Reads the chosen frames.
@@ -288,69 +255,32 @@ fn load_stream(
     Ok(frames)
 }
 
-/// Decodes from the start, and keeps the contents of the chosen entries.
-fn load_streamed_entries(
-    archive: &ArchiveFile,
-    numbers: &[usize],
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<Vec<Vec<u8>>> {
-    progress.stage("Reading", Some(archive.length_bytes));
-    let mut parser = EntryParser::new();
-    let mut contents: Vec<Vec<u8>> = Vec::with_capacity(numbers.len());
-    let (mut entry_number, mut is_chosen) = (0, false);
-    archive.decode_in_order(threads, progress, &mut |bytes| {
-        parser.feed(bytes, &mut |event| {
-            match event {
-                TarEvent::Begin(_) => {
-                    is_chosen = numbers.get(contents.len()) == Some(&entry_number);
-                    entry_number += 1;
-                    if is_chosen {
-                        contents.push(Vec::new());
-                    }
-                }
-                TarEvent::Content { bytes, .. } if is_chosen => {
-                    if let Some(content) = contents.last_mut() {
-                        content.extend_from_slice(bytes);
-                    }
-                }
-                _ => {}
-            }
-            Ok(())
-        })
-    })?;
-    match contents.len() == numbers.len() {
-        true => Ok(contents),
-        false => Err(Error::failed(format!("{} changed while it was read", archive.path.display()))),
-    }
-}
-
-/// Learns what a decoded stream is, and what its entries are.
+/// Learns what a decoded stream is, and how long its entries are.
 struct Survey {
     /// `None` once it is clear that it is no tar stream of a snapshot.
     parser: Option<EntryParser>,
     must_be_archive: bool,
-    entries: Vec<Entry>,
+    entry_lengths: Vec<u64>,
     total_bytes: u64,
 }
 
 impl Survey {
     fn new(must_be_archive: bool) -> Self {
-        Self { parser: Some(EntryParser::new()), must_be_archive, entries: Vec::new(), total_bytes: 0 }
+        Self { parser: Some(EntryParser::new()), must_be_archive, entry_lengths: Vec::new(), total_bytes: 0 }
     }
 
     fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         self.total_bytes += bytes.len() as u64;
         let Some(parser) = &mut self.parser else { return Ok(()) };
-        let entries = &mut self.entries;
+        let lengths = &mut self.entry_lengths;
         let result = parser.feed(bytes, &mut |event| {
             if let TarEvent::Begin(entry) = event {
-                entries.push(entry);
+                lengths.push(entry.tar_bytes());
             }
             Ok(())
         });
         match result {
-            Err(_) if self.entries.is_empty() && !self.must_be_archive => {
+            Err(_) if self.entry_lengths.is_empty() && !self.must_be_archive => {
                 self.parser = None;
                 Ok(())
             }
@@ -358,16 +288,17 @@ impl Survey {
         }
     }
 
-    /// What it is, its entries, and what follows them.
-    fn finish(self) -> Result<(InputKind, Vec<Entry>, u64)> {
+    /// What it is, and the lengths of its entries with the end of archive.
+    fn finish(mut self) -> Result<(InputKind, Vec<u64>)> {
         if self.total_bytes == 0 {
             return Err(Error::usage("the archive holds nothing to measure"));
         }
         match &self.parser {
-            Some(parser) if self.must_be_archive || !self.entries.is_empty() => parser.finish()?,
-            _ => return Ok((InputKind::File, Vec::new(), self.total_bytes)),
+            Some(parser) if self.must_be_archive || !self.entry_lengths.is_empty() => parser.finish()?,
+            _ => return Ok((InputKind::File, vec![self.total_bytes])),
         }
-        let rest_bytes = self.total_bytes.saturating_sub(self.entries.iter().map(Entry::tar_bytes).sum());
-        Ok((InputKind::Archive, self.entries, rest_bytes))
+        let end_bytes = self.total_bytes.saturating_sub(self.entry_lengths.iter().sum());
+        self.entry_lengths.push(end_bytes);
+        Ok((InputKind::Archive, self.entry_lengths))
     }
 }

@@ -26,8 +26,8 @@ use {
         progress::Progress,
         restore::{
             assign::Assigner,
-            bank_stream::StreamedHead,
             check::{MissingStorages, check_bank},
+            documents::DocumentReader,
             input::{ArchiveFile, Compression, decode_in_order, sniff},
             walk::Recycler,
         },
@@ -318,14 +318,14 @@ struct Content {
     base_slot: Option<u64>,
     entries: Vec<Entry>,
     assigner: Assigner,
-    head: StreamedHead,
+    head: DocumentReader,
 }
 
 impl Content {
     fn new(base_slot: Option<u64>) -> Self {
         let mut assigner = Assigner::new(1, true);
         assigner.begin_archive(base_slot);
-        Self { base_slot, entries: Vec::new(), assigner, head: StreamedHead::default() }
+        Self { base_slot, entries: Vec::new(), assigner, head: DocumentReader::of_head() }
     }
 
     fn look_at(&mut self, event: &TarEvent<'_>) -> Result<()> {
@@ -339,11 +339,11 @@ impl Content {
 
     fn finish(mut self, name: Option<&ArchiveName>) -> Result<(Vec<Entry>, BankFile)> {
         let slot = self.assigner.end_archive()?;
-        let bank = self.head.finish()?;
-        check_bank(&bank.bank, &self.head.version, slot, name)?;
+        let (bank, version) = self.head.finish().into_head()?;
+        check_bank(&bank.bank, &version, slot, name)?;
         let has_slot = |slot| self.assigner.has_slot(slot);
         let mut missing = MissingStorages::new(&has_slot, self.base_slot);
-        bank.storage_map.iter().for_each(|item| missing.look_at(item));
+        bank.map.iter().for_each(|item| missing.look_at(item));
         missing.check().map_err(|error| match name {
             None => error.hint("an incremental archive from standard input needs --base-slot"),
             Some(_) => error,

@@ -2,7 +2,7 @@
 
 use {
     crate::{
-        error::{Error, IoContext, Result},
+        error::{Error, ErrorKind, IoContext, Result},
         format::entry::{BLOCK_BYTES, Entry},
         io::{Manners, reader::StreamReader},
         ledger::names::Extension,
@@ -104,20 +104,20 @@ impl ArchiveFile {
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<FrameStatistics> {
-        self.decode_observed(threads, progress, Box::new(|_| ()), on_content)
+        self.decode_observed(threads, progress, Box::new(|_| ()), &mut stop_at_loss(on_content))
     }
 
-    /// The same, telling `on_frame` of every frame.
+    /// The same, telling `on_frame` of every frame, and of those that do not decode.
     pub fn decode_observed<'a>(
         &'a self,
         threads: usize,
         progress: &dyn Progress,
         on_frame: OnFrame<'a>,
-        on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+        on_decoded: &mut dyn FnMut(Decoded<'_>) -> Result<()>,
     ) -> Result<FrameStatistics> {
         let file = StreamReader::new(&self.file, &self.path, self.length_bytes, self.manners.io_hint);
         let file = self.manners.paced(file, progress);
-        decode_observed(file, self.compression, threads, progress, on_frame, on_content).map_err(|error| {
+        decode_observed(file, self.compression, threads, progress, on_frame, on_decoded).map_err(|error| {
             if error.kind() == crate::ErrorKind::Damaged { error.within(self.path.display()) } else { error }
         })
     }
@@ -147,33 +147,67 @@ pub fn decode_in_order(
     progress: &dyn Progress,
     on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<FrameStatistics> {
-    decode_observed(input, compression, threads, progress, Box::new(|_| ()), on_content)
+    decode_observed(input, compression, threads, progress, Box::new(|_| ()), &mut stop_at_loss(on_content))
 }
 
-/// The same, telling `on_frame` of every frame.
+/// What comes out of decoding, in the order of the stream.
+#[derive(Debug)]
+pub enum Decoded<'a> {
+    /// Bytes of tar.
+    Content(&'a [u8]),
+    /// A frame does not decode, but its end is known, so that the next can be read.
+    Lost(LostFrame),
+}
+
+/// A frame whose content is lost.
+#[derive(Clone, Debug)]
+pub struct LostFrame {
+    /// Which of the frames that hold content it is, from 0.
+    pub number: u64,
+    /// Bytes of content, where the frame states it.
+    pub content_bytes: Option<u64>,
+    /// Why it does not decode; says where it starts.
+    pub error: Error,
+}
+
+/// For who has no use for what follows a lost frame.
+fn stop_at_loss(on_content: &mut dyn FnMut(&[u8]) -> Result<()>) -> impl FnMut(Decoded<'_>) -> Result<()> {
+    |decoded| match decoded {
+        Decoded::Content(bytes) => on_content(bytes),
+        Decoded::Lost(lost) => Err(lost.error),
+    }
+}
+
+/// The same, telling `on_frame` of every frame, and of those that do not decode.
 pub fn decode_observed<'a>(
     input: impl Read + Send + 'a,
     compression: Compression,
     threads: usize,
     progress: &dyn Progress,
     on_frame: OnFrame<'a>,
-    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+    on_decoded: &mut dyn FnMut(Decoded<'_>) -> Result<()>,
 ) -> Result<FrameStatistics> {
     let recycler = Recycler::default();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
         let recycler = recycler.clone();
         Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
-            Piece::Frame { bytes, offset_bytes, content_bytes_max } => {
-                decoder.decode(&bytes, offset_bytes, content_bytes_max, to)?;
+            Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max } => {
+                let lost = match decoder.decode(&bytes, offset_bytes, content_bytes_max, to) {
+                    Ok(()) => None,
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        Some(LostFrame { number, content_bytes, error })
+                    }
+                    Err(error) => return Err(error),
+                };
                 let compressed_bytes = bytes.len() as u64;
                 recycler.give(bytes);
-                Ok(compressed_bytes)
+                Ok((compressed_bytes, lost))
             }
             Piece::Content { mut bytes, compressed_bytes } => {
                 std::mem::swap(to, &mut bytes);
                 recycler.give(bytes);
-                Ok(compressed_bytes)
+                Ok((compressed_bytes, None))
             }
         })
     };
@@ -186,8 +220,11 @@ pub fn decode_observed<'a>(
         }
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
-    run_in_order(pieces, threads, &new_worker, progress, &mut |content, compressed_bytes| {
-        on_content(content)?;
+    run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
+        match lost {
+            Some(lost) => on_decoded(Decoded::Lost(lost))?,
+            None => on_decoded(Decoded::Content(content))?,
+        }
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
     })?;

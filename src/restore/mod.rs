@@ -5,10 +5,11 @@
 //! validator would take for a ledger.
 
 pub mod assign;
-pub mod bank_stream;
 pub mod check;
+pub mod documents;
 mod finish;
 pub mod input;
+mod peeker;
 pub mod place;
 mod space;
 pub mod streams;

@@ -11,6 +11,7 @@ use {
             FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
             parse_frame_start,
         },
+        restore::peeker::{Peeker, cut_off},
     },
     std::{
         io::Read,
@@ -30,9 +31,6 @@ pub const WINDOW_LOG_MAX: u32 = 27;
 /// until they are parsed.
 const STREAM_PIECE_BYTES: usize = 1024 * 1024;
 
-/// Read-ahead.
-const READ_BUFFER_BYTES: usize = 1024 * 1024;
-
 /// What the walker found next.
 #[derive(Debug)]
 pub enum Piece {
@@ -40,8 +38,12 @@ pub enum Piece {
     Frame {
         /// Its bytes.
         bytes: Vec<u8>,
+        /// Which of the frames that hold content it is, from 0.
+        number: u64,
         /// Where it starts in the stream.
         offset_bytes: u64,
+        /// Bytes of content, where the frame states it.
+        content_bytes: Option<u64>,
         /// The most bytes that it decodes to.
         content_bytes_max: u64,
     },
@@ -102,6 +104,8 @@ pub struct FrameWalker<'a, R> {
     recycler: Recycler,
     streamed: Option<StreamedFrame>,
     is_over: bool,
+    /// Frames that hold content, so far.
+    frames: u64,
     statistics: Arc<Mutex<FrameStatistics>>,
 }
 
@@ -141,6 +145,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             recycler,
             streamed: None,
             is_over: false,
+            frames: 0,
             statistics: Arc::default(),
         }
     }
@@ -183,7 +188,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             if self.streamed.is_some() {
                 return self.continue_streamed().map(Some);
             }
-            let offset_bytes = self.input.position;
+            let offset_bytes = self.input.position();
             let start = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
             if start.is_empty() {
                 return Ok(None);
@@ -200,6 +205,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
                     self.input.skip(frame_bytes)?;
                 }
                 FrameStart::Zstd(header) => {
+                    self.frames += 1;
                     self.note(|statistics| {
                         statistics.frames += 1;
                         statistics.frames_with_checksum += u64::from(header.has_checksum);
@@ -226,7 +232,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         while is_small {
             let block_header = self.input.peek(3)?.first_chunk().copied();
             let block_header = block_header.ok_or_else(|| self.cut_off())?;
-            let block = parse_block_header(block_header).map_err(|error| at(error, self.input.position))?;
+            let block = parse_block_header(block_header).map_err(|error| at(error, self.input.position()))?;
             self.input.take(3 + block.stored_bytes as usize, &mut bytes)?;
             blocks += 1;
             if block.is_last {
@@ -235,7 +241,9 @@ impl<'a, R: Read> FrameWalker<'a, R> {
                 }
                 let bound = blocks * header.block_bytes_max;
                 let content_bytes_max = stated.unwrap_or(bound);
-                return Ok(Some(Piece::Frame { bytes, offset_bytes, content_bytes_max }));
+                let number = self.frames - 1;
+                let content_bytes = stated;
+                return Ok(Some(Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max }));
             }
             is_small = match stated {
                 // What compresses to more than this was not made by zstd.
@@ -262,7 +270,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             let is_prefix = frame.used < frame.read.len();
             let available = if is_prefix { &frame.read[frame.used..] } else { self.input.peek(1)? };
             if available.is_empty() {
-                return Err(cut_off(self.input.position));
+                return Err(cut_off(self.input.position()));
             }
             let mut input = InBuffer::around(available);
             let left =
@@ -283,7 +291,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 
     fn cut_off(&self) -> Error {
-        cut_off(self.input.position)
+        cut_off(self.input.position())
     }
 }
 
@@ -325,78 +333,6 @@ pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
 fn at(error: Error, offset_bytes: u64) -> Error {
     let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
     error.hint("download the archive again, from another source if it comes out the same").at_offset(offset_bytes)
-}
-
-fn cut_off(position: u64) -> Error {
-    Error::damaged(format!("the archive is cut off: it ends inside a frame, after {position} bytes"))
-        .hint("the download did not finish: download it again")
-        .at_offset(position)
-}
-
-/// A reader that can look ahead, and knows where it is.
-struct Peeker<R> {
-    input: R,
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    position: u64,
-}
-
-impl<R: Read> Peeker<R> {
-    fn new(input: R) -> Self {
-        Self { input, buffer: vec![0; READ_BUFFER_BYTES], start: 0, end: 0, position: 0 }
-    }
-
-    /// The next bytes: at least `count`, or all that are left.
-    fn peek(&mut self, count: usize) -> Result<&[u8]> {
-        while self.end - self.start < count {
-            if self.start > 0 {
-                self.buffer.copy_within(self.start..self.end, 0);
-                self.end -= self.start;
-                self.start = 0;
-            }
-            match self.input.read(&mut self.buffer[self.end..]) {
-                Ok(0) => break,
-                Ok(read) => self.end += read,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::failed(format!("cannot read the archive: {error}"))),
-            }
-        }
-        Ok(&self.buffer[self.start..self.end])
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.start += count;
-        self.position += count as u64;
-    }
-
-    /// Appends the next `count` bytes.
-    fn take(&mut self, mut count: usize, to: &mut Vec<u8>) -> Result<()> {
-        while count > 0 {
-            let available = self.peek(1)?;
-            if available.is_empty() {
-                return Err(cut_off(self.position));
-            }
-            let step = available.len().min(count);
-            to.extend_from_slice(&available[..step]);
-            self.consume(step);
-            count -= step;
-        }
-        Ok(())
-    }
-
-    fn skip(&mut self, mut count: u64) -> Result<()> {
-        while count > 0 {
-            let available = self.peek(1)?.len() as u64;
-            if available == 0 {
-                return Err(cut_off(self.position));
-            }
-            let step = available.min(count);
-            self.consume(step as usize);
-            count -= step;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -6,25 +6,25 @@
 use {
     crate::{
         error::{Error, Result},
+        format::clients::Rule,
         ledger::{
             lattice::{ELEMENTS, LatticeHash},
             names::Hash,
         },
         verify::{
+            fingerprint::Fingerprinter,
             records::{Record, RecordFault, RecordSink},
             report::{Check, Findings, Place},
-            versions::{Fingerprint, Fingerprinter, KnownAccounts, Superseded, Version, VersionLog},
+            superseded::{Superseded, is_listed},
+            version::{Batch, Version},
+            versions::{KnownAccounts, VersionLog},
         },
     },
     std::{
-        collections::HashSet,
         path::Path,
         sync::{Mutex, PoisonError, RwLock},
     },
 };
-
-/// Records that a worker collects before it hands them to the log: large enough to sort well.
-const BATCH_RECORDS: usize = 32 * 1024;
 
 /// A storage that is being read: its number, and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,9 +96,6 @@ impl Accounts {
     /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
     pub fn everything_so_far_is_newer(&mut self) {
         self.newer = self.log.known_accounts();
-        if let Some(newer) = &self.newer {
-            self.log.reserve(newer.memory_bytes());
-        }
     }
 
     /// What the workers added up; complete once all of them have ended.
@@ -163,12 +160,7 @@ pub enum Task<'a> {
     /// Hashes and logs them.
     Add,
     /// Subtracts those that are superseded, and names those that a storage holds twice.
-    Subtract {
-        /// Records to subtract.
-        to_subtract: &'a HashSet<Version>,
-        /// Records that their storage holds twice.
-        duplicates: &'a HashSet<(Fingerprint, u32)>,
-    },
+    Subtract(&'a Superseded),
 }
 
 /// One worker's part of the state. Merged when it is dropped.
@@ -177,7 +169,9 @@ pub struct AccountsWorker<'a> {
     findings: &'a Findings,
     task: &'a Task<'a>,
     storage: StorageRef,
-    batch: Vec<Version>,
+    /// Of this storage, what is to be subtracted, and what is there twice.
+    listed: [&'a [Version]; 2],
+    batch: Batch,
     sums: Sums,
     visit: Option<Box<dyn VisitWorker + 'a>>,
 }
@@ -190,12 +184,25 @@ impl<'a> AccountsWorker<'a> {
             Task::Visit(visitor) => Some(visitor.new_worker()),
             _ => None,
         };
-        Self { accounts, findings, task, storage, batch: Vec::new(), sums: Sums::default(), visit }
+        Self {
+            accounts,
+            findings,
+            task,
+            storage,
+            listed: [&[]; 2],
+            batch: Batch::default(),
+            sums: Sums::default(),
+            visit,
+        }
     }
 
     /// The records that follow are of this storage.
     pub fn begin(&mut self, storage: StorageRef) {
         self.storage = storage;
+        if let Task::Subtract(superseded) = self.task {
+            let Superseded { to_subtract, duplicates, .. } = superseded;
+            self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
+        }
     }
 
     fn place(&self) -> Place {
@@ -233,33 +240,34 @@ impl RecordSink for AccountsWorker<'_> {
                     self.sums.skipped += 1;
                     return;
                 }
-                self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone));
-                if self.batch.len() == BATCH_RECORDS {
+                if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone)) {
                     self.flush();
                 }
                 if !is_tombstone {
                     self.contribute(&record);
                 }
             }
-            Task::Subtract { to_subtract, duplicates } => {
+            Task::Subtract(_) => {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                let version = Version::new(fingerprint, self.storage.number, is_tombstone);
-                if to_subtract.contains(&version) {
+                let [to_subtract, duplicates] = self.listed;
+                if is_listed(to_subtract, &fingerprint) {
                     self.contribute(&record);
                 }
-                if duplicates.contains(&(fingerprint, self.storage.number)) {
+                if is_listed(duplicates, &fingerprint) {
                     let mut place = self.place().at(record.offset_bytes);
                     place.account = Some(Hash(record.header.pubkey));
-                    let rule = crate::format::clients::Rule::DuplicateAccount;
-                    self.findings.add(Check::Records, rule, place, "once", "more than once");
+                    self.findings.add(Check::Records, Rule::DuplicateAccount, place, "once", "more than once");
                 }
             }
         }
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.task, Task::Subtract { .. }) {
+        if matches!(self.task, Task::Subtract(_)) {
             return; // Said in the first pass.
+        }
+        if fault.rule == Rule::DataLength {
+            self.findings.skip(Check::State, "a storage is no sequence of records");
         }
         let mut place = self.place().at(fault.offset_bytes);
         place.account = fault.account.map(Hash);
@@ -270,6 +278,6 @@ impl RecordSink for AccountsWorker<'_> {
 impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
-        self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract { .. }));
+        self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(_)));
     }
 }

@@ -55,7 +55,7 @@ impl EntryChecker {
             Oddity::Foreign => (Rule::ForeignEntry, "", format!("{}, {} bytes", flag, header.content_bytes)),
             Oddity::Kind => (Rule::EntryKind, "a file or a directory, each in its place", flag),
             Oddity::Extension => (Rule::ExtensionHeader, "plain headers only", flag),
-            Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", String::new()),
+            Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", "neither".to_string()),
             Oddity::Size => (Rule::EntrySize, "", format!("{} bytes", header.content_bytes)),
         };
         findings.add(Check::Entries, rule, place, expected, found);
@@ -73,7 +73,7 @@ impl EntryChecker {
             EntryKind::StatusCache => twice(&mut self.has_status_cache, entry, findings),
             EntryKind::SlotDir(slot) => {
                 if let Some(other) = self.bank_slot.filter(|other| *other != slot) {
-                    add(Rule::DuplicateEntry, format!("snapshots/{other}/ only"), String::new());
+                    add(Rule::DuplicateEntry, format!("snapshots/{other}/ only"), format!("snapshots/{slot}/ too"));
                 }
             }
             EntryKind::BankFile(slot) => {
@@ -105,14 +105,14 @@ impl EntryChecker {
         }
     }
 
-    /// The archive has been read to its end.
-    pub fn finish(&mut self, findings: &Findings) {
+    /// The archive has been read to its end; where not all of its entries are known, none is missing.
+    pub fn finish(&mut self, is_whole: bool, findings: &Findings) {
         let missing = [
             (self.has_version, "version"),
             (self.has_status_cache, "snapshots/status_cache"),
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
-        for (_, name) in missing.iter().filter(|(is_there, _)| !is_there) {
+        for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
             findings.add(Check::Entries, Rule::MissingEntry, Place::entry(name), "an entry", "none");
         }
         if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)

@@ -5,7 +5,6 @@ use {
         error::{IoContext, Result},
         format::{
             clients::Rule,
-            frames::FRAME_SIZE_BYTES_MAX,
             seek_table::{SEEK_TABLE_FOOTER_BYTES, seek_table_bytes},
             zstd_frame::{
                 FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, PZSTD_FRAME_BYTES, SKIPPABLE_HEADER_BYTES,
@@ -22,17 +21,15 @@ use {
     std::os::unix::fs::FileExt,
 };
 
-/// The largest window that Firedancer gives; a frame that states at most 32 MiB of content is always fine.
+/// The largest window that Firedancer gives.
 const FIREDANCER_WINDOW_BYTES: u64 = 1 << 25;
 
 /// What the content of an index frame starts with.
 const INDEX_MAGIC: &[u8] = b"slotidx1";
 
-/// Checks the window that a frame asks for.
+/// Checks the window that a frame asks for. Streaming decoders mind it even where the frame states less content, as
+/// Agave 4.2 was seen to do.
 pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) {
-    if header.content_bytes.is_some_and(|content| content <= FRAME_SIZE_BYTES_MAX) {
-        return;
-    }
     let (rule, limit) = match header.window_bytes {
         window if window > 1 << WINDOW_LOG_MAX => (Rule::WindowRefused, 1 << WINDOW_LOG_MAX),
         window if window > FIREDANCER_WINDOW_BYTES => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES),

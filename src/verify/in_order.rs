@@ -1,5 +1,8 @@
 //! An archive of any maker, in the order of its tar stream: decoded where its frames allow on all cores, parsed on the
 //! calling thread, and its storages handed to workers in batches of whole records.
+//!
+//! A frame that does not decode, or a tar header that makes no sense, does not end the reading: where the next frame
+//! starts is known from block headers, and the next entry is searched for.
 
 use {
     crate::{
@@ -8,105 +11,103 @@ use {
             clients::Rule,
             entry::{EntryKind, Oddity, TarHeader},
             entry_parser::{EntryParser, TarEnd, TarEvent},
+            header_search::HeaderSearch,
         },
-        ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
-        verify::{
-            accounts::{AccountsWorker, StorageRef},
+        restore::{
             documents::DocumentReader,
+            input::{Decoded, LostFrame},
+        },
+        verify::{
+            batches::{Batch, Batcher, hash_batches},
             entries::EntryChecker,
             frames::FrameWatch,
             pass::{Pass, Passed},
-            records::RecordWalker,
             report::{Check, Findings, Place},
         },
     },
-    crossbeam_channel::{Receiver, Sender, bounded},
+    crossbeam_channel::bounded,
     std::{
+        borrow::Cow,
         collections::HashSet,
-        ops::Range,
         sync::{Mutex, PoisonError},
     },
 };
-
-/// A batch is handed on when it is this long: large enough to cost nothing, small enough to stay in the caches.
-const BATCH_BYTES: usize = 512 * 1024;
 
 /// Reads an archive in order. `seen_slots` holds the slots of storages of all archives.
 pub fn read_in_order(pass: &Pass<'_>, seen_slots: &mut HashSet<u64>) -> Result<Passed> {
     let archive = &pass.archive.file;
     let watch = Mutex::new(FrameWatch::new(pass.findings));
     let lock_watch = || watch.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut parser = EntryParser::tolerant();
-    let mut tar_error = None;
-    let mut reader = Reader {
-        pass,
-        entries: EntryChecker::new(pass.archive.base_slot()),
-        documents: DocumentReader::default(),
-        storages: 0,
-        seen_slots,
-        batcher: None,
-    };
     let (batches, free) = (bounded::<Batch>(pass.threads), bounded::<Batch>(2 * pass.threads + 2));
+    let mut reader = Reader {
+        parser: EntryParser::tolerant(),
+        search: None,
+        has_lost: false,
+        damaged_headers: 0,
+        events: EventReader {
+            pass,
+            entries: EntryChecker::new(pass.archive.base_slot()),
+            documents: DocumentReader::default(),
+            storages: 0,
+            seen_slots,
+            batcher: None,
+        },
+    };
     let decoded = std::thread::scope(|scope| {
         for _ in 0..if pass.task.is_some() { pass.threads } else { 0 } {
             let (batches, free) = (batches.1.clone(), free.0.clone());
             scope.spawn(move || hash_batches(pass, &batches, &free));
         }
-        reader.batcher = Some(Batcher { batches: batches.0, free: free.1, batch: Batch::default(), current: None });
+        reader.events.batcher = Some(Batcher::new(batches.0, free.1));
         drop((batches.1, free.0));
         let decoded = archive.decode_observed(
             pass.threads,
             pass.progress,
             Box::new(|frame| lock_watch().see(frame)),
-            &mut |content| {
-                let result = parser.feed(content, &mut |event| reader.event(event));
-                for (oddity, header) in parser.take_oddities() {
-                    reader.odd(oddity, &header);
+            &mut |decoded| {
+                pass.accounts.check()?;
+                match decoded {
+                    Decoded::Content(bytes) => reader.content(bytes),
+                    Decoded::Lost(lost) => reader.lose_frame(&lost),
                 }
-                if let Err(error) = &result {
-                    tar_error = Some(error.clone());
-                }
-                result
+                Ok(())
             },
         );
-        reader.abandon();
-        reader.batcher = None; // The workers end with it.
+        reader.events.abandon();
+        reader.events.batcher = None; // The workers end with it.
         decoded
     });
     pass.accounts.check()?;
-    let mut passed = Passed::default();
+    let Reader { parser, search, has_lost, events, .. } = reader;
+    let EventReader { mut entries, documents, .. } = events;
+    let mut passed = Passed { documents: documents.finish(), ..Passed::default() };
     passed.counts.input_bytes = archive.length_bytes;
-    passed.counts.tar_bytes = parser.position();
+    passed.counts.tar_bytes = parser.position() + search.as_ref().map_or(0, HeaderSearch::passed_bytes);
+    passed.counts.frames = lock_watch().count();
+    let is_whole = match decoded {
+        Ok(_) => {
+            if pass.is_first() {
+                lock_watch().finish(archive.length_bytes);
+                if search.is_none() {
+                    check_end(&parser, pass.findings);
+                }
+            }
+            search.is_none() && (parser.end() != TarEnd::Inside || parser.is_between_entries())
+        }
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            let number = lock_watch().number_of(error.offset_bytes());
+            report_unreadable(&error, number, archive.length_bytes, &parser, pass);
+            parser.end() != TarEnd::Inside
+        }
+        Err(error) => return Err(error),
+    };
     if pass.is_first() {
         if pass.task.is_none() {
             pass.findings.skip(Check::Records, "--quick");
         }
-        match (decoded, tar_error) {
-            (Ok(_), _) => {
-                lock_watch().finish(archive.length_bytes);
-                check_end(&parser, pass.findings);
-                if parser.end() == TarEnd::Clean || parser.is_between_entries() {
-                    reader.entries.finish(pass.findings);
-                }
-            }
-            (Err(error), None) if error.kind() == ErrorKind::Damaged => {
-                let number = lock_watch().number_of(error.offset_bytes());
-                report_undecodable(&error, number, archive.length_bytes, &parser, pass.findings);
-                if parser.end() != TarEnd::Inside {
-                    reader.entries.finish(pass.findings);
-                }
-            }
-            (Err(error), Some(_)) if error.kind() == ErrorKind::Damaged => {
-                let place = Place::default().at(parser.position());
-                pass.findings.add_error(Check::Entries, Rule::TarDamaged, place, &error);
-                stop_at_damage(pass.findings);
-            }
-            (Err(error), _) => return Err(error),
-        }
+        entries.finish(is_whole && !has_lost, pass.findings);
     }
-    passed.counts.frames = lock_watch().count();
-    passed.documents = reader.documents.finish();
-    passed.entries = reader.entries;
+    passed.entries = entries;
     Ok(passed)
 }
 
@@ -118,24 +119,22 @@ fn stop_at_damage(findings: &Findings) {
     findings.lose_accounts();
 }
 
-fn report_undecodable(
-    error: &Error,
-    number: Option<u64>,
-    length_bytes: u64,
-    parser: &EntryParser,
-    findings: &Findings,
-) {
+/// The frames cannot be told apart any more.
+fn report_unreadable(error: &Error, number: Option<u64>, length_bytes: u64, parser: &EntryParser, pass: &Pass<'_>) {
+    if !pass.is_first() {
+        return; // Said in the first pass.
+    }
     let place = Place::frame(number, error.offset_bytes());
     let header_bytes = crate::format::zstd_frame::FRAME_HEADER_BYTES_MAX as u64;
     let is_at_end = error.offset_bytes().is_some_and(|offset| offset + header_bytes >= length_bytes);
     if parser.end() != TarEnd::Inside {
         // Agave does not read on after the end of the tar stream.
-        findings.add_error(Check::Frames, Rule::TrailingBytes, place, error);
+        pass.findings.add_error(Check::Frames, Rule::TrailingBytes, place, error);
         return;
     }
     let rule = if is_at_end { Rule::CutOff } else { Rule::FrameDamaged };
-    findings.add_error(Check::Frames, rule, place, error);
-    stop_at_damage(findings);
+    pass.findings.add_error(Check::Frames, rule, place, error);
+    stop_at_damage(pass.findings);
 }
 
 /// Checks how the tar stream ends.
@@ -161,7 +160,92 @@ pub fn check_end(parser: &EntryParser, findings: &Findings) {
     }
 }
 
+/// The tar stream, and what to do where a part of it is lost.
 struct Reader<'a> {
+    parser: EntryParser,
+    /// Where the parser has lost its place: for the entry to go on with.
+    search: Option<HeaderSearch>,
+    /// Whether anything was ever lost.
+    has_lost: bool,
+    damaged_headers: u64,
+    events: EventReader<'a>,
+}
+
+/// Damaged headers after which a stream is given up: one is damage, so many are somebody's intention.
+const DAMAGED_HEADERS_MAX: u64 = 50;
+
+impl Reader<'_> {
+    fn content(&mut self, bytes: &[u8]) {
+        let mut bytes = Cow::Borrowed(bytes);
+        while self.damaged_headers < DAMAGED_HEADERS_MAX {
+            if let Some(search) = &mut self.search {
+                let Some(found) = search.look_into(&bytes) else { return };
+                self.parser.restart_after(search.passed_bytes());
+                self.search = None;
+                bytes = Cow::Owned(found);
+            }
+            let Some(used) = self.parse(&bytes) else { return };
+            bytes = Cow::Owned(bytes[used..].to_vec());
+        }
+    }
+
+    /// Hands bytes to the parser. Where a header makes no sense, returns how many bytes lie in front of it.
+    fn parse(&mut self, bytes: &[u8]) -> Option<usize> {
+        let start = self.parser.position();
+        let result = self.parser.feed(bytes, &mut |event| {
+            self.events.event(event);
+            Ok(())
+        });
+        for (oddity, header) in self.parser.take_oddities() {
+            self.events.odd(oddity, &header);
+        }
+        let error = result.err()?;
+        if self.events.pass.is_first() {
+            let place = Place::default().at(self.parser.position());
+            self.events.pass.findings.add_error(Check::Entries, Rule::TarDamaged, place, &error);
+        }
+        let used = self.parser.position() - start;
+        self.damaged_headers += 1;
+        if self.parser.is_full() {
+            self.damaged_headers = DAMAGED_HEADERS_MAX;
+        }
+        self.lose(match self.damaged_headers {
+            ..DAMAGED_HEADERS_MAX => "not those behind a damaged header, up to the next entry",
+            _ => "it ends at the damage",
+        });
+        // The header may have begun before these bytes; the next one does not.
+        Some((used as usize).min(bytes.len()))
+    }
+
+    /// A frame does not decode: what was in it is unknown, and what follows must be found again.
+    fn lose_frame(&mut self, lost: &LostFrame) {
+        let findings = self.events.pass.findings;
+        let is_over = self.parser.end() != TarEnd::Inside;
+        if self.events.pass.is_first() {
+            // Agave does not read on after the end of the tar stream.
+            let rule = if is_over { Rule::TrailingBytes } else { Rule::FrameDamaged };
+            let place = Place::frame(Some(lost.number), lost.error.offset_bytes());
+            findings.add_error(Check::Frames, rule, place, &lost.error);
+        }
+        if !is_over {
+            self.lose("not those in frames that do not decode, up to the next entry");
+            self.parser.restart_after(lost.content_bytes.unwrap_or_default());
+        }
+    }
+
+    fn lose(&mut self, why: &str) {
+        for check in [Check::Entries, Check::Records] {
+            self.events.pass.findings.skip(check, why);
+        }
+        self.events.pass.findings.lose_accounts();
+        self.events.abandon();
+        self.has_lost = true;
+        let passed_bytes = self.search.replace(HeaderSearch::default()).map_or(0, |search| search.passed_bytes());
+        self.parser.restart_after(passed_bytes);
+    }
+}
+
+struct EventReader<'a> {
     pass: &'a Pass<'a>,
     entries: EntryChecker,
     documents: DocumentReader,
@@ -170,16 +254,16 @@ struct Reader<'a> {
     batcher: Option<Batcher>,
 }
 
-impl Reader<'_> {
+impl EventReader<'_> {
     fn odd(&mut self, oddity: Oddity, header: &TarHeader) {
         if self.pass.is_first() {
             self.entries.odd(oddity, header, self.pass.findings);
         }
     }
 
-    fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
+    fn event(&mut self, event: TarEvent<'_>) {
         let findings = self.pass.findings;
-        let Some(batcher) = &mut self.batcher else { return Ok(()) };
+        let Some(batcher) = &mut self.batcher else { return };
         match event {
             TarEvent::Begin(entry) => {
                 if self.pass.is_first() {
@@ -200,149 +284,13 @@ impl Reader<'_> {
             TarEvent::End(_) if self.documents.is_reading() => self.documents.end(),
             TarEvent::End(_) => batcher.end(),
         }
-        Ok(())
     }
 
     /// The stream ends inside an entry, or after one.
     fn abandon(&mut self) {
         self.documents.abandon();
         if let Some(batcher) = &mut self.batcher {
-            batcher.send();
+            batcher.abandon();
         }
-    }
-}
-
-/// Whole records of one or more storages.
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    parts: Vec<Part>,
-}
-
-/// Records of one storage in a batch.
-struct Part {
-    storage: StorageRef,
-    range: Range<usize>,
-    /// Where in the storage they start.
-    offset_bytes: u64,
-    /// Whether the storage ends with them.
-    is_last: bool,
-}
-
-struct Batcher {
-    batches: Sender<Batch>,
-    free: Receiver<Batch>,
-    batch: Batch,
-    current: Option<CurrentStorage>,
-}
-
-/// The storage that is coming in.
-#[derive(Clone, Copy)]
-struct CurrentStorage {
-    storage: StorageRef,
-    /// Where in the batch it starts, and where in the storage that is.
-    start: usize,
-    offset_bytes: u64,
-    /// Where in the batch the next record starts, as far as is known.
-    next_record: usize,
-    /// What follows cannot be told apart, and is left to nobody.
-    is_broken: bool,
-}
-
-impl Batcher {
-    fn begin(&mut self, storage: Option<StorageRef>) {
-        let start = self.batch.bytes.len();
-        self.current = storage.map(|storage| CurrentStorage {
-            storage,
-            start,
-            offset_bytes: 0,
-            next_record: start,
-            is_broken: false,
-        });
-    }
-
-    fn content(&mut self, mut bytes: &[u8]) {
-        while let Some(current) = self.current.filter(|current| !current.is_broken && !bytes.is_empty()) {
-            // A part at a time, so that a batch does not grow with the piece.
-            let take = bytes.len().min(BATCH_BYTES);
-            self.batch.bytes.extend_from_slice(&bytes[..take]);
-            bytes = &bytes[take..];
-            if self.batch.bytes.len() >= BATCH_BYTES {
-                self.cut(current);
-            }
-        }
-    }
-
-    /// Hands on all records that are complete; what is left of the last stays for the next batch.
-    fn cut(&mut self, mut current: CurrentStorage) {
-        let bytes = &self.batch.bytes;
-        let mut at = current.next_record;
-        while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk::<RECORD_HEADER_BYTES>()) {
-            let header = RecordHeader::parse(header);
-            if header.is_end() || header.data_len > ACCOUNT_DATA_BYTES_MAX {
-                // The walker says what is wrong with it; nothing after it can be read.
-                current.is_broken = true;
-                at = bytes.len();
-                break;
-            }
-            let end = at + header.stored_bytes() as usize;
-            if end > bytes.len() {
-                break;
-            }
-            at = end;
-        }
-        current.next_record = at;
-        if at > current.start || current.start > 0 {
-            let rest = self.batch.bytes.split_off(at);
-            if at > current.start {
-                let CurrentStorage { storage, start, offset_bytes, is_broken, .. } = current;
-                self.batch.parts.push(Part { storage, range: start..at, offset_bytes, is_last: is_broken });
-                current.offset_bytes += (at - start) as u64;
-            }
-            self.send();
-            self.batch.bytes.extend_from_slice(&rest);
-            (current.start, current.next_record) = (0, 0);
-        }
-        self.current = Some(current);
-    }
-
-    fn end(&mut self) {
-        let Some(CurrentStorage { storage, start, offset_bytes, is_broken, .. }) = self.current.take() else { return };
-        if !is_broken {
-            let range = start..self.batch.bytes.len();
-            self.batch.parts.push(Part { storage, range, offset_bytes, is_last: true });
-        }
-        if self.batch.bytes.len() >= BATCH_BYTES {
-            self.send();
-        }
-    }
-
-    fn send(&mut self) {
-        let mut next = self.free.try_recv().unwrap_or_default();
-        next.bytes.clear();
-        next.parts.clear();
-        let batch = std::mem::replace(&mut self.batch, next);
-        if !batch.parts.is_empty() {
-            // Fails only when all workers have ended, which they do after this.
-            let _ = self.batches.send(batch);
-        }
-    }
-}
-
-fn hash_batches(pass: &Pass<'_>, batches: &Receiver<Batch>, free: &Sender<Batch>) {
-    let Some(task) = pass.task else { return };
-    let mut worker = AccountsWorker::new(pass.accounts, pass.findings, task);
-    let mut walker = RecordWalker::default();
-    for batch in batches {
-        for part in &batch.parts {
-            worker.begin(part.storage);
-            walker.restart_at(part.offset_bytes);
-            walker.feed(&batch.bytes[part.range.clone()], &mut worker);
-            if part.is_last {
-                walker.finish(&mut worker);
-            }
-        }
-        // A full store of free batches has enough.
-        let _ = free.try_send(batch);
     }
 }

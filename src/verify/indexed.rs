@@ -16,13 +16,13 @@ use {
         },
         pipeline::run_in_order,
         restore::{
+            documents::{DocumentReader, Documents},
             input::FrameDecoder,
             tail::{DataFrame, Tail},
             unpack::{disagree, entries_begun_by},
         },
         verify::{
             accounts::{AccountsWorker, StorageRef},
-            documents::{DocumentReader, Documents},
             entries::EntryChecker,
             frames::{check_indexed_frame, check_tail, gap_bytes},
             pass::{Pass, Passed},
@@ -69,7 +69,7 @@ pub fn read_indexed(pass: &Pass<'_>, tail: &Tail, seen_slots: &mut HashSet<u64>)
         for entry in &tail.index.entries {
             passed.entries.entry(entry, seen_slots, pass.findings);
         }
-        passed.entries.finish(pass.findings);
+        passed.entries.finish(true, pass.findings);
         if pass.task.is_none() {
             pass.findings.skip(Check::Records, "--quick");
             pass.findings.skip(Check::Frames, "--quick: all headers, and the content of the first");
@@ -130,6 +130,7 @@ impl IndexedPlan<'_> {
         let mut parser = Some(EntryParser::new());
         for number in run {
             pass.progress.check()?;
+            pass.accounts.check()?;
             let (frame, span) = &self.frames[number];
             if !self.read_frame(number, is_decoded, decoder, &mut buffers.compressed, &mut buffers.content)? {
                 parser = None;

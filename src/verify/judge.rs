@@ -9,10 +9,12 @@ use {
             directory::SNAPSHOT_VERSION,
             names::{ArchiveName, Extension, Hash},
         },
-        restore::input::Compression,
+        restore::{
+            documents::{Documents, ParsedBank},
+            input::Compression,
+        },
         verify::{
             accounts::Sums,
-            documents::{Documents, ParsedBank},
             report::{Check, Findings, Place},
         },
     },
@@ -28,7 +30,7 @@ pub fn judge_documents(
     if let Some(version) = &documents.version
         && String::from_utf8_lossy(version).trim() != SNAPSHOT_VERSION
     {
-        let found = String::from_utf8_lossy(version).escape_debug().to_string();
+        let found = format!("{:?}", String::from_utf8_lossy(version));
         findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found);
     }
     let place = || match entry_slot {
@@ -112,7 +114,8 @@ pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Op
         return;
     };
     if name.slot != bank.slot {
-        findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.slot, format!("slot {}", bank.slot));
+        let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
+        findings.add(Check::Name, Rule::NameMismatch, Place::default(), expected, found);
     }
     let hash = bank.snapshot_hash();
     if name.hash != hash {
@@ -123,7 +126,13 @@ pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Op
 /// Checks that the state is the one that was asked for.
 pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile, findings: &Findings) {
     if let Some(slot) = slot.filter(|slot| *slot != bank.slot) {
-        findings.add(Check::Name, Rule::NotExpected, Place::default(), slot, format!("slot {}", bank.slot));
+        findings.add(
+            Check::Name,
+            Rule::NotExpected,
+            Place::default(),
+            format!("slot {slot}"),
+            format!("slot {}", bank.slot),
+        );
     }
     if let Some(hash) = hash.filter(|hash| *hash != bank.snapshot_hash()) {
         findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash());

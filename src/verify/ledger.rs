@@ -2,22 +2,22 @@
 
 use {
     crate::{
-        archive::plan::Plan,
+        archive::plan::{Plan, StorageFault},
         error::{Error, ErrorKind, Result},
         format::clients::Rule,
         ledger::{
-            directory::{BankSnapshot, LedgerPaths, find_bank_snapshot},
+            directory::{BankSnapshot, Layout, LedgerPaths, find_bank_snapshot_with_gaps},
             fields::FieldReader,
             lock::LedgerLock,
             status_cache::parse_status_cache,
         },
         pipeline::run_in_order,
         progress::Progress,
+        restore::documents::{Documents, parse_bank},
         stopwatch::Stopwatch,
         verify::{
             VerifyOptions,
             accounts::{Accounts, AccountsWorker, StorageRef, Task},
-            documents::{Documents, parse_bank},
             judge::{judge_documents, judge_expectations},
             records::RecordWalker,
             report::{Check, Counts, Findings, Place, VerifyReport},
@@ -25,6 +25,7 @@ use {
         },
     },
     std::{
+        cell::RefCell,
         collections::HashSet,
         path::{Path, PathBuf},
     },
@@ -45,7 +46,7 @@ pub fn verify_ledger(
     };
     let findings = Findings::new();
     let stopwatch = Stopwatch::start();
-    let mut report = match find_bank_snapshot(paths, slot) {
+    let mut report = match find_bank_snapshot_with_gaps(paths, slot) {
         Ok(snapshot) => verify_snapshot(snapshot, base_slot, options, progress)?,
         Err(error) => failed_report(error, findings, &paths.ledger, options)?,
     };
@@ -69,7 +70,12 @@ pub fn verify_snapshot(
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
     let bank = judge_documents(documents, Some(slot), &findings).map(|(bank, _)| bank);
     // Every rule about storages and the storage map that the ledger must keep to.
-    let plan = match Plan::new(snapshot, base_slot, progress) {
+    let faults = StorageFaults::of_list(&snapshot, base_slot, &findings);
+    let planned = Plan::new_with_gaps(snapshot, base_slot, progress, &mut |fault| {
+        faults.add(&fault);
+        Ok(())
+    });
+    let plan = match planned {
         Ok(plan) => plan,
         Err(error) => return failed_report(error, findings, &dir, options),
     };
@@ -89,6 +95,10 @@ pub fn verify_snapshot(
     if options.is_quick {
         findings.skip(Check::Records, "--quick");
     } else {
+        if findings.has_lost_accounts() {
+            findings.skip(Check::Records, "not those of storages that are missing or not sound");
+            findings.skip(Check::State, "not all accounts could be read");
+        }
         progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
         pass.read(&Task::Add, None)?;
     }
@@ -105,8 +115,58 @@ pub fn verify_snapshot(
         (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
     }
     report.counts = counts;
+    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
     report.taken = stopwatch.taken();
     Ok(report)
+}
+
+/// Missing storages beyond those of the storages list that are told apart: enough for a report, whatever a bank file
+/// makes up.
+const MISSING_MAX: usize = 5_000_000;
+
+/// Storages that are missing, or not as long as they should be.
+struct StorageFaults<'a> {
+    findings: &'a Findings,
+    /// The slots of those that are missing: several lists may name them.
+    missing: RefCell<HashSet<u64>>,
+    expected: String,
+}
+
+impl<'a> StorageFaults<'a> {
+    /// Says which storages of the storages list are missing.
+    fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Self {
+        for (slot, id) in &snapshot.missing {
+            let expected = format!("a file in {}, as the storages list says", snapshot.shown_roots());
+            Self::say_missing(*slot, u64::from(*id), expected, findings);
+        }
+        let missing = RefCell::new(snapshot.missing.iter().map(|(slot, _)| *slot).collect());
+        let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
+        if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
+            expected += "; or --base-slot, of an incremental archive";
+        }
+        Self { findings, missing, expected }
+    }
+
+    fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) {
+        let place = Place::entry(format!("accounts/{slot}.{id}"));
+        findings.add(Check::Entries, Rule::MissingStorage, place, expected, "none");
+        findings.lose_accounts();
+    }
+
+    /// A fault that planning came upon.
+    fn add(&self, fault: &StorageFault) {
+        let StorageFault { slot, id, is_missing, error } = fault;
+        if *is_missing {
+            let mut missing = self.missing.borrow_mut();
+            if missing.len() < MISSING_MAX && missing.insert(*slot) {
+                Self::say_missing(*slot, *id, self.expected.clone(), self.findings);
+            }
+            return;
+        }
+        let place = Place::entry(format!("accounts/{slot}.{id}"));
+        self.findings.add_error(Check::Entries, Rule::Ledger, place, error);
+        self.findings.lose_accounts();
+    }
 }
 
 /// The report of a ledger whose storages could not be planned; other errors stay errors.
@@ -157,6 +217,7 @@ impl LedgerPass<'_> {
                 let mut at = 0;
                 while at < storage.content_bytes {
                     self.progress.check()?;
+                    self.accounts.check()?;
                     buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
                     self.plan.read_storage(storage, at, buffer)?;
                     walker.feed(buffer, &mut accounts);

@@ -5,24 +5,29 @@
 //! written, but for a temporary file where the memory does not suffice.
 //!
 //! The story of an archive: its bytes are read once, by its index on all cores ([`indexed`]) or in order
-//! ([`in_order`]); entries are checked against each other ([`entries`]), documents parsed as streams ([`documents`]),
+//! ([`in_order`]); entries are checked against each other ([`entries`]), documents parsed as streams ([`documents`](crate::restore::documents)),
 //! records walked ([`records`]), hashed and logged ([`accounts`], [`versions`]). Then everything is judged ([`judge`]),
 //! superseded records are read again and subtracted, and the state is what the bank file says, or not ([`state`]).
 
 pub mod accounts;
-pub mod documents;
+pub mod batches;
 pub mod entries;
+pub mod fingerprint;
 pub mod frames;
 pub mod in_order;
 pub mod indexed;
 pub mod judge;
+pub mod known;
 pub mod ledger;
 pub mod own;
 pub mod pass;
 pub mod read;
 pub mod records;
 pub mod report;
+pub mod spill;
 pub mod state;
+pub mod superseded;
+pub mod version;
 pub mod versions;
 
 use {
@@ -141,6 +146,9 @@ fn try_archives(
     if read.iter().any(|one| one.findings.has_lost_accounts()) {
         newest.findings.skip(Check::State, "not all accounts could be read");
     }
+    if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
+        newest.findings.skip(Check::State, why);
+    }
     let settled = settle(&accounts, bank, &newest.findings, options, progress, &mut |task, wanted| {
         read.iter().try_for_each(|one| one.read_again(&accounts, task, wanted, options, progress))
     })?;
@@ -165,6 +173,7 @@ fn try_archives(
         (report.slot, report.hash, report.capitalization) = (Some(slot), Some(hash), Some(capitalization));
     }
     report.base_slot = base_slot;
+    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
     report.counts = counts;
     Ok(report)
 }

@@ -6,12 +6,12 @@ use {
         ledger::names::ArchiveName,
         progress::Progress,
         restore::{
+            documents::Documents,
             input::{ArchiveFile, Compression},
             tail::Tail,
         },
         verify::{
             accounts::{Accounts, StorageRef, Task},
-            documents::Documents,
             entries::EntryChecker,
             report::{Check, Counts, Findings, Place},
         },

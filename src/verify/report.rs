@@ -134,6 +134,10 @@ pub struct VerifyReport {
     pub ok: bool,
     /// The clients that were asked about; empty for all, and without any departure.
     pub asked: Vec<Client>,
+    /// The snapshot hash that the state was compared with.
+    pub expected_hash: Option<Hash>,
+    /// The slot that it was compared with.
+    pub expected_slot: Option<u64>,
     /// The state's slot.
     pub slot: Option<u64>,
     /// The base slot, for an incremental archive.
@@ -217,7 +221,7 @@ impl Findings {
             rule,
             message: rule.what().to_string(),
             place,
-            expected,
+            expected: expected.or_else(|| rule.expected().map(str::to_string)),
             found,
             hint: rule.remedy(),
         });
@@ -231,7 +235,7 @@ impl Findings {
             rule,
             message: rule.what().to_string(),
             place,
-            expected: None,
+            expected: rule.expected().map(str::to_string),
             found: Some(error.to_string()),
             hint: rule.remedy(),
         });
@@ -254,6 +258,11 @@ impl Findings {
     /// Whether a check is not made, or not to its end.
     pub fn is_skipped(&self, check: Check) -> bool {
         self.lock().skipped.contains_key(&check)
+    }
+
+    /// Why a check is not made, or not to its end.
+    pub fn skipped(&self, check: Check) -> Option<String> {
+        self.lock().skipped.get(&check).cloned()
     }
 
     /// Some accounts could not be read: the state cannot be judged.
@@ -322,6 +331,8 @@ impl Findings {
             paths,
             ok: failures.is_empty(),
             asked: asked.to_vec(),
+            expected_hash: None,
+            expected_slot: None,
             slot: None,
             base_slot: None,
             hash: None,

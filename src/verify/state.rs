@@ -10,7 +10,7 @@ use {
             accounts::{Accounts, Task},
             judge::judge_state,
             report::{Check, Counts, Findings},
-            versions::{Fingerprint, ITEM_BYTES, Superseded, Version},
+            version::ITEM_BYTES,
         },
     },
     std::{collections::HashSet, fs},
@@ -20,7 +20,7 @@ use {
 const RECORD_BYTES_TYPICAL: u64 = 256;
 
 /// A zstd archive's ratio, rather too high.
-const RATIO_TYPICAL: u64 = 6;
+pub const RATIO_TYPICAL: u64 = 6;
 
 /// Bytes that the archives decode to, roughly.
 pub fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
@@ -30,10 +30,14 @@ pub fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
     })
 }
 
+/// Bytes that a log of all records takes, of archives or storages of this many bytes.
+pub fn log_bytes(storages_bytes: u64) -> u64 {
+    (storages_bytes / RECORD_BYTES_TYPICAL).saturating_mul(ITEM_BYTES)
+}
+
 /// A state in the making, of this many bytes of storages.
 pub fn new_accounts(options: &VerifyOptions, storages_bytes: u64) -> Result<Accounts> {
-    let room_bytes = (storages_bytes / RECORD_BYTES_TYPICAL).saturating_mul(ITEM_BYTES);
-    Accounts::new(options.memory_bytes, &options.temporary_dir, room_bytes)
+    Accounts::new(options.memory_bytes, &options.temporary_dir, log_bytes(storages_bytes))
 }
 
 /// What is known once superseded records are out of the sum.
@@ -77,15 +81,15 @@ pub fn settle(
         progress.check()?;
         settled.accounts += round.accounts;
         settled.superseded += round.count;
-        let Superseded { to_subtract, duplicates, .. } = round;
-        let wanted: HashSet<u32> = to_subtract.iter().chain(&duplicates).map(Version::storage).collect();
-        if wanted.is_empty() {
-            return Ok(());
+        if round.has_duplicates() {
+            // Which of them counts is not ours to say.
+            findings.skip(Check::State, "an account is twice in one storage");
         }
-        let duplicates: HashSet<(Fingerprint, u32)> =
-            duplicates.iter().map(|version| (version.fingerprint, version.storage())).collect();
-        let to_subtract: HashSet<Version> = to_subtract.into_iter().collect();
-        read_again(&Task::Subtract { to_subtract: &to_subtract, duplicates: &duplicates }, &wanted)
+        let wanted: HashSet<u32> = round.storages().collect();
+        match wanted.is_empty() {
+            true => Ok(()),
+            false => read_again(&Task::Subtract(&round), &wanted),
+        }
     })?;
     if let Some(bank) = bank.filter(|_| !findings.is_skipped(Check::State)) {
         judge_state(&accounts.sums(), bank, findings);

@@ -15,144 +15,54 @@
 //!
 //! # Memory
 //!
-//! The log grows to 16 bytes a record (16 GB for a billion) while it fits in what was given. Beyond that, full chunks go to one
-//! unnamed temporary file, and sorting needs one partition for each thread, a thousandth of the log. The list of superseded records is
-//! worked off in rounds when it would not fit.
+//! The log grows to 16 bytes a record (16 GB for a billion) while it fits in three quarters of what was given. Beyond
+//! that, full chunks go to one temporary file ([`spill`](super::spill)). The last quarter is for sorting, so many
+//! partitions at a time as fit in a half of it, and for the superseded records, which are worked off in rounds.
 //!
-//! # Fingerprints
-//!
-//! 96 bits of blake3, keyed anew for each run with random bytes from the system: whoever made the archive cannot know
-//! which keys would collide. Among n accounts two collide with a probability of n² / 2^97: 6e-12 for a billion. A
-//! collision could only make a sound archive look damaged, or hide a difference that its maker could not have aimed at.
+//! One partition at least must be sorted in memory: a thousandth of the log, since nobody can foresee which accounts
+//! fall into it ([`fingerprint`](super::fingerprint)). Who writes one account again and again cannot swell it either: of
+//! what a batch holds again and again of one storage, two are kept (they are a failure as it is), and an archive has no more than
+//! 5,000,000 storages, which makes 160 MB.
 
 use {
-    crate::error::{Error, IoContext, Result},
+    crate::{
+        error::Result,
+        verify::{
+            fingerprint::Fingerprint,
+            known::KnownPartition,
+            spill::Spill,
+            superseded::{Superseded, superseded_among},
+            version::{Batch, ITEM_BYTES, PARTITIONS, Version, partition_of},
+        },
+    },
     rayon::prelude::*,
     std::{
-        fs::File,
-        os::unix::fs::FileExt,
-        path::{Path, PathBuf},
+        path::Path,
         sync::{
-            Mutex, PoisonError,
+            Mutex, MutexGuard, PoisonError,
             atomic::{AtomicU64, Ordering::Relaxed},
         },
     },
 };
 
-/// Partitions of the log: by the first 10 bits of the fingerprint.
-const PARTITIONS: usize = 1024;
-
 /// Items in a chunk: 32 KiB, so that all partitions together take at least 32 MiB.
 const CHUNK_ITEMS: usize = 2048;
-
-/// Bytes of an item.
-pub const ITEM_BYTES: u64 = 16;
 
 /// The least memory that the log works in.
 pub const LOG_BYTES_MIN: u64 = PARTITIONS as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES;
 
-const MORE_MEMORY: &str = "give more --memory, or a --temporary-dir with room for 16 bytes per account";
-
-/// Identifies an account within one run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fingerprint([u32; 3]);
-
-/// Makes fingerprints, with a key that nobody else knows.
-#[derive(Clone)]
-pub struct Fingerprinter([u8; blake3::KEY_LEN]);
-
-impl Fingerprinter {
-    /// With a random key.
-    pub fn new() -> Result<Self> {
-        let path = Path::new("/dev/urandom");
-        let mut key = [0; 32];
-        let file = File::open(path).or_path("open", path)?;
-        std::io::Read::read_exact(&mut &file, &mut key).or_path("read", path)?;
-        Ok(Self(key))
-    }
-
-    /// The fingerprint of an account.
-    pub fn of(&self, pubkey: &[u8; 32]) -> Fingerprint {
-        let hash = blake3::keyed_hash(&self.0, pubkey);
-        let word = |at: usize| {
-            let mut word = [0; 4];
-            word.copy_from_slice(&hash.as_bytes()[at..at + 4]);
-            u32::from_le_bytes(word)
-        };
-        Fingerprint([word(0), word(4), word(8)])
-    }
-}
-
-/// One record in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// The account.
-    pub fingerprint: Fingerprint,
-    /// Twice the storage's number, and 1 for a tombstone: records of one storage are neighbours when sorted.
-    tagged_storage: u32,
-}
-
-impl Version {
-    /// A record in a storage; storages are numbered from 0, below 2^31.
-    pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool) -> Self {
-        Self { fingerprint, tagged_storage: storage << 1 | u32::from(is_tombstone) }
-    }
-
-    /// The storage's number.
-    pub fn storage(&self) -> u32 {
-        self.tagged_storage >> 1
-    }
-
-    /// Whether it closes the account.
-    pub fn is_tombstone(&self) -> bool {
-        self.tagged_storage & 1 == 1
-    }
-
-    fn partition(&self) -> usize {
-        (self.fingerprint.0[0] >> (32 - PARTITIONS.ilog2())) as usize
-    }
-
-    fn to_bytes(self) -> [u8; ITEM_BYTES as usize] {
-        let mut bytes = [0; ITEM_BYTES as usize];
-        let [a, b, c] = self.fingerprint.0;
-        for (to, word) in bytes.chunks_exact_mut(4).zip([a, b, c, self.tagged_storage]) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Self {
-        let mut words = [0; 4];
-        for (word, from) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-            *word = u32::from_le_bytes([from[0], from[1], from[2], from[3]]);
-        }
-        let [a, b, c, tagged_storage] = words;
-        Self { fingerprint: Fingerprint([a, b, c]), tagged_storage }
-    }
-}
-
-/// What was found out about superseded records.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Superseded {
-    /// Superseded records with lamports, whose contribution must be subtracted.
-    pub to_subtract: Vec<Version>,
-    /// Records of an account that its storage holds more than once.
-    pub duplicates: Vec<Version>,
-    /// How many records are superseded, tombstones too.
-    pub count: u64,
-    /// Newest versions with lamports.
-    pub accounts: u64,
-}
+/// Bytes that a superseded record takes in a round, rather too many: its list may have grown by doubling.
+const ROUND_ITEM_BYTES: u64 = 2 * ITEM_BYTES;
 
 /// The log.
 pub struct VersionLog {
     partitions: Vec<Mutex<Partition>>,
-    memory_bytes: AtomicU64,
-    room_bytes: u64,
+    /// Bytes that chunks may take.
+    log_bytes: AtomicU64,
+    /// Bytes for sorting, and as many for the superseded records of a round.
+    sort_bytes: u64,
     held_bytes: AtomicU64,
-    spill_dir: PathBuf,
-    spill: Mutex<Option<File>>,
-    spilled_bytes: AtomicU64,
+    spill: Spill,
 }
 
 #[derive(Default)]
@@ -162,43 +72,43 @@ struct Partition {
     spilled: Vec<u64>,
 }
 
+impl Partition {
+    /// Bytes that it takes when it is sorted.
+    fn bytes(&self) -> u64 {
+        (self.chunks.len() + self.spilled.len()) as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES
+    }
+}
+
 impl VersionLog {
     /// Keeps to `memory_bytes`, and spills into `spill_dir` beyond that, where `room_bytes` must be free then.
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
-            memory_bytes: AtomicU64::new(memory_bytes.max(LOG_BYTES_MIN)),
-            room_bytes,
+            log_bytes: AtomicU64::new((memory_bytes / 4 * 3).max(LOG_BYTES_MIN)),
+            sort_bytes: (memory_bytes / 8).max(LOG_BYTES_MIN / 8),
             held_bytes: AtomicU64::new(0),
-            spill_dir: spill_dir.to_path_buf(),
-            spill: Mutex::new(None),
-            spilled_bytes: AtomicU64::new(0),
+            spill: Spill::new(spill_dir, room_bytes),
         }
-    }
-
-    /// Takes memory away that something else needs.
-    pub fn reserve(&self, bytes: u64) {
-        let left = self.memory_bytes.load(Relaxed).saturating_sub(bytes);
-        self.memory_bytes.store(left.max(LOG_BYTES_MIN), Relaxed);
     }
 
     /// Bytes in the temporary file.
     pub fn spilled_bytes(&self) -> u64 {
-        self.spilled_bytes.load(Relaxed)
+        self.spill.bytes()
     }
 
     /// Takes a worker's records, and empties the batch.
-    pub fn append(&self, batch: &mut Vec<Version>) -> Result<()> {
-        batch.sort_unstable_by_key(Version::partition);
-        for run in batch.chunk_by(|a, b| a.partition() == b.partition()) {
-            let mut partition = self.partitions[run[0].partition()].lock().unwrap_or_else(PoisonError::into_inner);
-            for item in run {
+    pub fn append(&self, batch: &mut Batch) -> Result<()> {
+        for run in batch.by_partition() {
+            let mut run = run;
+            let mut partition = lock(&self.partitions[run[0].partition()]);
+            while !run.is_empty() {
                 if partition.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ITEMS) {
                     self.make_room(&mut partition)?;
                 }
-                if let Some(chunk) = partition.chunks.last_mut() {
-                    chunk.push(*item);
-                }
+                let Some(chunk) = partition.chunks.last_mut() else { break };
+                let (fits, rest) = run.split_at(run.len().min(CHUNK_ITEMS - chunk.len()));
+                chunk.extend_from_slice(fits);
+                run = rest;
             }
         }
         batch.clear();
@@ -208,9 +118,10 @@ impl VersionLog {
     /// A new chunk for the partition; when memory is full, its full chunks go to the file first.
     fn make_room(&self, partition: &mut Partition) -> Result<()> {
         let chunk_bytes = CHUNK_ITEMS as u64 * ITEM_BYTES;
-        if self.held_bytes.load(Relaxed) + chunk_bytes > self.memory_bytes.load(Relaxed) {
+        if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes.load(Relaxed) {
             while let Some(chunk) = partition.chunks.pop() {
-                partition.spilled.push(self.write_chunk(&chunk)?);
+                let bytes: Vec<u8> = chunk.iter().flat_map(|version| version.to_bytes()).collect();
+                partition.spilled.push(self.spill.write(&bytes)?);
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
         }
@@ -220,40 +131,9 @@ impl VersionLog {
         Ok(())
     }
 
-    fn write_chunk(&self, chunk: &[Version]) -> Result<u64> {
-        let bytes: Vec<u8> = chunk.iter().flat_map(|version| version.to_bytes()).collect();
-        let mut spill = self.spill.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = match &mut *spill {
-            Some(file) => file,
-            none => none.insert(self.open_spill()?),
-        };
-        let offset = self.spilled_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        file.write_all_at(&bytes, offset).map_err(|error| self.spill_error("write", &error))?;
-        Ok(offset)
-    }
-
-    fn open_spill(&self) -> Result<File> {
-        let stat = rustix::fs::statvfs(&self.spill_dir).or_path("read the free space of", &self.spill_dir)?;
-        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if free_bytes < self.room_bytes {
-            return Err(Error::failed(format!(
-                "not enough space under {}: about {} bytes needed, {free_bytes} free",
-                self.spill_dir.display(),
-                self.room_bytes
-            ))
-            .hint(MORE_MEMORY));
-        }
-        tempfile::tempfile_in(&self.spill_dir).map_err(|error| self.spill_error("create a temporary file in", &error))
-    }
-
-    fn spill_error(&self, doing: &str, error: &std::io::Error) -> Error {
-        Error::io(doing, &self.spill_dir, error).hint(MORE_MEMORY)
-    }
-
     /// Everything in one partition, sorted by account; takes it out of the log.
     fn take_sorted(&self, partition: &Mutex<Partition>) -> Result<Vec<Version>> {
-        let Partition { chunks, spilled } =
-            std::mem::take(&mut *partition.lock().unwrap_or_else(PoisonError::into_inner));
+        let Partition { chunks, spilled } = std::mem::take(&mut *lock(partition));
         let held: usize = chunks.iter().map(Vec::len).sum();
         let mut items = Vec::with_capacity(held + spilled.len() * CHUNK_ITEMS);
         self.held_bytes.fetch_sub((chunks.len() * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed);
@@ -262,11 +142,7 @@ impl VersionLog {
         }
         let mut bytes = vec![0; CHUNK_ITEMS * ITEM_BYTES as usize];
         for offset in spilled {
-            let spill = self.spill.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(file) = &*spill {
-                file.read_exact_at(&mut bytes, offset).map_err(|error| self.spill_error("read", &error))?;
-            }
-            drop(spill);
+            self.spill.read(offset, &mut bytes)?;
             items.extend(bytes.chunks_exact(ITEM_BYTES as usize).map(Version::from_bytes));
         }
         items.sort_unstable();
@@ -281,115 +157,89 @@ impl VersionLog {
         slot_of: &(dyn Fn(u32) -> u64 + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
-        let round_items_max = (self.memory_bytes.load(Relaxed) / 4 / ITEM_BYTES) as usize;
         let mut round = Superseded::default();
-        for group in self.partitions.chunks(threads.max(1)) {
-            let found: Vec<Superseded> = group
-                .par_iter()
-                .map(|partition| Ok(superseded_among(&self.take_sorted(partition)?, slot_of)))
-                .collect::<Result<_>>()?;
-            for found in found {
-                round.count += found.count;
-                round.accounts += found.accounts;
-                round.to_subtract.extend(found.to_subtract);
-                round.duplicates.extend(found.duplicates);
+        self.for_each_partition(threads, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
+            round.add(found);
+            match round.len() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
+                true => on_round(std::mem::take(&mut round).sorted()),
+                false => Ok(()),
             }
-            if round.to_subtract.len() + round.duplicates.len() > round_items_max {
-                on_round(std::mem::take(&mut round))?;
-            }
-        }
-        on_round(round)
+        })?;
+        on_round(round.sorted())
     }
 
-    /// The accounts in the log so far, for asking; `None` when they do not fit in a half of the memory. The log keeps
-    /// them.
-    pub fn known_accounts(&self) -> Option<KnownAccounts> {
-        if self.spilled_bytes() > 0 {
-            return None;
+    /// Sorts each partition, makes something of it on a thread of its own, and hands that over. All versions of an
+    /// account are in one partition. Nothing is left in the log.
+    pub fn for_each_partition<R: Send>(
+        &self,
+        threads: usize,
+        read: &(dyn Fn(&[Version]) -> R + Sync),
+        on_result: &mut dyn FnMut(R) -> Result<()>,
+    ) -> Result<()> {
+        let mut rest = self.partitions.as_slice();
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
+            rest = after;
+            let read_one = |partition: &Mutex<Partition>| Ok(read(&self.take_sorted(partition)?));
+            let results: Vec<R> = group.par_iter().map(read_one).collect::<Result<_>>()?;
+            results.into_iter().try_for_each(&mut *on_result)?;
         }
-        let lock = |partition: &Mutex<Partition>| -> Vec<Fingerprint> {
-            let partition = partition.lock().unwrap_or_else(PoisonError::into_inner);
-            partition.chunks.iter().flatten().map(|version| version.fingerprint).collect()
-        };
-        let items: usize = self
-            .partitions
-            .iter()
-            .map(|partition| {
-                let partition = partition.lock().unwrap_or_else(PoisonError::into_inner);
-                partition.chunks.iter().map(Vec::len).sum::<usize>()
-            })
-            .sum();
-        if items as u64 * size_of::<Fingerprint>() as u64 > self.memory_bytes.load(Relaxed) / 2 {
-            return None;
-        }
-        let partitions = self
-            .partitions
-            .par_iter()
-            .map(|partition| {
-                let mut fingerprints = lock(partition);
-                fingerprints.sort_unstable();
-                fingerprints.dedup();
-                fingerprints
-            })
-            .collect();
-        Some(KnownAccounts { partitions })
+        Ok(())
     }
+
+    /// How many of some partitions fit into the memory for sorting; one at least.
+    fn sortable_partitions(&self, partitions: &[Mutex<Partition>]) -> usize {
+        let mut left_bytes = self.sort_bytes;
+        let fits = |partition: &&Mutex<Partition>| {
+            let left = left_bytes.checked_sub(lock(partition).bytes());
+            left_bytes = left.unwrap_or_default();
+            left.is_some()
+        };
+        partitions.iter().take_while(fits).count().max(1)
+    }
+
+    /// The accounts in the log so far, for asking; `None` when they do not fit in a half of the memory, which is taken
+    /// away from the log. The log keeps them.
+    pub fn known_accounts(&self) -> Option<KnownAccounts> {
+        let items_of = |partition: &Mutex<Partition>| lock(partition).chunks.iter().map(Vec::len).sum::<usize>() as u64;
+        let items: u64 = self.partitions.iter().map(items_of).sum();
+        let log_bytes = self.log_bytes.load(Relaxed);
+        if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > log_bytes / 2 {
+            return None;
+        }
+        let known_of = |partition: &Mutex<Partition>| {
+            let fingerprints = lock(partition).chunks.iter().flatten().map(|version| version.fingerprint).collect();
+            KnownPartition::new(fingerprints, PARTITIONS.ilog2())
+        };
+        let partitions: Vec<KnownPartition> = self.partitions.par_iter().map(known_of).collect();
+        let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
+        self.log_bytes.store(log_bytes.saturating_sub(known_bytes).max(LOG_BYTES_MIN), Relaxed);
+        Some(KnownAccounts(partitions))
+    }
+}
+
+fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
+    partition.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Accounts that can be asked for.
-pub struct KnownAccounts {
-    partitions: Vec<Vec<Fingerprint>>,
-}
+pub struct KnownAccounts(Vec<KnownPartition>);
 
 impl KnownAccounts {
     /// Whether the account is among them.
     pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
-        let partition = Version { fingerprint: *fingerprint, tagged_storage: 0 }.partition();
-        self.partitions[partition].binary_search(fingerprint).is_ok()
+        self.0[partition_of(fingerprint)].contains(fingerprint)
     }
-
-    /// Bytes that they take.
-    pub fn memory_bytes(&self) -> u64 {
-        self.partitions.iter().map(|partition| (partition.len() * size_of::<Fingerprint>()) as u64).sum()
-    }
-}
-
-/// Of sorted records, those that a newer one supersedes.
-fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Superseded {
-    let mut found = Superseded::default();
-    for versions in sorted.chunk_by(|a, b| a.fingerprint == b.fingerprint) {
-        let rank = |version: &Version| slot_of(version.storage());
-        let newest = match versions {
-            [only] => only,
-            _ => {
-                // Of two in one storage the later in the order counts as newest: there is a failure anyway.
-                let newest = versions.iter().max_by_key(|version| rank(version)).unwrap_or(&versions[0]);
-                let mut is_newest_passed = false;
-                for (at, version) in versions.iter().enumerate() {
-                    let is_neighbour =
-                        |other: Option<&Version>| other.is_some_and(|it| it.storage() == version.storage());
-                    let is_twice = is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last());
-                    if version == newest && !std::mem::replace(&mut is_newest_passed, true) {
-                        continue;
-                    }
-                    found.count += 1;
-                    if is_twice {
-                        found.duplicates.push(*version);
-                    } else if !version.is_tombstone() {
-                        found.to_subtract.push(*version);
-                    }
-                }
-                newest
-            }
-        };
-        found.accounts += u64::from(!newest.is_tombstone());
-    }
-    found
 }
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*, std::collections::HashMap};
+    use {
+        super::*,
+        crate::verify::{fingerprint::Fingerprinter, superseded::is_listed},
+        proptest::prelude::*,
+        std::collections::HashMap,
+    };
 
     proptest! {
         /// With much memory or the least, what is superseded is what a plain map says.
@@ -403,7 +253,7 @@ mod tests {
             let mut newest: HashMap<u8, (u64, u32)> = HashMap::new();
             let is_tombstone = |key: u8, storage: u32| (seed >> ((u32::from(key) + storage) % 64)) & 1 == 1;
             let log = VersionLog::new(0, &std::env::temp_dir(), 0);
-            let mut batch = Vec::new();
+            let mut batch = Batch::default();
             for (key, storage) in &records {
                 batch.push(Version::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage)));
                 let entry = newest.entry(*key).or_insert((slot_of(*storage), *storage));
@@ -416,11 +266,14 @@ mod tests {
             }
             prop_assert!(!known.contains(&printer.of(&[200; 32])));
             let mut found = Superseded::default();
-            log.find_superseded(2, &slot_of, &mut |round| { found = round; Ok(()) }).expect("found");
+            log.find_superseded(2, &slot_of, &mut |round| { found.add(round); Ok(()) }).expect("found");
             let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
             prop_assert_eq!(found.count, expected.clone().count() as u64);
-            let subtract = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).count();
-            prop_assert_eq!(found.to_subtract.len(), subtract);
+            let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
+            prop_assert_eq!(found.len(), subtract.len());
+            for (key, storage) in subtract {
+                prop_assert!(is_listed(found.to_subtract.of_storage(*storage), &printer.of(&[*key; 32])));
+            }
             let accounts = newest.iter().filter(|(key, (_, storage))| !is_tombstone(**key, *storage)).count();
             prop_assert_eq!(found.accounts, accounts as u64);
         }
@@ -432,15 +285,15 @@ mod tests {
         let printer = Fingerprinter::new().expect("random bytes");
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);
         let accounts = 3 * PARTITIONS as u32 * CHUNK_ITEMS as u32 / 2;
-        let mut batch = Vec::new();
+        let mut batch = Batch::default();
         for account in 0..accounts {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&account.to_le_bytes());
-            batch.push(Version::new(printer.of(&key), account % 7, false));
+            let mut is_full = batch.push(Version::new(printer.of(&key), account % 7, false));
             if account % 10 == 0 {
-                batch.push(Version::new(printer.of(&key), 8, false));
+                is_full = batch.push(Version::new(printer.of(&key), 8, false));
             }
-            if batch.len() > 50_000 {
+            if is_full {
                 log.append(&mut batch).expect("appended");
             }
         }
@@ -449,11 +302,34 @@ mod tests {
         assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
         let (mut superseded, mut found) = (0, 0);
         log.find_superseded(2, &u64::from, &mut |round| {
-            superseded += round.to_subtract.len();
+            superseded += round.len();
             found += round.accounts;
             Ok(())
         })
         .expect("found");
         assert_eq!((superseded as u32, found), (accounts.div_ceil(10), u64::from(accounts)));
+    }
+
+    /// One account in one storage again and again takes next to nothing, and is still found to be there twice.
+    #[test]
+    fn repetition_takes_no_memory() {
+        let printer = Fingerprinter::new().expect("random bytes");
+        let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+        let mut batch = Batch::default();
+        for number in 0..4_000_000u32 {
+            if batch.push(Version::new(printer.of(&[7; 32]), number / 1_000_000, false)) {
+                log.append(&mut batch).expect("appended");
+            }
+        }
+        log.append(&mut batch).expect("appended");
+        assert!(log.held_bytes.load(Relaxed) <= CHUNK_ITEMS as u64 * ITEM_BYTES && log.spilled_bytes() == 0);
+        let mut found = Superseded::default();
+        log.find_superseded(2, &u64::from, &mut |round| {
+            found.add(round);
+            Ok(())
+        })
+        .expect("found");
+        assert_eq!(found.accounts, 1);
+        assert!((0..4).all(|storage| found.duplicates.of_storage(storage).len() == 1), "{found:?}");
     }
 }

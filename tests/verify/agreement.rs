@@ -3,7 +3,10 @@
 
 use {
     crate::{altered::corpus, fixtures::*},
-    slotpress::format::clients::Client,
+    slotpress::{
+        format::clients::{Client, Rule},
+        verify::report::Check,
+    },
     std::process::Command,
 };
 
@@ -35,6 +38,12 @@ fn verdicts_agree_with_agave() {
             &options,
             &slotpress::progress::NoProgress,
         );
+        for failure in ours.iter().flat_map(|report| report.failures.iter().chain(&report.warnings)) {
+            let is_placed = failure.place.offset_bytes.is_some() || failure.place.entry.is_some();
+            let is_whole = matches!(failure.check, Check::Name | Check::State) || failure.rule == Rule::Index;
+            let says_what = failure.expected.is_some() && failure.found.is_some() && !failure.hint.is_empty();
+            assert!(says_what && (is_placed || is_whole), "{}: {failure:?}", altered.what);
+        }
         let (ok, why) = match &ours {
             Ok(report) => (report.ok, shown(report)),
             Err(error) => (false, error.to_string()),

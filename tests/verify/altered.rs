@@ -88,6 +88,9 @@ fn frames(corpus: &mut Corpus) {
         std::io::Write::write_all(&mut encoder, &tar).expect("written");
         corpus.file(format!("a window of 2^{log}"), encoder.finish().expect("finished"));
     }
+    for log in [25, 26, 27, 28, 31] {
+        corpus.file(format!("a window of 2^{log}, more than the content that is stated"), wide_frame(&tar, log));
+    }
     corpus.file("stored, not compressed", tar.clone());
     let good = zstd(&tar);
     corpus.file("one byte after the end", [good.as_slice(), b"x"].concat());
@@ -110,6 +113,18 @@ fn frames(corpus: &mut Corpus) {
         "two frames swapped",
         [frames[..2].concat(), frames[3].clone(), frames[2].clone(), frames[4..].concat()].concat(),
     );
+}
+
+/// A frame that states its content, and asks for a window that has nothing to do with it.
+fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
+    use slotpress::format::zstd_frame::{FrameStart, parse_frame_start};
+    let frame = zstd(content);
+    let Ok(FrameStart::Zstd(header)) = parse_frame_start(&frame) else { panic!("a frame") };
+    // Four bytes of content size, no single segment, no checksum.
+    let mut wide = [&frame[..4], &[0b1000_0000, (window_log - 10) << 3]].concat();
+    wide.extend((content.len() as u32).to_le_bytes());
+    wide.extend_from_slice(&frame[header.header_bytes..]);
+    wide
 }
 
 fn ends(corpus: &mut Corpus) {

@@ -7,4 +7,6 @@ mod altered;
 mod fixtures;
 mod flips;
 mod good;
+mod ledgers;
 mod places;
+mod without_index;

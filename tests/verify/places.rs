@@ -69,6 +69,7 @@ fn twice_in_a_storage() {
     let places: Vec<_> = found.iter().map(|failure| failure.place.offset_bytes).collect();
     assert_eq!(places, [Some(at as u64), Some(second as u64)], "{}", shown(&report));
     assert!(found.iter().all(|it| it.place.account == Some(account) && it.place.entry.as_deref() == Some(&entry)));
+    assert!(report.failures.iter().all(|failure| failure.check != Check::State), "that follows: {}", shown(&report));
 }
 
 /// Two damaged frames of an archive with an index are both reported, with their offsets, and the rest is read.

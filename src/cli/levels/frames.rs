@@ -1,4 +1,4 @@
-//! `slotpress levels frames`: what frames of each size cost and save, and what bundling saves.
+//! `slotpress levels frames`: how large a frame, and how many small units in one.
 
 use {
     super::{
@@ -6,18 +6,18 @@ use {
         table::wrap,
     },
     crate::{
+        ErrorKind,
         cli::{ui::Ui, values},
         error::{Error, Result},
         format::frames::FRAME_SIZE_BYTES_MAX,
         levels::{
-            export::{ExportFile, Format, Subject, page::Page, show_short},
+            export::{ExportFile, Format, Subject, page::Page, show_bytes},
             frames::{
-                content::{FramesContent, UnitsWanted},
-                explain::sentences,
-                measure::{FramesOptions, measure_frames},
-                show::{bundle_lines, csv, lines, markdown, size_lines},
+                FramesReport,
+                explain::explain,
+                export::{csv, describe, json, markdown, screen},
+                measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
             },
-            input::InputKind,
         },
         progress::Progress,
     },
@@ -25,36 +25,33 @@ use {
     std::{path::PathBuf, time::Duration},
 };
 
-/// By frame size: times of single frames with percentiles, throughput and ratio, and what bundling saves
+/// How large a frame: by frame size, ratio, speed, times at worst; and what bundling saves
 ///
-/// Frames are cut at fixed sizes and compressed one by one on one core. Records of a ledger or an archive are bundled; of
-/// any other file, its lines (--lines) or pieces of it (--unit-size).
+/// Frames of 32 B to 32 MiB are cut out of the input, and each is compressed and decompressed alone on one core. Then
+/// small units (records of a ledger, lines of a text) are put together, so many in a frame.
 #[derive(Debug, Args)]
 pub struct FramesArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Sizes of frames, 16 to 32MiB: 512,64KiB,8MiB [default: powers of four from 32 to 32MiB]
+    /// Bytes in a frame, 1 to 32MiB: 4KiB,8MiB [default: 32 B, four times as much, and so on to 32 MiB]
     #[arg(long, value_name = "LIST")]
     sizes: Option<String>,
     /// Units in a frame
     #[arg(long, value_name = "LIST", default_value = "1,2,5,10,175")]
     bundles: String,
-    /// Bundle lines
-    #[arg(long, conflicts_with = "unit_size")]
-    lines: bool,
-    /// Bundle pieces of so many bytes
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    unit_size: Option<u64>,
-    /// The codec, at one level: zstd:3, lz4, zlib:6
-    #[arg(long, value_name = "CODEC[:LEVEL]", default_value = "zstd:1")]
+    /// What a unit is: record, line, or pieces of so many bytes [default: record, or line of what is text]
+    #[arg(long, value_name = "UNIT", value_parser = unit)]
+    unit: Option<UnitChoice>,
+    /// One codec at one level: zstd:3, lz4, zlib:6
+    #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
     codec: String,
-    /// Seconds for each size, and for the bundles
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
-    time: Duration,
-    /// Also write the sizes as comma-separated values
+    /// Seconds for compressing frames of each size, at least; the same for decompressing
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    min_time: Duration,
+    /// Also write the rows as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Also write Markdown tables
+    /// Also write the report as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Also write a page with tables and pictures, in one file
@@ -62,134 +59,143 @@ pub struct FramesArgs {
     html: Option<PathBuf>,
 }
 
-/// The content held in memory unless more is asked for: eight frames of the largest size.
+/// The largest frame that archives have; the input is cut into frames of this size first.
+const SIZE_BYTES_MAX: u64 = FRAME_SIZE_BYTES_MAX;
+
+/// More would take minutes, and more rows than a screen has.
+const LIST_LENGTH_MAX: usize = 32;
+
+/// What is held in memory unless more is asked for: so much takes a second per pass at the fast levels.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// Below this, a frame's own header is most of it.
-const SIZE_MIN: u64 = 16;
+/// 32 B, 128 B, … 32 MiB.
+pub(super) fn default_sizes() -> Vec<u64> {
+    (0..=10).map(|power| 32 << (2 * power)).collect()
+}
 
-/// More sizes are a slip of the keyboard: each is measured for seconds.
-const LIST_MAX: usize = 64;
+/// Reads a list of sizes.
+fn parse_sizes(text: &str) -> Result<Vec<u64>> {
+    let size = |item: &str| {
+        let wrong = |message: String| Error::usage(format!("--sizes: {item:?}: {message}"));
+        let bytes = values::size(item).map_err(|message| wrong(message).hint("for example --sizes 4KiB,64KiB,8MiB"))?;
+        match (1..=SIZE_BYTES_MAX).contains(&bytes) {
+            true => Ok(bytes),
+            false => Err(wrong("no size of a frame".to_string()).hint("frames have 1 byte to 32 MiB")),
+        }
+    };
+    in_order(text, "--sizes", &size)
+}
 
-/// The most units in a frame: more are what larger sizes show.
-const BUNDLE_MAX: u64 = 100_000;
+/// Reads a list of numbers of units.
+fn parse_bundles(text: &str) -> Result<Vec<u64>> {
+    /// With more units than this in a frame, it is no longer a bundle of small ones but a frame: see the sizes.
+    const UNITS_MAX: u64 = 100_000;
+    let units = |item: &str| match item.parse() {
+        Ok(units) if (1..=UNITS_MAX).contains(&units) => Ok(units),
+        _ => Err(Error::usage(format!("--bundles: {item:?} is no number of units per frame"))
+            .hint(format!("1 to {UNITS_MAX}, as in --bundles 1,2,5,10,175"))),
+    };
+    in_order(text, "--bundles", &units)
+}
+
+/// Ascending, each once.
+fn in_order(text: &str, flag: &str, parse: &dyn Fn(&str) -> Result<u64>) -> Result<Vec<u64>> {
+    let mut values = Vec::new();
+    for item in text.split(',') {
+        if values.len() > LIST_LENGTH_MAX {
+            break;
+        }
+        values.push(parse(item.trim())?);
+        values.sort_unstable();
+        values.dedup();
+    }
+    match values.len() > LIST_LENGTH_MAX {
+        true => Err(Error::usage(format!("{flag}: more than {LIST_LENGTH_MAX} values are too many"))),
+        false => Ok(values),
+    }
+}
+
+/// Reads what a unit is.
+fn unit(text: &str) -> Result<UnitChoice, String> {
+    match text {
+        "record" => Ok(UnitChoice::Record),
+        "line" => Ok(UnitChoice::Line),
+        _ => match values::size(text).map(usize::try_from) {
+            Ok(Ok(bytes)) if bytes > 0 && bytes as u64 <= SIZE_BYTES_MAX => Ok(UnitChoice::Piece(bytes)),
+            _ => Err("record, line, or a number of bytes up to 32MiB".to_string()),
+        },
+    }
+}
 
 pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    let sizes = match &args.sizes {
-        Some(list) => parse_sizes(list)?,
-        None => default_sizes(),
+    let options = FramesOptions {
+        sizes: args.sizes.as_deref().map_or_else(|| Ok(default_sizes()), parse_sizes)?,
+        bundles: parse_bundles(&args.bundles)?,
+        unit: args.unit.unwrap_or(UnitChoice::Any),
+        min_time: args.min_time,
+        pieces_max: PIECES_MAX,
+        first_pass_max: FIRST_PASS_MAX,
     };
-    let options = FramesOptions { sizes, bundles: parse_bundles(&args.bundles)?, time: args.time };
-    let wanted = units_wanted(args)?;
     let export = |format, path: &Option<PathBuf>| {
         path.as_ref().map(|path| ExportFile::new(format, path, args.source.path())).transpose()
     };
-    let csv_file = export(Format::Csv, &args.csv)?;
-    let markdown_file = export(Format::Markdown, &args.markdown)?;
+    let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
     let html_file = export(Format::Html, &args.html)?;
 
-    let content = FramesContent::read(&args.source.options(FRAME_SIZE_BYTES_MAX, MEMORY_BYTES_MAX), wanted, ui)?;
-    let subject = Subject {
-        name: args.source.name(),
-        kind: content.kind.as_str(),
-        total_bytes: content.total_bytes,
-        measured_bytes: content.content_bytes(),
-        frame_size_bytes: 0,
-        threads: 1,
-        is_end_to_end: false,
-    };
-    if subject.measured_bytes < subject.total_bytes {
-        args.source.tell_of_sample(&subject, ui);
-    }
-    let report = measure_frames(&content, codec.as_ref(), &options, ui)?;
-    if ui.is_json() {
-        size_lines(&report).for_each(|line| ui.print_json(&line));
-        bundle_lines(&report).for_each(|line| ui.print_json(&line));
-    } else {
-        ui.print(&subject.name);
-        ui.print(&format!("  {}", subject.describe()));
-        lines(&report).iter().for_each(|line| ui.print(line));
-        ui.print("");
-        let clock = format!("Every single time contains {} for reading the clock.", show_short(report.timer_seconds));
-        for sentence in std::iter::once(clock).chain(sentences(&report)) {
-            wrap("", &sentence).iter().for_each(|line| ui.print(line));
-        }
-        if content.kind == InputKind::File && report.bundle_unit.is_none() {
-            ui.print("Give --lines or --unit-size to see what bundling saves.");
-        }
-    }
-    if report.sizes.len() < options.sizes.len() {
-        ui.warn("the input is too short for the larger sizes: they are left out");
+    let input = args.source.read(SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
+    // Frames of many sizes, on one core.
+    let subject = Subject { frame_size_bytes: 0, ..args.source.subject(&input, 1) };
+    let (report, result) = measure_frames(&input, &*codec, &options, ui);
+    // What an interruption left is shown too, where a size was measured.
+    let is_interrupted = matches!(&result, Err(error) if error.kind() == ErrorKind::Interrupted);
+    if report.sizes.is_empty() || (result.is_err() && !is_interrupted) {
+        return result;
     }
     if let Some(file) = csv_file {
         file.write_text(&csv(&report))?;
     }
     if let Some(file) = markdown_file {
-        file.write_text(&markdown(&report))?;
+        file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
     }
     if let Some(file) = html_file {
-        file.write_text(&Page { subject: &subject, rows: &[], sizes: None, frames: Some(&report) }.html())?;
+        file.write_text(&Page { frames: Some(&report), ..Page::of_levels(&subject, &[]) }.html())?;
     }
-    Ok(())
+    if ui.is_json() {
+        json::lines(&report).iter().for_each(|line| ui.print_json(line));
+    } else {
+        print(&report, &subject, ui);
+    }
+    if result.is_ok() {
+        left_out(&report, &options).iter().for_each(|line| ui.warn(line));
+    }
+    result
 }
 
-/// 32 B, 128 B, 512 B, … 8 MiB, 32 MiB.
-fn default_sizes() -> Vec<u64> {
-    (0..=10).map(|power| 32 << (2 * power)).collect()
+fn print(report: &FramesReport, subject: &Subject, ui: &Ui) {
+    ui.print(&subject.name);
+    ui.print(&format!("  {}", subject.describe()));
+    describe(report).iter().flat_map(|line| wrap("  ", line)).for_each(|line| ui.print(&line));
+    screen::tables(report).iter().for_each(|line| ui.print(line));
+    ui.print("");
+    explain(report).iter().flat_map(|line| wrap("", line)).for_each(|line| ui.print(&line));
 }
 
-fn units_wanted(args: &FramesArgs) -> Result<UnitsWanted> {
-    match args.unit_size {
-        _ if args.lines => Ok(UnitsWanted::Lines),
-        None => Ok(UnitsWanted::Records),
-        Some(bytes) => match u32::try_from(bytes) {
-            Ok(bytes) if (1..=FRAME_SIZE_BYTES_MAX).contains(&u64::from(bytes)) => Ok(UnitsWanted::Pieces(bytes)),
-            _ => Err(Error::usage(format!("a unit of {bytes} bytes is out of range"))
-                .hint(format!("units have 1 to {FRAME_SIZE_BYTES_MAX} bytes"))),
-        },
+/// What was asked for and is not there.
+fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
+    let mut lines = Vec::new();
+    let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
+    if let Some(next) = options.sizes.iter().find(|size| **size > last) {
+        lines.push(format!(
+            "frames of {} and more would be the same as those of {}: the input has no more",
+            show_bytes(*next),
+            show_bytes(last)
+        ));
     }
-}
-
-fn parse_sizes(list: &str) -> Result<Vec<u64>> {
-    parse_list(list, "a size", &|item| values::size(item), SIZE_MIN, FRAME_SIZE_BYTES_MAX)
-        .map_err(|message| Error::usage(message).hint("sizes are 16 to 32MiB: --sizes 512,64KiB,8MiB"))
-}
-
-/// Always with 1, which the others are set against.
-fn parse_bundles(list: &str) -> Result<Vec<u64>> {
-    let number = |item: &str| item.parse::<u64>().map_err(|error| error.to_string());
-    let mut bundles = parse_list(list, "a number of units", &number, 1, BUNDLE_MAX).map_err(|message| {
-        Error::usage(message).hint(format!("bundles have 1 to {BUNDLE_MAX} units: --bundles 1,2,5,10,175"))
-    })?;
-    if bundles.first() != Some(&1) {
-        bundles.insert(0, 1);
+    if report.bundle_unit.is_none() {
+        lines.push("neither records nor lines to bundle; --unit 200 bundles pieces of so many bytes".to_string());
     }
-    Ok(bundles)
-}
-
-/// Numbers in ascending order, each once; never empty.
-fn parse_list(
-    list: &str,
-    what: &str,
-    parse: &dyn Fn(&str) -> Result<u64, String>,
-    min: u64,
-    max: u64,
-) -> Result<Vec<u64>, String> {
-    let mut numbers = Vec::new();
-    for item in list.split(',').map(str::trim) {
-        let number = parse(item).map_err(|_| format!("{item:?} is not {what}"))?;
-        if !(min..=max).contains(&number) {
-            return Err(format!("{item} is out of range"));
-        }
-        numbers.push(number);
-    }
-    numbers.sort_unstable();
-    numbers.dedup();
-    match numbers.len() {
-        0..=LIST_MAX => Ok(numbers),
-        count => Err(format!("{count} are too many")),
-    }
+    lines
 }
 
 #[cfg(test)]
@@ -198,14 +204,30 @@ mod tests {
 
     #[test]
     fn lists() {
-        assert_eq!(parse_sizes("8MiB,512, 64k").ok(), Some(vec![512, 65_536, 8 << 20]));
-        assert_eq!(parse_bundles("10,5,5").ok(), Some(vec![1, 5, 10]));
-        assert_eq!((default_sizes().first(), default_sizes().last()), (Some(&32), Some(&FRAME_SIZE_BYTES_MAX)));
-        for list in ["", ",", "8", "33MiB", "x", "512,"] {
-            assert!(parse_sizes(list).is_err(), "{list:?}");
+        assert_eq!(default_sizes().len(), 11);
+        assert_eq!(default_sizes().last(), Some(&SIZE_BYTES_MAX));
+        assert_eq!(parse_sizes("8MiB, 1,32,4k,32").ok(), Some(vec![1, 32, 4096, 8 << 20]));
+        assert_eq!(parse_bundles("10,1").ok(), Some(vec![1, 10]));
+        for text in ["", "0", "33MiB", "1,", "x", "-1", "99999999999999999999"] {
+            assert!(parse_sizes(text).is_err() && parse_bundles(text).is_err(), "{text}");
         }
-        for list in ["", "0", "100001", "-1", "1,x"] {
-            assert!(parse_bundles(list).is_err(), "{list:?}");
+        let many = |count: u64| (1..=count).map(|value| value.to_string()).collect::<Vec<_>>().join(",");
+        assert!(parse_sizes(&many(32)).is_ok() && parse_sizes(&many(33)).is_err());
+        assert!(parse_bundles(&many(33)).is_err());
+    }
+
+    #[test]
+    fn units_and_codecs() {
+        assert_eq!(unit("record"), Ok(UnitChoice::Record));
+        assert_eq!(unit("2k"), Ok(UnitChoice::Piece(2048)));
+        for text in ["", "0", "records", "33MiB", "-5"] {
+            assert!(unit(text).is_err(), "{text}");
+        }
+        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name().to_string(), codec.level()));
+        assert_eq!(parsed("zstd:-3"), Some(("zstd".to_string(), -3)));
+        assert_eq!(parsed("zstd"), Some(("zstd".to_string(), 1)));
+        for text in ["zlib", "zstd:1-3", "zstd:1,lz4", "lz5", ""] {
+            assert_eq!(parsed(text), None, "{text}");
         }
     }
 }

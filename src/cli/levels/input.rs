@@ -21,32 +21,18 @@ use {
     },
 };
 
-/// What is measured, in frames of one size.
-#[derive(Debug, Args)]
-pub struct InputArgs {
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// Bytes of content in one frame, 64KiB to 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
-    pub frame_size: u64,
-}
-
 /// Where what is measured comes from.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
     #[arg(value_name = "INPUT")]
     path: PathBuf,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
-    /// Measure a sample of so much, spread evenly over the input [default: all, up to 1 GiB; 256 MiB for `sizes` and
-    /// `frames`]
+    /// Measure a sample of so much, spread evenly over the input [default: all, up to 1 GiB; by frame size 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
     /// What the draws of the sample start from
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
-    seed: u64,
+    pub seed: u64,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long)]
     pub slot: Option<u64>,
@@ -61,9 +47,76 @@ pub struct SourceArgs {
     accounts: Vec<PathBuf>,
 }
 
+/// What is measured, in frames of one size, by some workers.
+#[derive(Debug, Args)]
+pub struct InputArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+    /// Bytes of content in one frame, 64KiB to 32MiB
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
+    pub frame_size: u64,
+}
+
 /// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
 /// size of a ledger (docs/levels.md).
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+impl SourceArgs {
+    /// The input's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The input's path, and a ledger's other directories.
+    pub fn paths(&self) -> LedgerPaths {
+        values::ledger_paths(&self.path, &self.snapshots, &self.accounts)
+    }
+
+    /// Reads the input in frames of one size, or a sample of it of at most so much where no other amount was asked for,
+    /// and says where it is a sample that was not asked for.
+    pub fn read(&self, frame_size_bytes: u64, threads: usize, bytes_max: u64, ui: &Ui) -> Result<Input> {
+        let options = InputOptions {
+            paths: self.paths(),
+            slot: self.slot,
+            base_slot: self.base_slot,
+            frame_size_bytes,
+            sample_bytes: self.sample,
+            seed: self.seed,
+            memory_bytes_max: bytes_max.min(MEMORY_BYTES_MAX),
+            threads,
+        };
+        let input = Input::read(&options, ui)?;
+        if input.is_sampled() && self.sample.is_none() {
+            ui.warn(&format!(
+                "the input has {}; a sample of {} is measured (--sample takes another size)",
+                show_bytes(input.total_bytes),
+                show_bytes(input.content_bytes())
+            ));
+        }
+        Ok(input)
+    }
+
+    /// What was read, for headings.
+    pub fn subject(&self, input: &Input, threads: usize) -> Subject {
+        Subject {
+            name: self.name(),
+            kind: input.kind.as_str(),
+            total_bytes: input.total_bytes,
+            measured_bytes: input.content_bytes(),
+            frame_size_bytes: input.frame_size_bytes,
+            threads,
+            is_end_to_end: false,
+        }
+    }
+
+    fn name(&self) -> String {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
+        path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned())
+    }
+}
 
 impl InputArgs {
     /// What can be refused before anything is read.
@@ -83,73 +136,19 @@ impl InputArgs {
 
     /// Workers.
     pub fn threads(&self) -> usize {
-        self.source.threads()
+        values::threads_or_all(self.threads)
     }
 
     /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
     pub fn read(&self, ui: &Ui) -> Result<(Input, Subject)> {
-        let input = Input::read(&self.source.options(self.frame_size, MEMORY_BYTES_MAX), ui)?;
-        let subject = Subject {
-            name: self.source.name(),
-            kind: input.kind.as_str(),
-            total_bytes: input.total_bytes,
-            measured_bytes: input.content_bytes(),
-            frame_size_bytes: self.frame_size,
-            threads: self.threads(),
-            is_end_to_end: false,
-        };
-        if input.is_sampled() {
-            self.source.tell_of_sample(&subject, ui);
-        }
+        self.read_up_to(MEMORY_BYTES_MAX, ui)
+    }
+
+    /// The same, of at most so much where no other amount was asked for.
+    pub fn read_up_to(&self, bytes_max: u64, ui: &Ui) -> Result<(Input, Subject)> {
+        let input = self.source.read(self.frame_size, self.threads(), bytes_max, ui)?;
+        let subject = self.source.subject(&input, self.threads());
         Ok((input, subject))
-    }
-}
-
-impl SourceArgs {
-    /// The input's path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The input's path, and a ledger's other directories.
-    pub fn paths(&self) -> LedgerPaths {
-        values::ledger_paths(&self.path, &self.snapshots, &self.accounts)
-    }
-
-    /// Workers.
-    pub fn threads(&self) -> usize {
-        values::threads_or_all(self.threads)
-    }
-
-    /// What to read, in frames of a size, with so much held in memory unless more is asked for.
-    pub fn options(&self, frame_size_bytes: u64, memory_bytes_max: u64) -> InputOptions {
-        InputOptions {
-            paths: self.paths(),
-            slot: self.slot,
-            base_slot: self.base_slot,
-            frame_size_bytes,
-            sample_bytes: self.sample,
-            seed: self.seed,
-            memory_bytes_max,
-            threads: self.threads(),
-        }
-    }
-
-    /// Says that only a sample is measured, unless that was asked for.
-    pub fn tell_of_sample(&self, subject: &Subject, ui: &Ui) {
-        if self.sample.is_none() {
-            ui.warn(&format!(
-                "the input has {}; a sample of {} is measured (--sample takes another size)",
-                show_bytes(subject.total_bytes),
-                show_bytes(subject.measured_bytes)
-            ));
-        }
-    }
-
-    /// The input's file name.
-    pub fn name(&self) -> String {
-        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.to_path_buf());
-        path.file_name().map_or_else(|| "/".to_string(), |name| name.to_string_lossy().into_owned())
     }
 }
 
@@ -171,13 +170,14 @@ impl RepeatArgs {
     }
 }
 
-/// Reads a codec at one level.
+/// Reads the one codec of a view that measures only one.
 pub fn one_codec(text: &str) -> Result<Box<dyn FrameCodec>> {
     let list: CodecList = text.parse()?;
-    match list.codecs().pop() {
-        Some(codec) if list.entries().len() == 1 => Ok(codec),
-        _ => Err(Error::usage(format!("{text} is more than one codec at one level"))
-            .hint("give one: --codec zstd:3, --codec lz4, --codec zlib:6")),
+    let mut codecs = list.codecs();
+    match (codecs.pop(), codecs.is_empty()) {
+        (Some(codec), true) => Ok(codec),
+        _ => Err(Error::usage(format!("--codec {text} are {} codecs and levels", list.entries().len()))
+            .hint("one is measured here, such as --codec zstd:3 or --codec zlib:6")),
     }
 }
 

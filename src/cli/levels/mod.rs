@@ -2,6 +2,8 @@
 
 mod frames;
 pub mod input;
+mod link;
+mod search;
 mod sizes;
 mod table;
 
@@ -24,6 +26,9 @@ pub enum LevelsArgs {
 pub enum View {
     Sizes(Box<sizes::SizesArgs>),
     Frames(Box<frames::FramesArgs>),
+    Link(Box<link::LinkArgs>),
+    /// Search zstd's parameters for settings that beat the stock levels on your data
+    Search(Box<search::SearchArgs>),
 }
 
 impl FromArgMatches for LevelsArgs {
@@ -60,5 +65,7 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
         LevelsArgs::Table(args) => table::run(args, ui),
         LevelsArgs::View(View::Sizes(args)) => sizes::run(args, ui),
         LevelsArgs::View(View::Frames(args)) => frames::run(args, ui),
+        LevelsArgs::View(View::Link(args)) => link::run(args, ui),
+        LevelsArgs::View(View::Search(args)) => search::run(args, ui),
     }
 }

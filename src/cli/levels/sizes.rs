@@ -1,28 +1,30 @@
-//! `slotpress levels sizes`: what storages or records save by their size.
+//! `slotpress levels sizes`: what storages or records of each size save when each is compressed alone.
 
 use {
-    super::input::{SourceArgs, one_codec, seconds},
+    super::{
+        input::{RepeatArgs, SourceArgs, one_codec},
+        table::wrap,
+    },
     crate::{
-        cli::ui::Ui,
+        cli::{ui::Ui, values},
         error::Result,
+        format::frames::FRAME_SIZE_BYTES_MAX,
         levels::{
             export::{ExportFile, Format, Subject, page::Page},
             sizes::{
-                SizeUnit,
+                SizeUnit, SizesReport,
+                export::{conclusion, csv, json_lines, markdown, table},
                 measure::measure_sizes,
-                show::{csv, json, lines, markdown},
             },
-            units::Units,
         },
-        progress::Progress,
     },
     clap::{Args, ValueEnum},
-    std::{path::PathBuf, time::Duration},
+    std::path::PathBuf,
 };
 
-/// By size class: what storages, or single records, save when each is compressed alone
+/// What storages or records of each size save when each is compressed alone
 ///
-/// For ledgers and archives. Sizes are in units of 1000 bytes; a negative saving means that units grow.
+/// Of a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. Of each size class, up to 20,000 units or 32 MiB are measured, spread evenly over those that are there.
 #[derive(Debug, Args)]
 pub struct SizesArgs {
     #[command(flatten)]
@@ -30,82 +32,69 @@ pub struct SizesArgs {
     /// What is compressed alone
     #[arg(long, value_enum, default_value_t)]
     unit: UnitArg,
-    /// The codec, at one level: zstd:3, lz4, zlib:6
-    #[arg(long, value_name = "CODEC[:LEVEL]", default_value = "zstd:1")]
+    /// A codec and its level, as in the table
+    #[arg(long, value_name = "CODEC:LEVEL", default_value = "zstd:1")]
     codec: String,
-    /// Seconds for each class, at most; units that are left are not measured
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
-    max_time: Duration,
+    #[command(flatten)]
+    repeat: RepeatArgs,
     /// Also write the classes as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Also write the classes as a Markdown table
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also write a page with the classes, in one file
+    /// Also write a page with tables and pictures, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum UnitArg {
-    /// Storage files
-    #[default]
+    /// Storage files, as an archive holds them
     Storage,
-    /// Records: header and data of one account
+    /// Records of storages: header and data
+    #[default]
     Record,
 }
 
-/// Storages held in memory unless more is asked for: some hundred of each class that mainnet has many of.
-const MEMORY_BYTES_MAX: u64 = 256 << 20;
+/// What is held in memory unless more is asked for, as for the table.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
     let export = |format, path: &Option<PathBuf>| {
         path.as_ref().map(|path| ExportFile::new(format, path, args.source.path())).transpose()
     };
-    let csv_file = export(Format::Csv, &args.csv)?;
-    let markdown_file = export(Format::Markdown, &args.markdown)?;
+    let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
     let html_file = export(Format::Html, &args.html)?;
+    // The largest frames, so that few storages are cut.
+    let input = args.source.read(FRAME_SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
+    let subject = args.source.subject(&input, 1);
     let unit = match args.unit {
         UnitArg::Storage => SizeUnit::Storage,
         UnitArg::Record => SizeUnit::Record,
     };
-    // Frames are of no meaning here.
-    let options = args.source.options(1, MEMORY_BYTES_MAX);
-    let units = Units::read(&options, unit, ui)?;
-    let subject = Subject {
-        name: args.source.name(),
-        kind: units.kind.as_str(),
-        total_bytes: units.storage_bytes,
-        measured_bytes: units.contents.iter().map(|content| content.len() as u64).sum(),
-        frame_size_bytes: 0,
-        threads: 1,
-        is_end_to_end: false,
-    };
-    if subject.measured_bytes < subject.total_bytes {
-        args.source.tell_of_sample(&subject, ui);
-    }
-    let report = measure_sizes(&units, codec.as_ref(), args.max_time, ui)?;
-    if ui.is_json() {
-        json(&report).iter().for_each(|line| ui.print_json(line));
-    } else {
-        ui.print(&subject.name);
-        lines(&report).iter().for_each(|line| ui.print(line));
-    }
-    if let Some(row) = report.classes.iter().find(|row| row.measured_units < row.units)
-        && subject.measured_bytes == subject.total_bytes
-    {
-        ui.warn(&format!("not all units of {} were measured: give a larger --max-time", row.class));
-    }
+    let report = measure_sizes(&input, unit, codec.as_ref(), &args.repeat.options(1), ui)?;
     if let Some(file) = csv_file {
         file.write_text(&csv(&report))?;
     }
     if let Some(file) = markdown_file {
-        file.write_text(&markdown(&report))?;
+        file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
     }
     if let Some(file) = html_file {
-        file.write_text(&Page { subject: &subject, rows: &[], sizes: Some(&report), frames: None }.html())?;
+        file.write_text(&Page { sizes: Some(&report), ..Page::of_levels(&subject, &[]) }.html())?;
+    }
+    match ui.is_json() {
+        true => json_lines(&report).iter().for_each(|line| ui.print_json(line)),
+        false => print(&report, &subject, ui),
     }
     Ok(())
+}
+
+fn print(report: &SizesReport, subject: &Subject, ui: &Ui) {
+    ui.print(&subject.name);
+    ui.print(&format!("  {}", subject.describe()));
+    table(report).iter().for_each(|line| ui.print(line));
+    ui.print("");
+    wrap("", &conclusion(report)).iter().for_each(|line| ui.print(line));
 }

@@ -1,33 +1,41 @@
 //! `slotpress levels`: the table of levels, and what follows from it.
 
 use {
-    super::input::{InputArgs, RepeatArgs},
+    super::{
+        frames::default_sizes,
+        input::{InputArgs, RepeatArgs},
+    },
     crate::{
         ErrorKind,
         cli::ui::Ui,
         error::{Error, Result},
         levels::{
-            LevelRow, REFERENCE_CODEC,
-            codec::{FrameCodec, label, list::CodecList},
+            LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
+            codec::{FrameCodec, ZstdLevel, label, list::CodecList},
             end_to_end::{EndToEnd, EndToEndOptions},
             export::{
                 ExportFile, Format, Subject,
                 json::{LevelLine, RecommendationLine},
+                page::Page,
                 show_bytes,
                 table::{self, Shape},
                 warnings::warning_lines,
                 zstd_style::zstd_line,
             },
+            frames::measure::{FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
+            input::{Input, InputKind},
+            link::report::{LinkQuestion, LinkReport},
             list::LevelList,
             measure::measure_levels,
             measuring_order,
             recommend::{Recommendation, recommend},
             reference_row,
+            sizes::{SizeUnit, measure::measure_sizes},
         },
         progress::Progress,
     },
     clap::{Args, ValueEnum},
-    std::path::PathBuf,
+    std::{path::PathBuf, time::Duration},
 };
 
 /// Flags of the table.
@@ -104,19 +112,26 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let codecs = list.measuring_order().codecs();
     let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();
     let mut screen = Screen::new(args.style, shape, subject, exports, ui);
-    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row));
+    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row))
+        .and_then(|()| screen.complete_page(&input, &repeat));
     screen.finish(result)
+}
+
+/// What `--codec` and `--levels` ask for.
+pub(super) fn codecs_of(codec: &str, levels: Option<&str>) -> Result<CodecList> {
+    let zstd_levels: LevelList = levels.unwrap_or(LEVELS_DEFAULT).parse()?;
+    let list = CodecList::parse(codec, zstd_levels.levels())?;
+    let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
+    if levels.is_some() && !codec.split(',').any(names_zstd) {
+        return Err(Error::usage("--levels are those of zstd, which --codec does not name without levels of its own")
+            .hint("give levels behind the codec: --codec zlib:1,9"));
+    }
+    Ok(list)
 }
 
 /// Which codecs, at which levels; refuses what cannot be done with them.
 fn codecs(args: &TableArgs) -> Result<CodecList> {
-    let levels: LevelList = args.levels.as_deref().unwrap_or(LEVELS_DEFAULT).parse()?;
-    let list = CodecList::parse(&args.codec, levels.levels())?;
-    let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
-    if args.levels.is_some() && !args.codec.split(',').any(names_zstd) {
-        return Err(Error::usage("--levels are those of zstd, which --codec does not name without levels of its own")
-            .hint("give levels behind the codec: --codec zlib:1,9"));
-    }
+    let list = codecs_of(&args.codec, args.levels.as_deref())?;
     if list.is_zstd() {
         return Ok(list);
     }
@@ -138,6 +153,9 @@ fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
         .map(|(format, path)| ExportFile::new(format, path, args.input.path()))
         .collect()
 }
+
+/// For each of the measurements that only the page shows, since they are many.
+const PAGE_TIME: Duration = Duration::from_millis(200);
 
 /// Shows rows as they come, and what follows from them.
 struct Screen<'a> {
@@ -176,6 +194,34 @@ impl<'a> Screen<'a> {
         }
         // Nobody reads on, and nothing else is made: there is no use in going on.
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// Puts everything else that can be measured on the page, where one is asked for.
+    fn complete_page(&self, input: &Input, repeat: &RepeatOptions) -> Result<()> {
+        let Some(file) = self.exports.iter().find(|export| export.format() == Format::Html) else { return Ok(()) };
+        let question = LinkQuestion::usual(self.subject.frame_size_bytes, self.subject.threads);
+        let link = LinkReport::new(question, self.subject.total_bytes, &self.rows);
+        let mut page = Page { link: Some(&link), ..Page::of_levels(&self.subject, &self.rows) };
+        file.write_text(&page.html())?;
+        let repeat = RepeatOptions { min_time: repeat.min_time.min(PAGE_TIME), threads: 1, ..*repeat };
+        let sizes = match input.kind {
+            InputKind::File => None,
+            _ => Some(measure_sizes(input, SizeUnit::Record, &ZstdLevel(REFERENCE_LEVEL), &repeat, self.ui)?),
+        };
+        page.sizes = sizes.as_ref();
+        file.write_text(&page.html())?;
+        let options = FramesOptions {
+            sizes: default_sizes(),
+            bundles: vec![1, 2, 5, 10, 175],
+            unit: UnitChoice::Any,
+            min_time: PAGE_TIME,
+            pieces_max: PIECES_MAX,
+            first_pass_max: PAGE_TIME * 5,
+        };
+        let (frames, result) = measure_frames(input, &ZstdLevel(REFERENCE_LEVEL), &options, self.ui);
+        page.frames = Some(&frames);
+        file.write_text(&page.html())?;
+        result
     }
 
     /// Warnings and the recommendation; also of what an interruption left.

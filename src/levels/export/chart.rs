@@ -135,7 +135,25 @@ pub struct Plot {
     x: Axis,
     y: Axis,
     out: String,
-    labels: Vec<(f64, f64)>,
+    labels: Vec<Label>,
+}
+
+/// Where the middle of a label lies, and how far it reaches to both sides.
+#[derive(Clone, Copy, Debug)]
+struct Label {
+    x: f64,
+    y: f64,
+    half_width: f64,
+}
+
+impl Label {
+    /// About half of what a character takes.
+    const HALF_CHAR: f64 = 4.0;
+    const HEIGHT: f64 = 13.0;
+
+    fn is_apart_from(&self, other: &Self) -> bool {
+        (self.x - other.x).abs() > self.half_width + other.half_width || (self.y - other.y).abs() > Self::HEIGHT
+    }
 }
 
 impl Plot {
@@ -194,11 +212,14 @@ impl Plot {
 
     /// A point, given as values; `title` is what a pointer that rests on it is told.
     pub fn point(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
+        self.dot(class, (self.x_of(x), self.y_of(y)), title);
+    }
+
+    /// A point at a place on the paper, for a legend.
+    pub fn dot(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
         let _ = writeln!(
             self.out,
-            "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}</title></circle>",
-            self.x_of(x),
-            self.y_of(y),
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
             escaped(title)
         );
     }
@@ -223,20 +244,25 @@ impl Plot {
 
     /// A label near a point, where no other label lies.
     pub fn label_near(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
-        let place = free_place((self.x_of(x), self.y_of(y)), &self.labels);
-        self.labels.push(place);
-        self.text(place, class, "middle", content);
+        let half_width = Label::HALF_CHAR * content.chars().count() as f64 + 2.0;
+        let label = free_place((self.x_of(x), self.y_of(y)), half_width, &self.labels);
+        self.labels.push(label);
+        self.text((label.x, label.y), class, "middle", content);
     }
 
-    /// The name of a curve, right of its end and below names that are there already.
+    /// The name of a curve, right of its end; below names that are there already, above them where there is no room.
     pub fn label_right_of(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
         const LINE: f64 = 15.0;
-        let mut place = (self.x_of(x) + 6.0, self.y_of(y) + 4.0);
-        while self.labels.iter().any(|label| (label.1 - place.1).abs() < LINE) {
-            place.1 += 1.0;
-        }
-        self.labels.push(place);
-        self.text(place, class, "start", content);
+        let (x, end) = (self.x_of(x) + 6.0, self.y_of(y) + 4.0);
+        let lowest = self.paper.height - self.paper.bottom + 4.0;
+        let is_free =
+            |y: &f64| self.labels.iter().all(|label| (label.y - y).abs() >= LINE || (label.x - x).abs() > 60.0);
+        // Paper is not endless: a name that finds no room lies on another.
+        let below = (0..200).map(|step| end + f64::from(step)).take_while(|y| *y <= lowest).find(is_free);
+        let above = || (0..200).map(|step| end - f64::from(step)).find(is_free);
+        let y = below.or_else(above).unwrap_or(end);
+        self.labels.push(Label { x, y, half_width: 0.0 });
+        self.text((x, y), class, "start", content);
     }
 
     /// A line of text at a place on the paper.
@@ -289,12 +315,21 @@ pub fn escaped(text: &str) -> String {
 }
 
 /// Above its point, or wherever near it no other label lies.
-fn free_place((x, y): (f64, f64), labels: &[(f64, f64)]) -> (f64, f64) {
-    let places = [(0.0, -14.0), (0.0, 24.0), (20.0, -14.0), (20.0, 24.0), (-20.0, 24.0), (0.0, -30.0), (0.0, 40.0)];
-    let places = places.map(|(right, down)| (x + right, y + down));
-    let is_free = |place: &(f64, f64)| {
-        labels.iter().all(|label| (label.0 - place.0).abs() > 20.0 || (label.1 - place.1).abs() > 13.0)
-    };
+fn free_place((x, y): (f64, f64), half_width: f64, labels: &[Label]) -> Label {
+    let aside = half_width + 9.0;
+    let places = [
+        (0.0, -14.0),
+        (0.0, 24.0),
+        (aside, 4.0),
+        (-aside, 4.0),
+        (20.0, -14.0),
+        (20.0, 24.0),
+        (-20.0, 24.0),
+        (0.0, -30.0),
+        (0.0, 40.0),
+    ];
+    let places = places.map(|(right, down)| Label { x: x + right, y: y + down, half_width });
+    let is_free = |place: &Label| labels.iter().all(|label| place.is_apart_from(label));
     places.into_iter().find(is_free).unwrap_or(places[0])
 }
 

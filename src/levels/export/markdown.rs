@@ -63,7 +63,7 @@ pub fn markdown(subject: &Subject, rows: &[LevelRow]) -> String {
 }
 
 /// A file name that could be taken for markup.
-fn escaped(name: &str) -> String {
+pub(in crate::levels) fn escaped(name: &str) -> String {
     name.chars()
         .flat_map(|char| {
             let slash = "\\`*_{}[]<>#|".contains(char).then_some('\\');

@@ -35,7 +35,7 @@ pub struct Subject {
     pub total_bytes: u64,
     /// Bytes that were measured.
     pub measured_bytes: u64,
-    /// Bytes in a frame, at most; 0 where frames are of many sizes.
+    /// Bytes in a frame, at most; 0 where frames of several sizes are measured.
     pub frame_size_bytes: u64,
     /// Workers.
     pub threads: usize,
@@ -55,9 +55,9 @@ impl Subject {
         let place = if self.is_end_to_end { "on disk" } else { "in memory" };
         let frames = match frame_size_bytes {
             0 => String::new(),
-            bytes => format!("frames of {}, ", show_bytes(*bytes)),
+            bytes => format!(", frames of {}", show_bytes(*bytes)),
         };
-        format!("{kind}, {amount}, {frames}{threads} worker{plural}, {place}")
+        format!("{kind}, {amount}{frames}, {threads} worker{plural}, {place}")
     }
 }
 
@@ -109,6 +109,11 @@ impl ExportFile {
             Format::Html => page::Page::of_levels(subject, rows).html(),
         };
         self.write_text(&text)
+    }
+
+    /// The format that was asked for.
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     /// Replaces what the file holds.
@@ -166,13 +171,12 @@ pub fn show_seconds(seconds: f64) -> String {
     }
 }
 
-/// Times down to nanoseconds: at most 7 characters up to 1000 s.
+/// Times down to nanoseconds: `85 ns`, `12.3 µs`, `4.5 ms`.
 pub fn show_short(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 999.5e-9 => format!("{:.0} ns", seconds * 1e9),
         seconds if seconds < 999.5e-6 => format!("{} µs", three_digits(seconds * 1e6)),
-        seconds if seconds < 999.5e-3 => format!("{} ms", three_digits(seconds * 1e3)),
-        seconds => format!("{} s", three_digits(seconds)),
+        seconds => show_seconds(seconds),
     }
 }
 

@@ -1,76 +1,114 @@
-//! What a report means for the frames of an archive: why they have 8 MiB, and when another size pays. Pure.
+//! What the rows say about the default frame size, and about when another one pays: sentences made of measured numbers.
 
 use {
-    super::{FrameSizeRow, FramesReport},
-    crate::{
-        format::frames::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MIN},
-        levels::export::{show_bytes, show_short},
-    },
+    super::{FrameSizeRow, FramesReport, export::show_time},
+    crate::levels::export::show_bytes,
 };
 
-/// Frames within so much of the smallest are as good as it.
-const CLOSE_PERCENT: f64 = 1.0;
+/// What `archive` takes unless told otherwise.
+pub const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
 
-/// Sentences; none where too few sizes were measured.
-pub fn sentences(report: &FramesReport) -> Vec<String> {
+/// Frames of about so much hold few accounts, and are still much larger than one.
+const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
+
+/// A few sentences; none where there is nothing to compare.
+pub fn explain(report: &FramesReport) -> Vec<String> {
+    let rows = &report.sizes;
+    let at = |bytes: u64| rows.iter().find(|row| row.frame_size_bytes == bytes);
     let mut sentences = Vec::new();
-    let grown: Vec<&FrameSizeRow> = report.sizes.iter().filter(|row| row.saving_percent() <= 0.0).collect();
-    if let Some(row) = grown.last() {
-        sentences.push(format!("Alone, units of {} save nothing: bundle them.", show_bytes(row.frame_size_bytes)));
-    }
-    let Some(default) = report.sizes.iter().find(|row| row.frame_size_bytes == FRAME_SIZE_BYTES_DEFAULT) else {
+    sentences.extend(growing(rows));
+    let Some(default) = at(DEFAULT_FRAME_SIZE_BYTES) else {
+        if let (Some(small), Some(large)) = (at(RANDOM_ACCESS_BYTES), rows.last())
+            && small.frame_size_bytes < large.frame_size_bytes
+        {
+            sentences.push(random_access(small, large));
+        }
         return sentences;
     };
-    let largest = report.sizes.last().filter(|row| row.frame_size_bytes > FRAME_SIZE_BYTES_DEFAULT);
-    if let Some(largest) = largest {
+    if let Some(largest) = rows.last().filter(|row| row.frame_size_bytes > DEFAULT_FRAME_SIZE_BYTES) {
         sentences.push(format!(
-            "{} is the default: frames of {} are {} and take {:.1} times the memory per worker.",
-            show_bytes(FRAME_SIZE_BYTES_DEFAULT),
+            "{} is the default of archives: {} than at {}, with {} of memory for each worker instead of {}.",
+            show_bytes(DEFAULT_FRAME_SIZE_BYTES),
+            larger(default, largest),
             show_bytes(largest.frame_size_bytes),
-            larger_or_smaller(largest, default),
-            largest.worker_memory_bytes as f64 / (default.worker_memory_bytes as f64).max(1.0)
+            show_bytes(default.worker_memory_bytes),
+            show_bytes(largest.worker_memory_bytes),
         ));
     }
-    let is_close = |row: &&FrameSizeRow| {
-        (FRAME_SIZE_BYTES_MIN..FRAME_SIZE_BYTES_DEFAULT).contains(&row.frame_size_bytes)
-            && size_percent(row, default) < 100.0 + CLOSE_PERCENT
-    };
-    if let Some(row) = report.sizes.iter().find(is_close) {
+    if let Some(small) = at(RANDOM_ACCESS_BYTES) {
+        sentences.push(random_access(small, default));
+    }
+    let frames = report.total_bytes.div_ceil(DEFAULT_FRAME_SIZE_BYTES);
+    let half = rows.iter().rev().find(|row| row.frame_size_bytes < DEFAULT_FRAME_SIZE_BYTES);
+    if let Some(half) = half {
         sentences.push(format!(
-            "A smaller size pays where single storages are read, memory is short or workers outnumber frames: at {} frames \
-             are {}, a worker takes {} instead of {}, and one frame is decompressed in {} instead of {}.",
-            show_bytes(row.frame_size_bytes),
-            larger_or_smaller(row, default),
-            show_bytes(row.worker_memory_bytes),
-            show_bytes(default.worker_memory_bytes),
-            show_short(row.decompress.average_seconds),
-            show_short(default.decompress.average_seconds)
+            "The whole input makes some {} frames of {}: more workers than that have nothing to do, and some wait for \
+             the last frame with few more. There, and for small ledgers, {} pays ({}).",
+            indicatif::HumanCount(frames),
+            show_bytes(DEFAULT_FRAME_SIZE_BYTES),
+            show_bytes(half.frame_size_bytes),
+            larger(half, default),
         ));
     }
     sentences
 }
 
-/// Bytes for the same content, in percent of another row's.
-fn size_percent(row: &FrameSizeRow, other: &FrameSizeRow) -> f64 {
-    100.0 * other.ratio() / row.ratio().max(1e-9)
+/// Which sizes save nothing.
+fn growing(rows: &[FrameSizeRow]) -> Option<String> {
+    let last = rows.iter().take_while(|row| row.saving_percent() <= 0.0).last()?;
+    let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
+    Some(format!(
+        "Frames of {}{below} save nothing: what the frame itself takes is more than what is found in it.",
+        show_bytes(last.frame_size_bytes)
+    ))
 }
 
-fn larger_or_smaller(row: &FrameSizeRow, other: &FrameSizeRow) -> String {
-    let percent = size_percent(row, other);
-    match percent >= 100.0 {
-        true => format!("{:.2} % larger", percent - 100.0),
-        false => format!("{:.2} % smaller", 100.0 - percent),
+/// Reading one account decodes one frame.
+fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
+    let time = |row: &FrameSizeRow| show_time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
+    format!(
+        "Where single accounts are read, {} pays: a frame decodes in {} instead of {}, and the archive gets {}.",
+        show_bytes(small.frame_size_bytes),
+        time(small),
+        time(large),
+        larger(small, large),
+    )
+}
+
+/// How much larger the same content gets with the first than with the second.
+fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
+    let percent = 100.0 * (than.ratio() / row.ratio().max(1e-12) - 1.0);
+    match percent {
+        percent if percent >= 0.05 => format!("{percent:.1} % larger"),
+        percent if percent <= -0.05 => format!("{:.1} % smaller", -percent),
+        _ => "no larger".to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::levels::frames::show::tests::report};
+    use {super::*, crate::levels::frames::export::tests::report};
 
     #[test]
-    fn what_follows() {
-        insta::assert_snapshot!(sentences(&report()).join("\n"));
-        let few = FramesReport { sizes: Vec::new(), ..report() };
-        assert_eq!(sentences(&few), Vec::<String>::new());
+    fn sentences_follow_from_rows() {
+        let sentences = explain(&report());
+        assert_eq!(sentences.len(), 4, "{sentences:#?}");
+        assert!(sentences[0].starts_with("Frames of 32 B save nothing"), "{sentences:#?}");
+        let mut small = report();
+        small.sizes.retain(|row| (128..8 << 20).contains(&row.frame_size_bytes));
+        let sentences = explain(&small);
+        assert!(sentences.len() == 1 && sentences[0].starts_with("Where single accounts"), "{sentences:#?}");
+        small.sizes.clear();
+        assert!(explain(&small).is_empty());
+    }
+
+    #[test]
+    fn comparisons() {
+        let report = report();
+        let mut row = report.sizes[1].clone();
+        assert_eq!(larger(&row, &report.sizes[1]), "no larger");
+        row.output_bytes = row.output_bytes * 11 / 10;
+        assert_eq!(larger(&row, &report.sizes[1]), "10.0 % larger");
+        assert_eq!(larger(&report.sizes[1], &row), "9.1 % smaller");
     }
 }

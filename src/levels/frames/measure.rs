@@ -1,308 +1,302 @@
-//! Compressing frames of each size, one at a time on one core, each timed on its own.
+//! Measuring frames of each size, on one core.
 //!
-//! Frames are taken in runs of neighbours that are spread over the content, until their time is up; where all of the content
-//! was compressed sooner, again, so that there are times enough for percentiles. Single times contain the reading of the
-//! clock, which is measured and reported, not subtracted.
+//! Of each size, pieces are cut from the frames of the input. Each is compressed alone, decompressed and compared once;
+//! this is the warm-up too. Then each is compressed again and timed alone, over and over for a given time, and the same
+//! for decompressing. Contexts and buffers are reused from one piece to the next, as a worker of `archive` does.
+//!
+//! Bounded: what the pieces compress to is held, at most as much as the input in memory (and what does not compress); so
+//! many pieces of a size as the rarest percentile needs; a time for the first pass, after which the pieces that were not
+//! reached are left out. Pieces are taken in an order that goes over the whole input again and again, so that what was
+//! reached is spread over all of it.
 
 use {
     super::{
-        BundleRow, BundleUnit, FrameSizeRow, FramesReport, Latency,
-        content::{BundleView, FramesContent},
+        BundleUnit, FrameSizeRow, FramesReport,
+        bundle::{Units, measure_bundle},
+        timing::{Times, timer_seconds},
     },
     crate::{
         error::{Error, Result},
         levels::{
-            codec::{FrameCodec, label},
-            solo::{Solo, scattered},
+            codec::{FrameCodec, FrameDecode, FrameEncoder, label},
+            export::show_bytes,
+            input::Input,
+            statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
+            units::pieces,
         },
         progress::Progress,
+        stopwatch::ThreadStopwatch,
     },
-    hdrhistogram::Histogram,
     std::time::{Duration, Instant},
 };
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct FramesOptions {
-    /// Bytes of content in a frame, in ascending order.
+    /// Bytes in a frame, ascending. Those above the first one that holds every frame of the input are left out, since
+    /// they would be the same frames again.
     pub sizes: Vec<u64>,
-    /// Units in a frame, in ascending order; 1 comes first.
+    /// Units in a frame.
     pub bundles: Vec<u64>,
-    /// For each size, and for all bundles together: compressing and decompressing.
-    pub time: Duration,
+    /// What a unit is.
+    pub unit: UnitChoice,
+    /// Time for compressing the pieces of a size, at least; the same for decompressing.
+    pub min_time: Duration,
+    /// Pieces of a size, at most.
+    pub pieces_max: usize,
+    /// Time for the first, untimed pass over the pieces of a size, about at most.
+    pub first_pass_max: Duration,
 }
 
-/// Neighbouring frames that are measured together have so many bytes, which stay in a second-level cache,
-const RUN_BYTES: u64 = 256 * 1024;
+/// What is bundled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitChoice {
+    /// Records where there are some, otherwise lines of what is text, otherwise nothing.
+    Any,
+    /// Records of storages.
+    Record,
+    /// Lines.
+    Line,
+    /// Pieces of so many bytes.
+    Piece(usize),
+}
 
-/// or are so many: each has buffers.
-const RUN_FRAMES: u64 = 1024;
+/// Enough for the percentile that one in a million exceeds, and a few more, since one in a million should not be the only.
+pub const PIECES_MAX: usize = 1_200_000;
 
-/// More times than this change no percentile that is shown.
-const SAMPLES_MAX: u64 = 10_000_000;
+/// Long enough for 256 MiB at levels up to 12 or so; the highest levels get fewer frames.
+pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 
-/// Passes that do not count: they map memory, and let the clock of the cores settle.
-const WARM_UP_TIME: Duration = Duration::from_millis(100);
-
-/// Measures frames of each size, and bundles.
+/// Measures each size, then each bundle. What was measured is in the report, also after an error.
 pub fn measure_frames(
-    content: &FramesContent,
+    input: &Input,
     codec: &dyn FrameCodec,
     options: &FramesOptions,
     progress: &dyn Progress,
-) -> Result<FramesReport> {
-    let name = label(codec.name(), codec.level());
-    let mut sizes = Vec::new();
-    for size in &options.sizes {
-        progress.stage(&format!("{name}, frames of {size} B"), None);
-        sizes.extend(measure_size(content, codec, *size, options.time, progress)?);
-    }
-    let (bundle_unit, bundles) = match content.units() {
-        Some(_) => {
-            progress.stage(&format!("{name}, bundles"), None);
-            measure_bundles(content, codec, options, progress)?
-        }
-        None => (None, Vec::new()),
-    };
-    Ok(FramesReport {
+) -> (FramesReport, Result<()>) {
+    let mut report = FramesReport {
         codec: codec.name().to_string(),
         level: codec.level(),
         timer_seconds: timer_seconds(),
-        total_bytes: content.total_bytes,
-        content_bytes: content.content_bytes(),
-        sizes,
-        bundle_unit,
-        bundles,
-    })
+        total_bytes: input.total_bytes,
+        content_bytes: input.content_bytes(),
+        sizes: Vec::new(),
+        bundle_unit: None,
+        bundles: Vec::new(),
+    };
+    let result = fill(&mut report, input, codec, options, progress);
+    (report, result)
 }
 
-/// What reading the clock twice takes: the median of many.
-pub fn timer_seconds() -> f64 {
-    const READINGS: usize = 10_001;
-    let mut times: Vec<Duration> = (0..READINGS).map(|_| Instant::now().elapsed()).collect();
-    times.sort_unstable();
-    times[READINGS / 2].as_secs_f64()
-}
-
-/// Neighbouring frames of a block: where they begin, and how many there are.
-#[derive(Clone, Copy)]
-struct Run {
-    block: usize,
-    first_frame: u64,
-    frames: u64,
-}
-
-/// Frames of one size; `None` where the content has none.
-fn measure_size(
-    content: &FramesContent,
-    codec: &dyn FrameCodec,
-    size: u64,
-    time: Duration,
-    progress: &dyn Progress,
-) -> Result<Option<FrameSizeRow>> {
-    let runs = runs_of(content, size);
-    let mut solo = Solo::new(codec)?;
-    let mut times = (Times::new()?, Times::new()?);
-    let (mut frames, mut input_bytes, mut output_bytes) = (0, 0, 0);
-    let mut is_first_pass = true;
-    let mut frames_of =
-        |run: &Run, is_counted: bool, times: &mut (Times, Times)| -> Result<(u64, u64, u64, Duration)> {
-            progress.check()?;
-            let block = &content.blocks[run.block];
-            let from = (run.first_frame * size) as usize;
-            let to = ((run.first_frame + run.frames) * size).min(block.len() as u64) as usize;
-            let units: Vec<&[u8]> = block[from..to].chunks(size as usize).collect();
-            let spent = solo.each(&units, &mut |compress, decompress| {
-                if is_counted {
-                    times.0.record(compress);
-                    times.1.record(decompress);
-                }
-            })?;
-            Ok((units.len() as u64, (to - from) as u64, spent.output_bytes, spent.compress + spent.decompress))
-        };
-    let mut warm = Duration::ZERO;
-    for number in scattered(runs.len()) {
-        warm += frames_of(&runs[number], false, &mut times)?.3;
-        if warm >= WARM_UP_TIME {
-            break;
-        }
-    }
-    let mut spent = Duration::ZERO;
-    'passes: while !runs.is_empty() {
-        for number in scattered(runs.len()) {
-            let done = frames_of(&runs[number], true, &mut times)?;
-            if is_first_pass {
-                frames += done.0;
-                input_bytes += done.1;
-                output_bytes += done.2;
-            }
-            spent += done.3;
-            if spent >= time || times.0.samples >= SAMPLES_MAX {
-                break 'passes;
-            }
-        }
-        is_first_pass = false;
-    }
-    let worker_memory_bytes = (solo.context_bytes() + size as usize + codec.encoded_bytes_max(size as usize)) as u64;
-    Ok((frames > 0).then(|| FrameSizeRow {
-        frame_size_bytes: size,
-        frames,
-        input_bytes,
-        output_bytes,
-        compress: times.0.latency(),
-        decompress: times.1.latency(),
-        worker_memory_bytes,
-    }))
-}
-
-/// Whole frames of the size; and what is left of a block where it is at least half of one.
-fn runs_of(content: &FramesContent, size: u64) -> Vec<Run> {
-    let run_frames = (RUN_BYTES / size).clamp(1, RUN_FRAMES);
-    let mut runs = Vec::new();
-    for (block, bytes) in content.blocks.iter().enumerate() {
-        let bytes = bytes.len() as u64;
-        let frames = bytes / size + u64::from(bytes % size * 2 >= size && !bytes.is_multiple_of(size));
-        let first_frames = (0..frames).step_by(run_frames as usize);
-        runs.extend(first_frames.map(|first| Run {
-            block,
-            first_frame: first,
-            frames: run_frames.min(frames - first),
-        }));
-    }
-    runs
-}
-
-/// Times of one kind: a histogram for percentiles, exact sums for the rest.
-struct Times {
-    histogram: Histogram<u64>,
-    samples: u64,
-    mean: f64,
-    squares: f64,
-    min: Duration,
-    max: Duration,
-}
-
-impl Times {
-    fn new() -> Result<Self> {
-        /// Three digits, from a nanosecond to an hour; what is longer counts as an hour.
-        const DIGITS: u8 = 3;
-        let histogram = Histogram::new_with_bounds(1, HOUR_NS, DIGITS)
-            .map_err(|error| Error::failed(format!("no histogram: {error}")))?;
-        Ok(Self { histogram, samples: 0, mean: 0.0, squares: 0.0, min: Duration::MAX, max: Duration::ZERO })
-    }
-
-    /// Counts a time; mean and squares by Welford's recurrence, which loses no digits.
-    fn record(&mut self, time: Duration) {
-        self.histogram.saturating_record((time.as_nanos() as u64).clamp(1, HOUR_NS));
-        self.samples += 1;
-        let seconds = time.as_secs_f64();
-        let difference = seconds - self.mean;
-        self.mean += difference / self.samples as f64;
-        self.squares += difference * (seconds - self.mean);
-        self.min = self.min.min(time);
-        self.max = self.max.max(time);
-    }
-
-    fn latency(&self) -> Latency {
-        // A percentile that no time lies above would be the maximum under another name.
-        let percentile = |one_in: u64| {
-            let quantile = 1.0 - 1.0 / one_in as f64;
-            // The histogram rounds up: never beyond the longest.
-            let value = || Duration::from_nanos(self.histogram.value_at_quantile(quantile)).min(self.max);
-            (self.samples >= one_in).then(|| value().as_secs_f64())
-        };
-        Latency {
-            samples: self.samples,
-            average_seconds: self.mean,
-            deviation_seconds: (self.squares / (self.samples.max(2) - 1) as f64).sqrt(),
-            min_seconds: self.min.as_secs_f64(),
-            max_seconds: self.max.as_secs_f64(),
-            p50_seconds: percentile(2),
-            p90_seconds: percentile(10),
-            p99_seconds: percentile(100),
-            p99_99_seconds: percentile(10_000),
-            p99_9999_seconds: percentile(1_000_000),
-        }
-    }
-}
-
-const HOUR_NS: u64 = 3_600_000_000_000;
-
-/// Bundles of every size are made of the same units: groups of neighbours, spread over the input, until the time is up.
-fn measure_bundles(
-    content: &FramesContent,
+fn fill(
+    report: &mut FramesReport,
+    input: &Input,
     codec: &dyn FrameCodec,
     options: &FramesOptions,
     progress: &dyn Progress,
-) -> Result<(Option<BundleUnit>, Vec<BundleRow>)> {
-    let Some(BundleView { kind, contents, refs }) = content.units() else { return Ok((None, Vec::new())) };
-    let counts: Vec<u64> = options.bundles.iter().copied().filter(|count| *count <= refs.len() as u64).collect();
-    // Twice the largest bundle: the usual sizes divide it.
-    let group_units = (counts.last().copied().unwrap_or(1) as usize * 2).min(refs.len());
-    let groups = refs.len() / group_units.max(1);
-    let empty = |count: &u64| BundleRow {
-        units_per_frame: *count,
-        frames: 0,
-        input_bytes: 0,
-        output_bytes: 0,
-        alone_bytes: 0,
-        compress_seconds: 0.0,
-        decompress_seconds: 0.0,
-    };
-    let mut rows: Vec<BundleRow> = counts.iter().map(empty).collect();
-    let mut solo = Solo::new(codec)?;
-    let (mut units, mut alone_bytes) = (0, 0);
-    let mut spent = Duration::ZERO;
-    let mut bundles: Vec<Vec<u8>> = Vec::new();
-    for group in scattered(groups) {
-        progress.check()?;
-        let group: Vec<&[u8]> =
-            refs[group * group_units..][..group_units].iter().map(|unit| unit.bytes(contents)).collect();
-        let alone = solo.batch(&group)?;
-        units += group.len() as u64;
-        alone_bytes += alone.output_bytes;
-        for row in &mut rows {
-            bundles.clear();
-            bundles.extend(group.chunks(row.units_per_frame as usize).map(<[&[u8]]>::concat));
-            let frames: Vec<&[u8]> = bundles.iter().map(Vec::as_slice).collect();
-            let result = solo.batch(&frames)?;
-            row.frames += frames.len() as u64;
-            row.input_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-            row.output_bytes += result.output_bytes;
-            row.compress_seconds += result.compress.as_secs_f64();
-            row.decompress_seconds += result.decompress.as_secs_f64();
-            spent += result.compress + result.decompress;
-        }
-        if spent >= options.time {
-            break;
-        }
+) -> Result<()> {
+    // First, since it can turn out that there are none.
+    let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
+    let stopwatch = ThreadStopwatch::start();
+    for size_bytes in sizes_of_use(input, &options.sizes) {
+        let bench = Bench { codec, options, progress, size_bytes };
+        report.sizes.push(bench.measure(chosen_pieces(input, size_bytes, options.pieces_max))?);
     }
-    rows.iter_mut().for_each(|row| row.alone_bytes = alone_bytes);
-    let input_bytes = rows.first().map_or(0, |row| row.input_bytes);
-    let unit = BundleUnit { kind, units, average_bytes: input_bytes as f64 / (units as f64).max(1.0) };
-    Ok((Some(unit), rows))
+    // Nothing here waits for anything but a core. Each time that it did not have one is in the time of a frame.
+    let taken = stopwatch.taken();
+    let lost_percent = 100.0 - taken.cpu_percent();
+    if lost_percent > LOST_PERCENT_MAX && taken.elapsed >= RUN_TIME_MIN {
+        progress.warn(&format!(
+            "{lost_percent:.0} % of the time was spent waiting for a core, which is in the averages and the longest times: \
+             another load runs; stop it, and measure again"
+        ));
+    }
+    let Some(units) = units else { return Ok(()) };
+    report.bundle_unit = Some(BundleUnit {
+        kind: units.kind,
+        units: units.count(),
+        average_bytes: units.bytes() as f64 / (units.count() as f64).max(1.0),
+    });
+    let mut alone_bytes = None;
+    for units_per_frame in &options.bundles {
+        let row = measure_bundle(&units, *units_per_frame, codec, alone_bytes, progress)?;
+        alone_bytes = Some(row.alone_bytes);
+        report.bundles.push(row);
+    }
+    Ok(())
+}
+
+/// Sizes up to the first that holds the largest frame.
+fn sizes_of_use(input: &Input, sizes: &[u64]) -> Vec<u64> {
+    let largest = input.frames.iter().map(|frame| frame.content.len() as u64).max().unwrap_or(0);
+    let mut of_use: Vec<u64> = sizes.iter().copied().filter(|size| *size < largest).collect();
+    of_use.extend(sizes.iter().copied().find(|size| *size >= largest));
+    of_use
+}
+
+/// How often the order of pieces goes over the input.
+const ROUNDS: usize = 16;
+
+/// At most so many pieces, evenly spread. The end of the input, and other frames that are much smaller than the rest, are
+/// left out: they say nothing about frames of that size.
+fn chosen_pieces(input: &Input, size_bytes: u64, pieces_max: usize) -> Vec<&[u8]> {
+    let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);
+    let all = || input.frames.iter().flat_map(move |frame| pieces(&frame.content, size));
+    let longest = all().map(<[u8]>::len).max().unwrap_or(0);
+    let of_use = || all().filter(move |piece| piece.len() * 2 >= longest);
+    let count = of_use().count();
+    let wanted = count.min(pieces_max.max(1));
+    // The piece number n is taken where n * wanted / count reaches the next whole number.
+    let is_taken = |number: usize| (number * wanted) % count.max(1) < wanted;
+    let taken: Vec<&[u8]> =
+        of_use().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, piece)| piece).collect();
+    (0..ROUNDS).flat_map(|round| taken.iter().skip(round).step_by(ROUNDS).copied()).collect()
+}
+
+/// One size.
+struct Bench<'a> {
+    codec: &'a dyn FrameCodec,
+    options: &'a FramesOptions,
+    progress: &'a dyn Progress,
+    size_bytes: u64,
+}
+
+/// Pieces, and what each compresses to.
+struct Checked<'a> {
+    pieces: Vec<&'a [u8]>,
+    /// All of them, one behind the other.
+    compressed: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Checked<'_> {
+    fn compressed(&self, number: usize) -> &[u8] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.compressed[start..self.ends[number]]
+    }
+}
+
+impl Bench<'_> {
+    fn measure(&self, pieces: Vec<&[u8]>) -> Result<FrameSizeRow> {
+        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        // The first pass does both; of the others, only the first of each is certain.
+        self.progress.stage(&format!("Frames of {}", show_bytes(self.size_bytes)), Some(bytes * 3));
+        let (mut encoder, mut decoder) = (self.codec.new_encoder()?, self.codec.new_decoder()?);
+        let checked = self.check(pieces, &mut *encoder, &mut *decoder)?;
+        let mut to = Vec::new();
+        let compress = self.time(&checked, &mut |number| encoder.encode(checked.pieces[number], &mut to))?;
+        let mut back = Vec::new();
+        let decompress = self.time(&checked, &mut |number| {
+            decoder.decode(checked.compressed(number), checked.pieces[number].len(), &mut back)
+        })?;
+        let longest = checked.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
+        Ok(FrameSizeRow {
+            frame_size_bytes: self.size_bytes,
+            frames: checked.pieces.len() as u64,
+            input_bytes: checked.pieces.iter().map(|piece| piece.len() as u64).sum(),
+            output_bytes: checked.compressed.len() as u64,
+            compress: compress.latency(),
+            decompress: decompress.latency(),
+            worker_memory_bytes: (encoder.context_bytes() + longest + self.codec.encoded_bytes_max(longest)) as u64,
+        })
+    }
+
+    /// Compresses, decompresses and compares each piece, until the time is over.
+    fn check<'a>(
+        &self,
+        mut pieces: Vec<&'a [u8]>,
+        encoder: &mut dyn FrameEncoder,
+        decoder: &mut dyn FrameDecode,
+    ) -> Result<Checked<'a>> {
+        let start = Instant::now();
+        let (mut compressed, mut ends) = (Vec::new(), Vec::with_capacity(pieces.len()));
+        let (mut frame, mut back) = (Vec::new(), Vec::new());
+        let mut pause = Pause::new(self.progress);
+        for piece in &pieces {
+            encoder.encode(piece, &mut frame)?;
+            check_round_trip(self.codec, decoder, piece, &frame, &mut back)?;
+            compressed.extend_from_slice(&frame);
+            ends.push(compressed.len());
+            if pause.after(piece.len(), true)? && start.elapsed() >= self.options.first_pass_max {
+                break;
+            }
+        }
+        pieces.truncate(ends.len());
+        Ok(Checked { pieces, compressed, ends })
+    }
+
+    /// Times each piece, in as many passes as the time asks for; the last may end early.
+    fn time(&self, checked: &Checked, work: &mut dyn FnMut(usize) -> Result<()>) -> Result<Times> {
+        let mut times = Times::new()?;
+        let begin = Instant::now();
+        let mut pause = Pause::new(self.progress);
+        let mut is_first = true;
+        while is_first || begin.elapsed() < self.options.min_time {
+            for (number, piece) in checked.pieces.iter().enumerate() {
+                let start = Instant::now();
+                work(number)?;
+                times.record(start.elapsed());
+                if pause.after(piece.len(), is_first)? && !is_first && begin.elapsed() >= self.options.min_time {
+                    break;
+                }
+            }
+            is_first = false;
+        }
+        Ok(times)
+    }
+}
+
+/// Decompresses what a piece was compressed to, and compares.
+pub(super) fn check_round_trip(
+    codec: &dyn FrameCodec,
+    decoder: &mut dyn FrameDecode,
+    content: &[u8],
+    frame: &[u8],
+    back: &mut Vec<u8>,
+) -> Result<()> {
+    let wrong = |how: String| {
+        Error::failed(format!(
+            "{} does not round-trip: a frame of {} {how}",
+            label(codec.name(), codec.level()),
+            show_bytes(content.len() as u64)
+        ))
+        .hint("the memory or the processor may be faulty: test them; an archive made on this machine may be damaged")
+    };
+    decoder.decode(frame, content.len(), back).map_err(|error| wrong(format!("cannot be decompressed ({error})")))?;
+    if back.as_slice() == content { Ok(()) } else { Err(wrong("comes back as other bytes".to_string())) }
+}
+
+/// Looks up between pieces, but not between any two small ones: that would take longer than they do.
+pub(super) struct Pause<'a> {
+    progress: &'a dyn Progress,
+    pieces: usize,
+    bytes: usize,
+}
+
+impl<'a> Pause<'a> {
+    /// With nothing done yet.
+    pub fn new(progress: &'a dyn Progress) -> Self {
+        Self { progress, pieces: 0, bytes: 0 }
+    }
+
+    /// After a piece. Tells whether it has looked up; an error where the user asked to stop.
+    pub fn after(&mut self, bytes: usize, is_progress: bool) -> Result<bool> {
+        const PIECES: usize = 256;
+        const BYTES: usize = 1 << 20;
+        self.pieces += 1;
+        self.bytes += bytes;
+        if self.pieces < PIECES && self.bytes < BYTES {
+            return Ok(false);
+        }
+        if is_progress {
+            self.progress.advance(self.bytes as u64, 0);
+        }
+        (self.pieces, self.bytes) = (0, 0);
+        self.progress.check().map(|()| true)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_need_enough_times() {
-        let mut times = Times::new().expect("a histogram");
-        for at in 1..=10_000u64 {
-            times.record(Duration::from_micros(at));
-        }
-        let latency = times.latency();
-        assert_eq!((latency.samples, latency.min_seconds, latency.max_seconds), (10_000, 1e-6, 1e-2));
-        let close =
-            |found: Option<f64>, expected: f64| found.is_some_and(|found| (found / expected - 1.0).abs() < 2e-3);
-        assert!(close(latency.p50_seconds, 5e-3) && close(latency.p90_seconds, 9e-3), "{latency:?}");
-        assert!(close(latency.p99_seconds, 9.9e-3) && close(latency.p99_99_seconds, 9.999e-3), "{latency:?}");
-        assert_eq!(latency.p99_9999_seconds, None);
-        assert!((latency.average_seconds - 5.0005e-3).abs() < 1e-9);
-        // Of 1 to n: the square root of n (n + 1) / 12.
-        assert!((latency.deviation_seconds - (10_000.0f64 * 10_001.0 / 12.0).sqrt() * 1e-6).abs() < 1e-9);
-        assert_eq!(Times::new().expect("a histogram").latency().p50_seconds, None);
-    }
-}
+#[path = "measure_tests.rs"]
+mod tests;

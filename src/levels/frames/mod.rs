@@ -1,13 +1,13 @@
 //! By frame size: what it costs and saves to compress units of 32 B to 32 MiB each alone, how long one takes at worst,
 //! and what bundling small units saves.
 //!
-//! [`content`] holds what is cut, [`measure`] compresses it, [`explain`] tells what follows for the frames of an archive,
-//! [`show`] turns a report into text.
+//! The types of the report are here; [`measure`] fills it, [`export`] turns it into text.
 
-pub mod content;
+pub mod bundle;
 pub mod explain;
+pub mod export;
 pub mod measure;
-pub mod show;
+pub mod timing;
 
 use serde::Serialize;
 

@@ -1,10 +1,10 @@
 //! By size class of what is compressed: how much storages, or single records, save when each is compressed alone.
 //!
-//! Read out of a ledger or an archive, compressed one by one, and turned into text.
+//! [`measure`] takes them out of frames and compresses them one by one, [`export`] writes what came out.
 
 pub mod class;
+pub mod export;
 pub mod measure;
-pub mod show;
 
 use serde::Serialize;
 
@@ -37,17 +37,13 @@ pub struct SizesReport {
     pub codec: String,
     /// Its level; 0 where it has none.
     pub level: i32,
-    /// Units that the input has; of records, those of the storages that were read.
-    pub total_units: u64,
-    /// Their bytes.
+    /// Bytes of the whole input.
     pub total_bytes: u64,
-    /// Storages that the input has.
-    pub total_storages: u64,
-    /// Storages that were read.
-    pub read_storages: u64,
+    /// Bytes that were read: all, or a sample.
+    pub read_bytes: u64,
     /// From the smallest to the largest; those without units too.
     pub classes: Vec<SizeClassRow>,
-    /// All classes together.
+    /// All classes together, each by its units: not only by those that were measured.
     pub all: SizeClassRow,
 }
 
@@ -60,8 +56,10 @@ pub struct SizeClassRow {
     pub from_bytes: u64,
     /// Units have fewer bytes than this; `None` of the last class.
     pub below_bytes: Option<u64>,
-    /// Units that are in it.
+    /// Units that are in it, of those that were read.
     pub units: u64,
+    /// Their bytes.
+    pub unit_bytes: u64,
     /// Units of it that were measured.
     pub measured_units: u64,
     /// Bytes of the measured units.
@@ -99,6 +97,16 @@ impl SizeClassRow {
     pub fn saving_percent(&self) -> Option<f64> {
         let saving = 100.0 * (1.0 - self.output_bytes as f64 / (self.input_bytes as f64).max(1.0));
         (self.measured_units > 0).then_some(saving)
+    }
+
+    /// Adds a class, each of its units as its measured ones are on average.
+    fn add(&mut self, class: &Self) {
+        let scale = class.unit_bytes as f64 / (class.input_bytes as f64).max(1.0);
+        self.measured_units += class.units;
+        self.input_bytes += class.unit_bytes;
+        self.output_bytes += (class.output_bytes as f64 * scale) as u64;
+        self.compress_seconds += class.compress_seconds * scale;
+        self.decompress_seconds += class.decompress_seconds * scale;
     }
 
     fn average(&self, sum: f64) -> Option<f64> {

@@ -153,7 +153,7 @@ fn latencies(rows: &[FrameSizeRow]) -> String {
 }
 
 fn show_tick_short(seconds: f64) -> String {
-    if seconds < 1e-3 { show_short(seconds).replace(".00 ", " ").replace(".0 ", " ") } else { show_tick(seconds) }
+    if seconds < 1e-3 { show_short(seconds).replace(".0 ", " ") } else { show_tick(seconds) }
 }
 
 fn bundles(report: &FramesReport, unit: &BundleUnit) -> String {

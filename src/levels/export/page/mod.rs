@@ -4,6 +4,7 @@
 mod frames;
 mod html;
 mod levels;
+mod link;
 mod sizes;
 
 use {
@@ -14,6 +15,7 @@ use {
             chart::{STYLE, escaped},
         },
         frames::FramesReport,
+        link::report::LinkReport,
         sizes::SizesReport,
     },
     std::fmt::Write,
@@ -29,6 +31,8 @@ pub struct Page<'a> {
     pub subject: &'a Subject,
     /// The levels; may be none.
     pub rows: &'a [LevelRow],
+    /// Over a link.
+    pub link: Option<&'a LinkReport>,
     /// By size class.
     pub sizes: Option<&'a SizesReport>,
     /// By frame size.
@@ -45,16 +49,20 @@ struct Section {
 impl<'a> Page<'a> {
     /// A page of levels only.
     pub fn of_levels(subject: &'a Subject, rows: &'a [LevelRow]) -> Self {
-        Self { subject, rows, sizes: None, frames: None }
+        Self { subject, rows, link: None, sizes: None, frames: None }
     }
 
     /// The whole file.
     pub fn html(&self) -> String {
-        let sections: Vec<Section> =
-            [levels::section(self.rows), self.sizes.and_then(sizes::section), self.frames.and_then(frames::section)]
-                .into_iter()
-                .flatten()
-                .collect();
+        let sections: Vec<Section> = [
+            levels::section(self.rows),
+            self.link.and_then(link::section),
+            self.sizes.and_then(sizes::section),
+            self.frames.and_then(frames::section),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         let title = escaped(&format!("{}: compression", self.subject.name));
         let mut page = format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -48,7 +48,10 @@ pub fn section(report: &SizesReport) -> Option<Section> {
                 cell(row.saving_percent(), |percent| format!("{percent:.1} %")),
                 cell(row.average_compress_seconds(), show_short),
                 cell(row.average_decompress_seconds(), show_short),
-                Cell::number(indicatif::HumanCount(row.measured_units), row.measured_units as f64),
+                match is_all {
+                    true => Cell::none(),
+                    false => Cell::number(indicatif::HumanCount(row.measured_units), row.measured_units as f64),
+                },
             ],
         );
     }

@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# The model of `slotpress levels link` against real archives over a real TCP connection: predicted and measured time.
+#
+#   bench/link.sh            exit code 1 where one of them is more than 10 % off
+#
+# Two network namespaces, and between them a link with a bandwidth and a delay. Sender and receiver have one worker each
+# (THREADS=1), so that on a machine of two cores or more each has one to itself; the levels are measured with as many.
+#
+# - store and forward: `archive` into a file, the file over the link into another, `restore` of that. Archiving and
+#   restoring do not depend on the link and are timed once per level.
+# - streaming: `archive -o -` into the link, out of it `zstd -dc | tar -x`, all at the same time.
+#
+# Times are medians of ROUNDS; so are predictions, since the levels are measured for each.
+#
+# The rates of reading and placing are measured first, with a plain tar, and given to the model. Buffers of TCP are large
+# (64 MiB at both ends), so that the link is what is measured; BUFFERS=default takes the defaults of Linux, for which the
+# default --window of `levels link` stands.
+#
+# Settings: RATES, RTTS, LEVELS (none is uncompressed), SIZE (of the ledger, by default as much as takes seconds), WAYS,
+# BUFFERS, LOSS (0), CONGESTION (cubic), ROUNDS (3), THREADS, LIMIT (10 %), SCRATCH
+# (/dev/shm), MEASURED (also append the rows there). Needs zstd, tar, ip (iproute2), unshare. Namespaces come from `unshare`, which needs no
+# root where users may make namespaces of their own; elsewhere it says so and ends with exit code 2.
+. "$(dirname "$0")/lib.sh"
+rounds=${ROUNDS:-3}
+threads=${THREADS:-1}
+loss=${LOSS:-0}
+congestion=${CONGESTION:-cubic}
+receive_buffer=67108864
+send_buffer=67108864
+# Two thirds of the send buffer, as the default of `levels link`.
+window=(--window 44739242)
+if [ "${BUFFERS:-}" = default ]; then receive_buffer=6291456 send_buffer=4194304 window=(); fi
+limit=${LIMIT:-10}
+read -ra rates <<<"${RATES:-100Mbit 1Gbit}"
+read -ra rtts <<<"${RTTS:-0 30ms 60ms}"
+read -ra levels <<<"${LEVELS:-none 1 3 9}"
+read -ra ways <<<"${WAYS:-store_and_forward streaming}"
+
+if [ "${LINK_BENCH_INSIDE:-}" != yes ]; then
+    build --bins --example link_shaper
+    unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
+        echo "network namespaces are not allowed here: run it as root, or allow unprivileged user namespaces" >&2
+        exit 2
+    }
+    [ -w /dev/net/tun ] || {
+        echo "/dev/net/tun cannot be written: the link is made of TUN devices" >&2
+        exit 2
+    }
+    export LINK_BENCH_INSIDE=yes slotpress
+    exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$0" "$@"
+fi
+shaper=$(dirname "$slotpress")/examples/link_shaper
+scratch
+# Where `ip netns` keeps names: seen from in here only, and gone with it.
+mount -t tmpfs tmpfs /run
+ip netns add sender
+ip netns add receiver
+
+now() { echo "${EPOCHREALTIME/,/.}"; }
+since() { awk -v a="$1" -v b="$(now)" 'BEGIN {printf "%.4f", b-a}'; }
+field() { sed -n "s/.*\"$1\":\"\{0,1\}\([-0-9.a-z_]*\).*/\1/p"; }
+bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
+seconds_of() { awk -v text="$1" 'BEGIN {print (text ~ /ms$/) ? text/1000 : text+0}'; }
+
+link_up() { # BITS RTT_SECONDS LOSS
+    "$shaper" shape slot-a slot-b "$1" "$2" "$3" >"$work/shaper" &
+    shaper_id=$!
+    for _ in $(seq 200); do grep -q ready "$work/shaper" && break; sleep 0.02; done
+    ip link set slot-a netns sender
+    ip link set slot-b netns receiver
+    local end
+    for end in sender:slot-a:10.77.0.1 receiver:slot-b:10.77.0.2; do
+        IFS=: read -r space device address <<<"$end"
+        ip netns exec "$space" ip link set lo up
+        ip netns exec "$space" ip address add "$address/24" dev "$device"
+        ip netns exec "$space" ip link set "$device" mtu 1500 up
+        ip netns exec "$space" sh -c "echo '4096 131072 $receive_buffer' >/proc/sys/net/ipv4/tcp_rmem
+            echo '4096 65536 $send_buffer' >/proc/sys/net/ipv4/tcp_wmem
+            echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save"
+    done
+}
+link_down() {
+    kill "$shaper_id"
+    wait "$shaper_id" 2>/dev/null || true
+}
+serve() { ip netns exec sender "$shaper" serve 10.77.0.1:7000 "$congestion"; }
+fetch() { ip netns exec receiver "$shaper" fetch 10.77.0.1:7000; }
+
+# archive flags of a level
+flags() { if [ "$1" = none ]; then echo "--format none"; else echo "--zstd-level $1"; fi; }
+
+# Makes a ledger of a size once: its archives, and what archiving and restoring take.
+prepare() { # SIZE
+    dir=$work/$1
+    [ ! -d "$dir" ] || return 0
+    mkdir -p "$dir"
+    "$slotpress" -q synth "$dir/ledger" --size "$1" >/dev/null
+    local level round start
+    for level in none "${levels[@]}"; do
+        [ ! -d "$dir/$level" ] || continue
+        mkdir "$dir/$level"
+        mkdir -p "$work/times"
+        for round in $(seq "$rounds"); do
+            start=$(now)
+            # shellcheck disable=SC2046
+            "$slotpress" -q archive "$dir/ledger" -o "$dir/$level" --force --threads "$threads" $(flags "$level") >/dev/null 2>&1
+            since "$start" >>"$work/times/$1-archive-$level"
+            echo >>"$work/times/$1-archive-$level"
+            start=$(now)
+            "$slotpress" -q restore "$dir/$level"/*.tar* --ledger "$dir/restored" --layout archive --threads "$threads" >/dev/null 2>&1
+            since "$start" >>"$work/times/$1-restore-$level"
+            echo >>"$work/times/$1-restore-$level"
+            rm -rf "$dir/restored"
+        done
+    done
+    # Reading alone, without writing an archive; and placing alone, from a plain tar.
+    for round in $(seq "$rounds"); do
+        start=$(now)
+        "$slotpress" -q archive "$dir/ledger" -o - --threads "$threads" --format none 2>/dev/null >/dev/null
+        since "$start" >>"$work/times/$1-read"
+        echo >>"$work/times/$1-read"
+    done
+    tar_bytes=$(stat -c %s "$dir"/none/*.tar)
+    awk -v bytes="$tar_bytes" -v s="$(median "$work/times/$1-read")" 'BEGIN {printf "%.0fkB/s", bytes/s/1000}' >"$dir/read-rate"
+    awk -v bytes="$tar_bytes" -v s="$(median "$work/times/$1-restore-none")" 'BEGIN {printf "%.0fkB/s", bytes/s/1000}' >"$dir/place-rate"
+}
+
+predict() { # RATE RTT
+    local list=() level
+    for level in "${levels[@]}"; do [ "$level" = none ] || list+=("$level"); done
+    for _ in $(seq "$rounds"); do "$slotpress" -q --json levels link "$dir/ledger" --levels "$(IFS=,; echo "${list[*]:-1}")" --threads "$threads" \
+        --bandwidth "$1" --rtt "$2" --loss "$loss" --congestion "$congestion" "${window[@]}" \
+        --read-rate "$(cat "$dir/read-rate")" --place-rate "$(cat "$dir/place-rate")" 2>/dev/null; done >"$work/predicted"
+}
+predicted() { # LEVEL WAY
+    local codec=zstd level=$1
+    if [ "$1" = none ]; then codec=none level=0; fi
+    grep "\"type\":\"link_level\",\"codec\":\"$codec\",\"level\":$level," "$work/predicted" | field "$2_seconds" >"$work/predictions"
+    median "$work/predictions"
+}
+
+measure_store_and_forward() { # LEVEL
+    local start file
+    file=$(echo "$dir/$1"/*.tar*)
+    serve <"$file" &
+    sleep 0.3
+    start=$(now)
+    fetch >"$work/arrived"
+    sent=$(since "$start")
+    wait $!
+    cmp -s "$file" "$work/arrived" || { echo "level $1: other bytes arrived" >&2; exit 1; }
+    rm "$work/arrived"
+    awk -v sent="$sent" -v a="$(median "$work/times/$size-archive-$1")" -v r="$(median "$work/times/$size-restore-$1")" \
+        'BEGIN {printf "%.4f", a+sent+r}'
+}
+measure_streaming() { # LEVEL
+    local start decode="zstd -q -dc"
+    if [ "$1" = none ]; then decode=cat; fi
+    mkdir "$work/tree"
+    start=$(now)
+    # shellcheck disable=SC2046
+    "$slotpress" -q archive "$dir/ledger" -o - --threads "$threads" $(flags "$1") 2>/dev/null | serve &
+    fetch | $decode | tar -C "$work/tree" -xf -
+    since "$start"
+    wait $!
+    rm -rf "$work/tree"
+}
+
+printf '%-9s %-6s %-6s %-18s %10s %10s %7s\n' rate rtt level way predicted measured ratio
+worst=0
+for rate in "${rates[@]}"; do
+    rate_bits=$(bits "$rate")
+    size=${SIZE:-$(awk -v bits="$rate_bits" 'BEGIN {print (bits < 3e8) ? "96MiB" : "512MiB"}')}
+    prepare "$size"
+    for rtt in "${rtts[@]}"; do
+        predict "$rate" "$rtt"
+        link_up "$rate_bits" "$(seconds_of "$rtt")" "$loss"
+        for way in "${ways[@]}"; do
+            for level in "${levels[@]}"; do
+                : >"$work/runs"
+                for _ in $(seq "$rounds"); do echo "$("measure_$way" "$level")" >>"$work/runs"; done
+                measured=$(median "$work/runs")
+                line=$(awk -v p="$(predicted "$level" "$way")" -v m="$measured" -v rate="$rate" -v rtt="$rtt" -v level="$level" -v way="$way" \
+                    'BEGIN {printf "%-9s %-6s %-6s %-18s %8.2f s %8.2f s %7.3f", rate, rtt, level, way, p, m, m/p}')
+                echo "$line"
+                [ -z "${MEASURED:-}" ] || echo "$line" >>"$MEASURED"
+                worst=$(awk -v line="$line" -v worst="$worst" 'BEGIN {n = split(line, f, " "); r = f[n]; off = 100 * (r > 1 ? r-1 : 1-r); print (off > worst) ? off : worst}')
+            done
+        done
+        link_down
+    done
+done
+awk -v worst="$worst" -v limit="$limit" 'BEGIN {printf "worst: %.1f %% off (limit %s %%)\n", worst, limit; exit !(worst <= limit)}'

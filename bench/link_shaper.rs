@@ -1,0 +1,228 @@
+//! A link between two network namespaces, with a bandwidth, a delay and a loss; and the two ends of a transfer over it.
+//! For `bench/link.sh`, where the kernel's own `netem` need not be built in.
+//!
+//! ```text
+//! link_shaper shape TUN_A TUN_B BITS_PER_SECOND RTT_SECONDS LOSS
+//! link_shaper serve ADDRESS:PORT CONGESTION_CONTROL <DATA     to the first that connects
+//! link_shaper fetch ADDRESS:PORT >DATA
+//! ```
+//!
+//! `shape` makes two TUN devices, which the caller moves into namespaces, and carries packets from each to the other:
+//! a packet leaves when those before it have left at the bandwidth (each with the 38 bytes that Ethernet adds), and
+//! arrives half a round trip later. What would wait longer than the queue is dropped. So TCP in the kernel, at both ends,
+//! sees a link as real as one of `tc netem rate delay loss`. Large segments pass whole, as network cards take them
+//! (TSO), counted as the packets that they stand for; with loss, the kernel cuts them first.
+
+use std::{
+    collections::VecDeque,
+    error::Error,
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    os::fd::AsRawFd,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Preamble (8), header and checksum (18), gap between packets (12).
+const ETHERNET_BYTES: usize = 38;
+
+/// `struct virtio_net_hdr`, which stands before each packet.
+const OFFLOAD_BYTES: usize = 10;
+
+/// An IP packet of 64 KiB, and what stands before it.
+const PACKET_BYTES_MAX: usize = OFFLOAD_BYTES + 65_536;
+
+/// How long a packet waits in the queue at most, on top of a round trip: as routers at the edge are built.
+const QUEUE_SECONDS: f64 = 0.01;
+
+const IFF_TUN: u16 = 0x0001;
+const IFF_NO_PI: u16 = 0x1000;
+const IFF_VNET_HDR: u16 = 0x4000;
+const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
+const TUN_F_CSUM: libc::c_ulong = 1;
+const TUN_F_TSO4: libc::c_ulong = 2;
+const GSO_NONE: u8 = 0;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["shape", a, b, bandwidth, rtt, loss] => {
+            let shape = Shape { bits_per_second: bandwidth.parse()?, rtt: rtt.parse()?, loss: loss.parse()? };
+            shape.run(a, b)
+        }
+        ["serve", address, control] => serve(address, control),
+        ["fetch", address] => fetch(address),
+        _ => Err("usage: see the head of bench/link_shaper.rs".into()),
+    }
+}
+
+fn serve(address: &str, control: &str) -> Result<()> {
+    let listener = TcpListener::bind(address)?;
+    // SAFETY: the option takes the name's bytes, which live until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            control.as_ptr().cast(),
+            control.len() as libc::socklen_t,
+        )
+    };
+    if result != 0 {
+        return Err(format!("congestion control {control}: {}", io::Error::last_os_error()).into());
+    }
+    let (mut stream, _) = listener.accept()?;
+    copy(&mut io::stdin().lock(), &mut stream)?;
+    stream.shutdown(Shutdown::Write)?;
+    // Until the other end has all of it.
+    stream.read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn fetch(address: &str) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let start = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => break stream,
+            Err(error) if start.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    copy(&mut stream, &mut io::stdout().lock())?;
+    Ok(())
+}
+
+/// As programs do it, without the short cuts of the kernel.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return to.flush(),
+            length => to.write_all(&buffer[..length])?,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    bits_per_second: f64,
+    rtt: f64,
+    loss: f64,
+}
+
+impl Shape {
+    fn run(self, a: &str, b: &str) -> Result<()> {
+        let (a, b) = (open(a, self.loss == 0.0)?, open(b, self.loss == 0.0)?);
+        println!("ready");
+        let directions = [(a.try_clone()?, b.try_clone()?, 1u64), (b, a, 2)];
+        let threads: Vec<_> = directions
+            .into_iter()
+            .flat_map(|(from, to, seed)| {
+                let line = Arc::new(Line::default());
+                let arrivals = line.clone();
+                [thread::spawn(move || self.send(from, &line, seed)), thread::spawn(move || deliver(to, &arrivals))]
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        Ok(())
+    }
+
+    /// Takes packets as the sender's kernel gives them, and says when each arrives.
+    fn send(self, mut from: File, line: &Line, seed: u64) {
+        let delay = Duration::from_secs_f64(self.rtt / 2.0);
+        let queue = Duration::from_secs_f64(self.rtt + QUEUE_SECONDS);
+        let mut random = seed;
+        // When the packets so far have left.
+        let mut left = Instant::now();
+        let mut buffer = vec![0; PACKET_BYTES_MAX];
+        loop {
+            let Ok(length) = from.read(&mut buffer) else {
+                // The device is not up yet.
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            let packet = &buffer[..length];
+            let now = Instant::now();
+            left = left.max(now);
+            if left - now > queue || self.is_lost(&mut random) {
+                continue;
+            }
+            left += Duration::from_secs_f64(wire_bytes(packet) as f64 * 8.0 / self.bits_per_second);
+            let mut packets = line.packets.lock().unwrap_or_else(PoisonError::into_inner);
+            packets.push_back((left + delay, packet.to_vec()));
+            line.is_new.notify_one();
+        }
+    }
+
+    fn is_lost(self, random: &mut u64) -> bool {
+        // xorshift64: enough to lose packets by, and the same in every run.
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        ((*random >> 11) as f64) < self.loss * (1u64 << 53) as f64
+    }
+}
+
+/// Packets on their way, in the order in which they arrive. The queue bounds it.
+#[derive(Default)]
+struct Line {
+    packets: Mutex<VecDeque<(Instant, Vec<u8>)>>,
+    is_new: Condvar,
+}
+
+fn deliver(mut to: File, line: &Line) {
+    loop {
+        let (arrives, packet) = {
+            let mut packets = line.packets.lock().unwrap_or_else(PoisonError::into_inner);
+            loop {
+                match packets.pop_front() {
+                    Some(packet) => break packet,
+                    None => packets = line.is_new.wait(packets).unwrap_or_else(PoisonError::into_inner),
+                }
+            }
+        };
+        thread::sleep(arrives.saturating_duration_since(Instant::now()));
+        // A packet that the kernel refuses is a lost one.
+        let _ = to.write(&packet);
+    }
+}
+
+/// What a packet, or the packets that a large segment stands for, take on the wire.
+fn wire_bytes(packet: &[u8]) -> usize {
+    let (offload, ip) = packet.split_at(OFFLOAD_BYTES.min(packet.len()));
+    let byte = |at: usize| usize::from(ip.get(at).copied().unwrap_or(0));
+    let ip_header = (byte(0) & 0x0f) * 4;
+    let headers = ip_header + (byte(ip_header + 12) >> 4) * 4;
+    let segment = offload.get(4..6).map_or(0, |bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])));
+    let is_one = offload.get(1).is_none_or(|kind| *kind == GSO_NONE) || segment == 0;
+    let packets = if is_one { 1 } else { ip.len().saturating_sub(headers).div_ceil(segment).max(1) };
+    ip.len() + (packets - 1) * headers + packets * ETHERNET_BYTES
+}
+
+/// A TUN device of this name.
+fn open(name: &str, takes_large_segments: bool) -> Result<File> {
+    let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    // `struct ifreq`: a name of 16 bytes, then flags.
+    let mut request = [0u8; 40];
+    request[..name.len()].copy_from_slice(name.as_bytes());
+    request[16..18].copy_from_slice(&(IFF_TUN | IFF_NO_PI | IFF_VNET_HDR).to_ne_bytes());
+    // SAFETY: the request has the length of `struct ifreq`, and lives until the call returns.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) };
+    if result != 0 {
+        return Err(format!("cannot make the device {name}: {}", io::Error::last_os_error()).into());
+    }
+    let offload = if takes_large_segments { TUN_F_CSUM | TUN_F_TSO4 } else { 0 };
+    // SAFETY: the argument is a number.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETOFFLOAD, offload) };
+    if result != 0 {
+        return Err(format!("cannot set up the device {name}: {}", io::Error::last_os_error()).into());
+    }
+    Ok(file)
+}

@@ -1,0 +1,198 @@
+//! `slotpress levels link`: which level boots nodes soonest over a link.
+
+use {
+    super::{
+        input::{InputArgs, RepeatArgs},
+        table::{codecs_of, wrap},
+    },
+    crate::{
+        ErrorKind,
+        cli::{ui::Ui, values},
+        error::Result,
+        levels::{
+            codec::FrameCodec,
+            export::{ExportFile, Format, Subject, page::Page, warnings::warning_lines},
+            link::{
+                export::{csv, describe, json, markdown, screen},
+                model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND},
+                network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES},
+                report::{LinkQuestion, LinkReport},
+                units,
+            },
+            measure::measure_levels,
+        },
+        progress::Progress,
+    },
+    clap::{Args, ValueEnum},
+    std::path::PathBuf,
+};
+
+/// Which level boots nodes soonest over a link
+///
+/// Levels are measured in memory, as in the table. From that, the link and the disks follows the time to a node that can
+/// be started: archive, send, decode and place, streamed or one after the other; the bandwidths at which one level
+/// overtakes another; and what egress costs. docs/levels.md tells the model, and how well it predicts.
+#[derive(Debug, Args)]
+pub struct LinkArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    levels: Option<String>,
+    /// Codecs side by side, as in the table: zstd,lz4,zlib:1 [default: zstd]
+    #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
+    codec: String,
+    #[command(flatten)]
+    repeat: RepeatArgs,
+    #[command(flatten)]
+    link: LinkFlags,
+    /// Also write the rows as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Also write the report as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Also write a page with tables and pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// The link, and the machines at its ends.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Link")]
+struct LinkFlags {
+    /// What the sender's link carries: 1Gbit, 100Mbit, 12.5MB/s. All nodes share it
+    #[arg(long, value_name = "RATE", value_parser = units::parse_bandwidth, allow_hyphen_values = true)]
+    bandwidth: f64,
+    /// The round trip: 60ms, 0.5ms, 0
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_rtt, allow_hyphen_values = true)]
+    rtt: f64,
+    /// Packets lost at random: 0.1%, 0.001
+    #[arg(long, value_name = "PART", default_value = "0", value_parser = units::parse_loss, allow_hyphen_values = true)]
+    loss: f64,
+    /// Connections of each node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    streams: u32,
+    /// Nodes that fetch at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    nodes: u32,
+    /// What a GB (10^9 bytes) of egress costs, in any currency
+    #[arg(long, value_name = "PRICE", value_parser = units::parse_price, allow_hyphen_values = true)]
+    egress_price: Option<f64>,
+    /// How the sender answers to loss
+    #[arg(long, value_enum, default_value_t)]
+    congestion: CongestionArg,
+    /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers allow]
+    #[arg(long, value_name = "SIZE", value_parser = window)]
+    window: Option<u64>,
+    /// Payload of a packet, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = MSS_BYTES, hide_short_help = true,
+          value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    mss: u32,
+    /// How fast the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, allow_hyphen_values = true)]
+    read_rate: Option<f64>,
+    /// How fast a node writes storages and syncs them [default: 1GB/s, an NVMe disk]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, allow_hyphen_values = true)]
+    place_rate: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
+enum CongestionArg {
+    /// Halves its window
+    Reno,
+    /// The default of Linux
+    #[default]
+    Cubic,
+    /// Sends at the rate that it measures
+    Bbr,
+}
+
+/// Reads a window.
+fn window(text: &str) -> Result<u64, String> {
+    match values::size(text)? {
+        0 => Err("a window holds 1 byte or more".to_string()),
+        bytes => Ok(bytes),
+    }
+}
+
+impl LinkFlags {
+    fn question(&self, input: &InputArgs) -> Result<LinkQuestion> {
+        let link = Link {
+            bandwidth_bits_per_second: self.bandwidth,
+            rtt_seconds: self.rtt,
+            loss: self.loss,
+            streams: self.streams,
+            nodes: self.nodes,
+            congestion_control: match self.congestion {
+                CongestionArg::Reno => CongestionControl::Reno,
+                CongestionArg::Cubic => CongestionControl::Cubic,
+                CongestionArg::Bbr => CongestionControl::Bbr,
+            },
+            window_bytes: self.window.unwrap_or(WINDOW_BYTES),
+            mss_bytes: self.mss,
+        };
+        link.check()?;
+        let ends = Ends {
+            read_bytes_per_second: self.read_rate.unwrap_or(READ_BYTES_PER_SECOND),
+            place_bytes_per_second: self.place_rate.unwrap_or(PLACE_BYTES_PER_SECOND),
+            frame_size_bytes: input.frame_size,
+            threads: input.threads(),
+        };
+        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price })
+    }
+}
+
+pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
+    let list = codecs_of(&args.codec, args.levels.as_deref())?;
+    args.input.check()?;
+    let question = args.link.question(&args.input)?;
+    let export = |format, path: &Option<PathBuf>| {
+        path.as_ref().map(|path| ExportFile::new(format, path, args.input.path())).transpose()
+    };
+    let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
+    let html_file = export(Format::Html, &args.html)?;
+
+    let (input, subject) = args.input.read(ui)?;
+    let codecs = list.measuring_order().codecs();
+    let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();
+    let repeat = args.repeat.options(args.input.threads());
+    let mut rows = Vec::new();
+    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| {
+        rows.push(row);
+        Ok(())
+    });
+    // What an interruption left is reported too, where a level was measured.
+    let is_interrupted = matches!(&result, Err(error) if error.kind() == ErrorKind::Interrupted);
+    if rows.is_empty() || (result.is_err() && !is_interrupted) {
+        return result;
+    }
+    let report = LinkReport::new(question, input.total_bytes, &rows);
+    if let Some(file) = csv_file {
+        file.write_text(&csv(&report))?;
+    }
+    if let Some(file) = markdown_file {
+        file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
+    }
+    if let Some(file) = html_file {
+        file.write_text(&Page { link: Some(&report), ..Page::of_levels(&subject, &rows) }.html())?;
+    }
+    if ui.is_json() {
+        json::lines(&report).iter().for_each(|line| ui.print_json(line));
+    } else {
+        print(&report, &subject, ui);
+    }
+    warning_lines(&rows).iter().for_each(|line| ui.warn(line));
+    result
+}
+
+fn print(report: &LinkReport, subject: &Subject, ui: &Ui) {
+    ui.print(&subject.name);
+    ui.print(&format!("  {}", subject.describe()));
+    describe(report).iter().flat_map(|line| wrap("  ", line)).for_each(|line| ui.print(&line));
+    ui.print(&screen::header_line(report));
+    report.rows.iter().for_each(|row| ui.print(&screen::row_line(row)));
+    for (label, text) in screen::below(report) {
+        wrap(&label, &text).iter().for_each(|line| ui.print(line));
+    }
+}

@@ -1,0 +1,265 @@
+//! The bandwidths at which one level overtakes its neighbour.
+//!
+//! Time against bandwidth is looked at on a fine grid, from a kilobit to ten terabits per second, and the places where
+//! the sooner of two levels changes are narrowed down by halving. So whatever limits the link besides its bandwidth
+//! (delay, window, loss) counts too: where a window keeps a stream slow, no bandwidth helps.
+
+use {
+    crate::levels::link::{
+        model::{Load, Way},
+        report::{LinkQuestion, LinkRow},
+        units::show_bandwidth,
+    },
+    serde::Serialize,
+};
+
+/// The bandwidths that are looked at, by their decimal logarithm.
+const LOG_BANDWIDTHS: std::ops::Range<f64> = 3.0..13.0;
+
+/// Steps between them, per factor of ten: a change that comes and goes within 12 % of bandwidth is not seen.
+const STEPS_PER_TEN: usize = 20;
+
+/// Halvings of a step: to a millionth of its logarithm, far more than is shown.
+const HALVINGS: usize = 20;
+
+/// Times closer than this are the same: no measurement tells them apart.
+const SAME: f64 = 1e-3;
+
+/// Which of two levels boots a node sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sooner {
+    /// The one that compresses less.
+    Lighter,
+    /// The one that compresses more.
+    Heavier,
+    /// Within 0.1 % of each other.
+    Same,
+}
+
+/// Bandwidths over which the same level boots a node sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    /// Where it ends; the last has no end.
+    pub up_to_bits_per_second: Option<f64>,
+    /// Which one.
+    pub sooner: Sooner,
+}
+
+/// Two neighbouring levels, and where one overtakes the other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BreakEven {
+    /// How the stages follow each other.
+    pub way: Way,
+    /// The codec of the one that compresses less; `none` for uncompressed.
+    pub lighter_codec: String,
+    /// Its level.
+    pub lighter_level: i32,
+    /// The codec of the one that compresses more.
+    pub heavier_codec: String,
+    /// Its level.
+    pub heavier_level: i32,
+    /// Ascending; never empty.
+    pub ranges: Vec<Range>,
+    /// The same in words.
+    pub text: String,
+}
+
+impl BreakEven {
+    /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` where there is no such end.
+    pub fn heavier_below(&self) -> Option<f64> {
+        self.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
+    }
+}
+
+/// Between each row and the one before it of its codec; the first of each codec, and uncompressed.
+pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> {
+    let Some(plain) = rows.first() else { return Vec::new() };
+    let pairs = || {
+        rows.windows(2).map(|pair| {
+            let [before, row] = [&pair[0].load, &pair[1].load];
+            (if before.codec == row.codec { before } else { &plain.load }, row)
+        })
+    };
+    let of = |way: Way| pairs().map(move |(lighter, heavier)| break_even(lighter, heavier, way, question));
+    Way::ALL.into_iter().flat_map(of).collect()
+}
+
+fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion) -> BreakEven {
+    // Above 0 where the heavier one is sooner, as a part of the time.
+    let lead = |log_bandwidth: f64| {
+        let seconds = |load: &Load| question.seconds_at(load, way, 10f64.powf(log_bandwidth));
+        let (light, heavy) = (seconds(lighter), seconds(heavier));
+        (light - heavy) / light.min(heavy).max(f64::MIN_POSITIVE)
+    };
+    let ranges = ranges(&lead);
+    let text = in_words(&lighter.name(), &heavier.name(), &ranges);
+    BreakEven {
+        way,
+        lighter_codec: lighter.codec.clone(),
+        lighter_level: lighter.level,
+        heavier_codec: heavier.codec.clone(),
+        heavier_level: heavier.level,
+        ranges,
+        text,
+    }
+}
+
+fn sooner(lead: f64) -> Sooner {
+    match lead {
+        lead if lead.abs() <= SAME => Sooner::Same,
+        lead if lead < 0.0 => Sooner::Lighter,
+        _ => Sooner::Heavier,
+    }
+}
+
+fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
+    let steps = ((LOG_BANDWIDTHS.end - LOG_BANDWIDTHS.start) * STEPS_PER_TEN as f64) as usize;
+    let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
+    let overtaken = |low: f64, high: f64, before: Sooner| {
+        narrowed(low, high, &|at| (lead(at) > 0.0) == (before == Sooner::Heavier))
+    };
+    // Where each range begins, and who is sooner there.
+    let mut begins = vec![(at(0), sooner(lead(at(0))))];
+    for step in 1..=steps {
+        let (before, next) = (sooner(lead(at(step - 1))), sooner(lead(at(step))));
+        if next != before {
+            let is_tie = before == Sooner::Same || next == Sooner::Same;
+            let end = match is_tie {
+                true => narrowed(at(step - 1), at(step), &|at| sooner(lead(at)) == before),
+                false => overtaken(at(step - 1), at(step), before),
+            };
+            begins.push((end, next));
+        }
+    }
+    // Where one overtakes the other they are nearly the same for a while: that is a place, and no range of its own.
+    let mut number = 1;
+    while number + 1 < begins.len() {
+        let [(_, before), (from, now), (to, after)] = [begins[number - 1], begins[number], begins[number + 1]];
+        if now == Sooner::Same && before != after {
+            begins[number] = (overtaken(from, to, before), after);
+            begins.remove(number + 1);
+        }
+        number += 1;
+    }
+    let ends = begins.iter().skip(1).map(|(at, _)| Some(10f64.powf(*at))).chain([None]);
+    ends.zip(&begins).map(|(end, (_, sooner))| Range { up_to_bits_per_second: end, sooner: *sooner }).collect()
+}
+
+/// The end of the part of a stretch over which something still holds, as it does at `low` and not at `high`.
+fn narrowed(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    high
+}
+
+fn in_words(lighter: &str, heavier: &str, ranges: &[Range]) -> String {
+    let name = |sooner: Sooner| if sooner == Sooner::Heavier { heavier } else { lighter };
+    let other = |sooner: Sooner| if sooner == Sooner::Heavier { lighter } else { heavier };
+    let verdict = |sooner: Sooner| match sooner {
+        Sooner::Same => "it makes no difference".to_string(),
+        sooner => name(sooner).to_string(),
+    };
+    let mut words = String::new();
+    for (number, range) in ranges.iter().enumerate() {
+        let place = match (number, range.up_to_bits_per_second) {
+            (0, None) => "at any bandwidth ".to_string(),
+            (0, Some(to)) => format!("below {} ", show_bandwidth(to)),
+            (_, Some(to)) => format!("; up to {}, ", show_bandwidth(to)),
+            (_, None) => "; above, ".to_string(),
+        };
+        words += &place;
+        words += &match (number, range.sooner) {
+            (0, Sooner::Same) => format!("{heavier} and {lighter} take the same time"),
+            (0, sooner) => format!("{} boots a node sooner than {}", name(sooner), other(sooner)),
+            (_, sooner) => verdict(sooner),
+        };
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        crate::levels::link::{
+            model::tests::{any_load, ends},
+            network::{Link, tests::any_link},
+        },
+        proptest::prelude::*,
+    };
+
+    fn load(level: i32, archive_bytes: u64, compress_seconds: f64) -> Load {
+        let tar_bytes = 100_000_000_000;
+        let codec = "zstd".to_string();
+        let size_error_percent = None;
+        Load { codec, level, tar_bytes, archive_bytes, size_error_percent, compress_seconds, decompress_seconds: 50.0 }
+    }
+
+    fn question(link: Link) -> LinkQuestion {
+        LinkQuestion { link, ends: ends(), egress_price_per_gb: None }
+    }
+
+    /// One after the other, 100 s more of compressing against 2 GB less to send: 20 MB/s of payload, 170 Mbit/s.
+    #[test]
+    fn by_hand() {
+        let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 28_000_000_000, 200.0));
+        let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
+        let bandwidth = found.heavier_below().expect("a crossing");
+        assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
+        assert_eq!(found.text, "below 170 Mbit/s level 3 boots a node sooner than level 1; above, level 1");
+        // Streaming, the link must be faster than level 3 compresses: 140 MB/s.
+        let found = break_even(&light, &heavy, Way::Streaming, &question(Link::new(1e9)));
+        let bandwidth = found.heavier_below().expect("a crossing");
+        assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
+    }
+
+    #[test]
+    fn no_crossing() {
+        let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 31_000_000_000, 200.0));
+        let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
+        assert_eq!(found.text, "at any bandwidth level 1 boots a node sooner than level 3");
+        let found = break_even(&heavy, &light, Way::StoreAndForward, &question(Link::new(1e9)));
+        assert_eq!(found.text, "at any bandwidth level 1 boots a node sooner than level 3");
+        let found = break_even(&light, &load(2, 30_000_000_000, 100.0), Way::Streaming, &question(Link::new(1e9)));
+        assert_eq!(found.text, "at any bandwidth level 2 and level 1 take the same time");
+        assert_eq!(found.heavier_below(), None);
+        // A window of 3 MiB every second is slower than any codec: no bandwidth makes level 1 the better one.
+        let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
+        let found = break_even(&light, &load(3, 28_000_000_000, 200.0), Way::StoreAndForward, &far);
+        assert_eq!(found.text, "at any bandwidth level 3 boots a node sooner than level 1");
+    }
+
+    proptest! {
+        /// On both sides of each end, and within each range, the level that is said to be sooner is.
+        #[test]
+        fn ranges_hold(light in any_load(), heavy in any_load(), link in any_link()) {
+            let heavy = Load { tar_bytes: light.tar_bytes, ..heavy };
+            let question = question(link);
+            for way in Way::ALL {
+                let found = break_even(&light, &heavy, way, &question);
+                prop_assert!(found.ranges.windows(2).all(|pair| pair[0].sooner != pair[1].sooner));
+                let ends: Vec<f64> = found.ranges.iter().filter_map(|range| range.up_to_bits_per_second).collect();
+                prop_assert!(ends.is_sorted() && ends.len() + 1 == found.ranges.len());
+                let mut from = 1e3;
+                for range in &found.ranges {
+                    let to = range.up_to_bits_per_second.unwrap_or(1e13);
+                    let middle = (from * to).sqrt();
+                    let seconds = |load: &Load| question.seconds_at(load, way, middle);
+                    let (light, heavy) = (seconds(&light), seconds(&heavy));
+                    // A range as narrow as a step of the grid may hold more than one change.
+                    if to / from > 1.3 {
+                        match range.sooner {
+                            Sooner::Lighter => prop_assert!(light <= heavy * 1.0011),
+                            Sooner::Heavier => prop_assert!(heavy <= light * 1.0011),
+                            Sooner::Same => prop_assert!((light / heavy - 1.0).abs() < 0.0021),
+                        }
+                    }
+                    from = to;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What a node waits for until it can be started: archiving, sending, decoding, placing.
+//!
+//! Store and forward does one after the other: their sum. Streaming does all at once: as long as the slowest stage, and
+//! until the first frame has reached it and the last one has left it (fill and drain): a frame's time in each other
+//! stage. There is next to no room between the stages, so that a slow start of the link holds up all of them: its two
+//! round trips and its ramp, up to the rate of the slowest stage, are part of streaming whatever that is.
+//!
+//! What a validator does after that (reading its accounts, replaying, catching up) takes the same at every level
+//! and is not counted.
+//!
+//! Stages have ends of their own to run on: sender and receiver are two machines, each with the cores on which the
+//! levels were measured.
+
+use {
+    crate::levels::{LevelRow, codec::label, link::network::Link},
+    serde::Serialize,
+};
+
+/// How fast a ledger is read where no rate is given: what an NVMe disk of a validator reads, with a reserve.
+pub const READ_BYTES_PER_SECOND: f64 = 2e9;
+
+/// How fast storages are written, and on disk, where no rate is given: half of the above, since they are many files and
+/// are synced.
+pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
+
+/// The disks, and how the input was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ends {
+    /// How fast the sender reads its ledger.
+    pub read_bytes_per_second: f64,
+    /// How fast a node writes storages, and has them on disk.
+    pub place_bytes_per_second: f64,
+    /// Bytes of tar in a frame.
+    pub frame_size_bytes: u64,
+    /// Workers that compress, and workers that decompress.
+    pub threads: usize,
+}
+
+/// Archiving a ledger at one level: what was measured, as the whole takes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// The codec; `none` for uncompressed.
+    pub codec: String,
+    /// Its level; 0 for uncompressed.
+    pub level: i32,
+    /// Bytes of tar.
+    pub tar_bytes: u64,
+    /// Bytes of the archive.
+    pub archive_bytes: u64,
+    /// For a sample: the error of `archive_bytes`, in percent.
+    pub size_error_percent: Option<f64>,
+    /// Seconds of all workers together to compress all of it.
+    pub compress_seconds: f64,
+    /// Seconds of all workers together to decompress all of it.
+    pub decompress_seconds: f64,
+}
+
+/// The name of the codec that does nothing.
+pub const UNCOMPRESSED: &str = "none";
+
+impl Load {
+    /// What was measured, scaled from the sample to the whole.
+    pub fn of(row: &LevelRow, tar_bytes: u64) -> Self {
+        let scale = tar_bytes as f64 / (row.input_bytes as f64).max(1.0);
+        let archive_bytes = match row.estimated_output_bytes {
+            Some(bytes) => bytes,
+            None => (row.output_bytes as f64 * scale) as u64,
+        };
+        Self {
+            codec: row.codec.clone(),
+            level: row.level,
+            tar_bytes,
+            archive_bytes,
+            size_error_percent: row.size_error_percent,
+            compress_seconds: row.compress.median * scale,
+            decompress_seconds: row.decompress.median * scale,
+        }
+    }
+
+    /// A plain tar: nothing to compute, so that the disks and the link decide.
+    pub fn uncompressed(tar_bytes: u64) -> Self {
+        Self {
+            codec: UNCOMPRESSED.to_string(),
+            level: 0,
+            tar_bytes,
+            archive_bytes: tar_bytes,
+            size_error_percent: None,
+            compress_seconds: 0.0,
+            decompress_seconds: 0.0,
+        }
+    }
+
+    /// Whether it is a plain tar.
+    pub fn is_uncompressed(&self) -> bool {
+        self.codec == UNCOMPRESSED
+    }
+
+    /// `level 3`, `lz4 1`, `uncompressed`.
+    pub fn name(&self) -> String {
+        match self.codec.as_str() {
+            UNCOMPRESSED => "uncompressed".to_string(),
+            "zstd" => format!("level {}", self.level),
+            codec => label(codec, self.level),
+        }
+    }
+}
+
+/// A step on the way to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Reading the ledger and compressing it.
+    Archive,
+    /// Over the link.
+    Send,
+    /// Decompressing.
+    Decode,
+    /// Writing storages.
+    Place,
+}
+
+impl Stage {
+    /// All, in their order.
+    pub const ALL: [Self; 4] = [Self::Archive, Self::Send, Self::Decode, Self::Place];
+
+    /// In a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Archive => "archive",
+            Self::Send => "send",
+            Self::Decode => "decode",
+            Self::Place => "place",
+        }
+    }
+}
+
+/// How the stages follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// All at once.
+    Streaming,
+    /// One after the other.
+    StoreAndForward,
+}
+
+impl Way {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Streaming, Self::StoreAndForward];
+
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Streaming => "streaming",
+            Self::StoreAndForward => "store and forward",
+        }
+    }
+}
+
+/// What each stage takes, and all of them together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageTimes {
+    /// Seconds of [`Stage::ALL`], each on its own.
+    pub seconds: [f64; 4],
+    /// Seconds of all of them at once.
+    pub streaming_seconds: f64,
+}
+
+impl StageTimes {
+    /// Of a load over a link.
+    pub fn of(load: &Load, link: &Link, ends: &Ends) -> Self {
+        let (tar_bytes, archive_bytes) = (load.tar_bytes as f64, load.archive_bytes as f64);
+        let frames = (tar_bytes / ends.frame_size_bytes.max(1) as f64).max(1.0);
+        let workers = (ends.threads.max(1) as f64).min(frames);
+        // Workers read frames ahead of the disk while others compress; what is slower decides.
+        let archive = load.compress_seconds.max(tar_bytes / ends.read_bytes_per_second);
+        let send = link.seconds_for(archive_bytes);
+        let decode = load.decompress_seconds;
+        let place = tar_bytes / ends.place_bytes_per_second;
+        // A frame is one worker's: the first takes as long as `workers` frames do on average.
+        let send_fill = archive_bytes / link.bytes_per_second() / frames;
+        let archive_fill = archive * workers / frames;
+        let decode_fill = decode * workers / frames;
+        let place_fill = place / frames;
+        let fill = archive_fill + send_fill + decode_fill + place_fill;
+        // Whichever stage holds up the others; the longest of the answers, since one that takes long to fill counts even
+        // where another is a little slower.
+        let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
+            .into_iter()
+            .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
+            .map(|(seconds, own_fill)| link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - own_fill)
+            .fold(send + fill - send_fill, f64::max);
+        Self { seconds: [archive, send, decode, place], streaming_seconds }
+    }
+
+    /// The stage that takes longest.
+    pub fn slowest(&self) -> Stage {
+        let mut stages = Stage::ALL.into_iter().zip(self.seconds);
+        let first = stages.next().unwrap_or((Stage::Archive, 0.0));
+        stages.fold(first, |slowest, stage| if stage.1 > slowest.1 { stage } else { slowest }).0
+    }
+
+    /// From the start until a node has everything in its place.
+    pub fn total(&self, way: Way) -> f64 {
+        match way {
+            Way::StoreAndForward => self.seconds.iter().sum(),
+            Way::Streaming => self.streaming_seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use {
+        super::*,
+        crate::levels::{export::tests::row, link::network::tests::any_link},
+        proptest::prelude::*,
+    };
+
+    pub(crate) fn ends() -> Ends {
+        Ends {
+            read_bytes_per_second: READ_BYTES_PER_SECOND,
+            place_bytes_per_second: PLACE_BYTES_PER_SECOND,
+            frame_size_bytes: 8 << 20,
+            threads: 2,
+        }
+    }
+
+    #[test]
+    fn a_sample_stands_for_the_whole() {
+        let whole = Load::of(&row(1), 1_000_000_000);
+        assert_eq!((whole.archive_bytes, whole.compress_seconds), (289_000_000, row(1).compress.median));
+        let mut sampled = row(1);
+        sampled.estimated_output_bytes = Some(2_890_000_001);
+        sampled.size_error_percent = Some(1.2);
+        let load = Load::of(&sampled, 10_000_000_000);
+        assert_eq!((load.archive_bytes, load.size_error_percent), (2_890_000_001, Some(1.2)));
+        assert_eq!(load.compress_seconds, row(1).compress.median * 10.0);
+    }
+
+    /// By hand: 1 GB at level 1 in 2.1 s, 289 MB over 100 Mbit/s (11.77 MB/s of payload) in 24.55 s, 0.6 s, 1 s.
+    #[test]
+    fn a_sum_and_a_slowest_stage() {
+        let times = StageTimes::of(&Load::of(&row(1), 1_000_000_000), &Link::new(1e8), &ends());
+        let rounded = times.seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
+        assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
+        assert_eq!(times.slowest(), Stage::Send);
+        assert!((times.total(Way::StoreAndForward) - 28.26).abs() < 0.01);
+        // One frame of 119.2 at each end: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
+        assert!((times.total(Way::Streaming) - 24.61).abs() < 0.01, "{}", times.total(Way::Streaming));
+        // Where archiving is the slowest stage, the slow start comes on top.
+        let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
+        let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
+        let times = StageTimes::of(&slow, &far, &ends());
+        // 2 round trips; 2.89 MB/s need 173 KB in flight, 3.58 round trips of doubling from 14 KB, less what they carry;
+        // and the frames of the other stages.
+        let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
+        let streaming = times.total(Way::Streaming) - 100.0;
+        assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
+        let plain = StageTimes::of(&Load::uncompressed(1_000_000_000), &Link::new(1e11), &ends());
+        assert_eq!((plain.seconds[0], plain.slowest()), (0.5, Stage::Place));
+    }
+
+    prop_compose! {
+        pub(crate) fn any_load()(
+            tar_bytes in 1u64..1 << 44,
+            ratio in 0.01f64..1.1,
+            compress in 0.0f64..1e5,
+            decompress in 0.0f64..1e4,
+            level in -1000i32..=22,
+        ) -> Load {
+            Load {
+                codec: "zstd".to_string(),
+                level,
+                tar_bytes,
+                archive_bytes: (tar_bytes as f64 * ratio) as u64,
+                size_error_percent: None,
+                compress_seconds: compress,
+                decompress_seconds: decompress,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn streaming_lies_between_the_slowest_stage_and_the_sum(
+            load in any_load(), link in any_link(), threads in 1usize..200, frame in 16u32..26,
+        ) {
+            let ends = Ends { threads, frame_size_bytes: 1 << frame, ..ends() };
+            let times = StageTimes::of(&load, &link, &ends);
+            let slowest = times.seconds.iter().copied().fold(0.0, f64::max);
+            let (streaming, sum) = (times.total(Way::Streaming), times.total(Way::StoreAndForward));
+            prop_assert!(streaming.is_finite() && streaming >= slowest, "{:?}", times);
+            prop_assert!(streaming <= sum * (1.0 + 1e-9), "{:?}", times);
+        }
+
+        #[test]
+        fn a_wider_link_never_takes_longer(load in any_load(), link in any_link(), factor in 1.0f64..100.0) {
+            let wider = link.with_bandwidth(link.bandwidth_bits_per_second * factor);
+            for way in Way::ALL {
+                let seconds = |link| StageTimes::of(&load, link, &ends()).total(way);
+                prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", way);
+            }
+        }
+
+        #[test]
+        fn less_work_never_takes_longer(load in any_load(), link in any_link()) {
+            let less = Load {
+                archive_bytes: load.archive_bytes / 2,
+                compress_seconds: load.compress_seconds / 2.0,
+                ..load.clone()
+            };
+            for way in Way::ALL {
+                let seconds = |load| StageTimes::of(load, &link, &ends()).total(way);
+                prop_assert!(seconds(&less) <= seconds(&load) * (1.0 + 1e-9), "{:?}", way);
+            }
+        }
+    }
+}

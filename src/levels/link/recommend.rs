@@ -1,0 +1,146 @@
+//! Which level to take for a link, and why, in words.
+//!
+//! Of the levels that boot a node soonest (within 1 %, which no measurement tells apart) the one with the smallest
+//! archive, since it sends least. Only what `archive` writes: zstd, lz4, or no compression.
+
+use {
+    crate::levels::{
+        export::show_seconds,
+        link::{
+            model::{Stage, Way},
+            report::LinkRow,
+        },
+    },
+    serde::Serialize,
+};
+
+/// Times within so much of the least count as the same.
+const SAME: f64 = 0.01;
+
+/// What to do for one way of sending.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinkRecommendation {
+    /// How the stages follow each other.
+    pub way: Way,
+    /// `zstd`, or `none` for uncompressed.
+    pub codec: String,
+    /// The level; 0 for uncompressed.
+    pub level: i32,
+    /// What to give to `archive`.
+    pub flag: String,
+    /// Seconds to a node that can be started.
+    pub seconds: f64,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Recommends a row; `None` of none.
+pub fn recommend(rows: &[LinkRow], way: Way) -> Option<LinkRecommendation> {
+    let candidates: Vec<(&LinkRow, String)> = rows.iter().filter_map(|row| Some((row, flag(row)?))).collect();
+    let seconds = |row: &LinkRow| row.seconds(way);
+    let soonest = candidates.iter().map(|(row, _)| *row).min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
+    let (choice, flag) = candidates.iter().filter(|(row, _)| seconds(row) <= seconds(soonest) * (1.0 + SAME)).min_by(
+        |(a, _), (b, _)| a.load.archive_bytes.cmp(&b.load.archive_bytes).then(seconds(a).total_cmp(&seconds(b))),
+    )?;
+    Some(LinkRecommendation {
+        way,
+        codec: choice.load.codec.clone(),
+        level: choice.load.level,
+        flag: flag.clone(),
+        seconds: seconds(choice),
+        reason: reason(choice, soonest, rows, way),
+    })
+}
+
+fn flag(row: &LinkRow) -> Option<String> {
+    match row.load.codec.as_str() {
+        "zstd" => Some(format!("--zstd-level {}", row.load.level)),
+        "lz4" => Some("--format lz4".to_string()),
+        _ if row.load.is_uncompressed() => Some("--format none".to_string()),
+        _ => None,
+    }
+}
+
+fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way) -> String {
+    let mut reason = format!("a node can be started after {}", show_seconds(choice.seconds(way)));
+    let others = |wanted: &dyn Fn(&LinkRow) -> bool| {
+        let other = rows.iter().find(|row| wanted(row) && row.load != choice.load)?;
+        let sooner = (1.0 - choice.seconds(way) / other.seconds(way)) * 100.0;
+        (sooner >= 0.5).then(|| format!("{sooner:.0} % sooner than {}", against(other)))
+    };
+    let compared: Vec<String> =
+        [others(&|row| row.load.is_uncompressed()), others(&|row| row.load.codec == "zstd" && row.load.level == 1)]
+            .into_iter()
+            .flatten()
+            .collect();
+    if !compared.is_empty() {
+        reason += &format!(", {}", compared.join(" and "));
+    }
+    if choice.load != soonest.load {
+        reason += &format!("; {} is as soon (within 1 %), but sends more", soonest.load.name());
+    }
+    reason + "; " + slowest(choice, way)
+}
+
+fn against(row: &LinkRow) -> String {
+    if row.load.is_uncompressed() { "uncompressed".to_string() } else { format!("with {}", row.load.name()) }
+}
+
+fn slowest(choice: &LinkRow, way: Way) -> &'static str {
+    match (choice.slowest_stage, way) {
+        (Stage::Send, _) => "the link is the slowest stage",
+        (Stage::Archive, _) => "archiving is the slowest stage: faster links do not help, more cores do",
+        (Stage::Decode, _) => "decoding is the slowest stage: more cores help, faster links do not",
+        (Stage::Place, _) => "the node's disk is the slowest stage (--place-rate)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        crate::levels::link::{
+            network::Link,
+            report::{LinkReport, tests::question},
+        },
+        proptest::prelude::*,
+    };
+
+    fn of(bandwidth: f64, rtt_seconds: f64) -> LinkReport {
+        let question = crate::levels::link::report::LinkQuestion {
+            link: Link { rtt_seconds, ..Link::new(bandwidth) },
+            ..question()
+        };
+        LinkReport::new(question, 100_000_000_000, &crate::levels::export::tests::rows())
+    }
+
+    #[test]
+    fn slow_links_want_more_compression() {
+        let choice = |bandwidth, way| {
+            let recommendations = of(bandwidth, 0.0).recommendations;
+            recommendations.into_iter().find(|choice| choice.way == way).expect("one per way").flag
+        };
+        assert_eq!(choice(1e6, Way::Streaming), "--zstd-level 4");
+        assert_eq!(choice(1e6, Way::StoreAndForward), "--zstd-level 4");
+        assert_eq!(choice(1e9, Way::StoreAndForward), "--zstd-level -1");
+        assert_eq!(choice(1e12, Way::StoreAndForward), "--format none");
+    }
+
+    #[test]
+    fn in_words() {
+        let reasons: Vec<String> = of(1e9, 0.06).recommendations.into_iter().map(|choice| choice.reason).collect();
+        insta::assert_snapshot!(reasons.join("\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_sooner(log_bandwidth in 3.0f64..13.0, rtt_seconds in 0.0f64..1.0) {
+            let report = of(10f64.powf(log_bandwidth), rtt_seconds);
+            for choice in &report.recommendations {
+                for row in &report.rows {
+                    prop_assert!(choice.seconds <= row.seconds(choice.way) * 1.0101);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The entries that are not storages: version, status cache, bank file. Their bytes are pushed as they come; each is
+//! parsed as a stream on a thread of its own, so that neither a file nor a gigabyte of memory is needed in between.
+
+use {
+    crate::{
+        error::{Error, Result},
+        format::{
+            entry::{Entry, EntryKind},
+            entry_parser::TarEvent,
+        },
+        ledger::{
+            bank_file::{BankFile, StorageMapItem, parse_bank_file_and_end},
+            fields::FieldReader,
+            lists::STORAGES_MAX,
+            status_cache::{StatusCache, parse_status_cache},
+        },
+    },
+    crossbeam_channel::{Receiver, Sender, bounded},
+    std::{
+        io::{BufRead, Read},
+        thread::JoinHandle,
+    },
+};
+
+/// What was found in one archive's, or one ledger's, documents. `None`: not there, or not read to its end.
+#[derive(Debug, Default)]
+pub struct Documents {
+    /// The bank file.
+    pub bank: Option<Result<ParsedBank>>,
+    /// The status cache.
+    pub status_cache: Option<Result<StatusCache>>,
+    /// The version.
+    pub version: Option<Vec<u8>>,
+}
+
+/// A bank file that could be read up to its lattice hash.
+#[derive(Debug)]
+pub struct ParsedBank {
+    /// Its fields.
+    pub bank: BankFile,
+    /// Its storage map.
+    pub map: Vec<StorageMapItem>,
+    /// What is wrong behind the lattice hash.
+    pub end_error: Option<Error>,
+}
+
+/// Parses the bank file from fields, keeping its storage map.
+pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
+    let mut map = Vec::new();
+    let (bank, end_error) = parse_bank_file_and_end(fields, &mut |item| {
+        if map.len() as u64 >= STORAGES_MAX {
+            return Err(Error::damaged(format!("the storage map names more than {STORAGES_MAX} storages")));
+        }
+        map.push(item);
+        Ok(())
+    })?;
+    Ok(ParsedBank { bank, map, end_error })
+}
+
+/// Collects documents from pushed bytes.
+#[derive(Default)]
+pub struct DocumentReader {
+    found: Documents,
+    current: Option<Current>,
+    is_head_only: bool,
+}
+
+enum Current {
+    Short(Vec<u8>),
+    Bank(Pushed<ParsedBank>),
+    StatusCache(Pushed<StatusCache>),
+}
+
+/// More than a version has; what is longer is no version.
+const VERSION_BYTES_MAX: usize = 64;
+
+impl DocumentReader {
+    /// One that reads what tells of which state an archive is, version and bank file, but not the status cache.
+    pub fn of_head() -> Self {
+        Self { is_head_only: true, ..Self::default() }
+    }
+
+    /// Looks at the next event of a tar stream.
+    pub fn look_at(&mut self, event: &TarEvent<'_>) {
+        match event {
+            TarEvent::Begin(entry) => self.begin(entry),
+            TarEvent::Content { bytes, .. } => self.content(bytes),
+            TarEvent::End(_) => self.end(),
+        }
+    }
+
+    /// An entry begins.
+    pub fn begin(&mut self, entry: &Entry) {
+        self.abandon();
+        let length = entry.content_bytes;
+        self.current = match entry.kind {
+            EntryKind::Version => Some(Current::Short(Vec::new())),
+            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(move |reader| {
+                parse_bank(FieldReader::new(reader, length, "the bank file"))
+            }))),
+            // The bank's slot may not be known yet: what is above it is found out later.
+            EntryKind::StatusCache if !self.is_head_only => Some(Current::StatusCache(Pushed::start(move |reader| {
+                parse_status_cache(FieldReader::new(reader, length, "the status cache"), u64::MAX)
+            }))),
+            _ => None,
+        };
+    }
+
+    /// Whether the current entry is a document.
+    pub fn is_reading(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Some of its bytes.
+    pub fn content(&mut self, bytes: &[u8]) {
+        match &mut self.current {
+            Some(Current::Short(text)) => {
+                let room = VERSION_BYTES_MAX.saturating_sub(text.len());
+                text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Some(Current::Bank(pushed)) => pushed.push(bytes),
+            Some(Current::StatusCache(pushed)) => pushed.push(bytes),
+            None => {}
+        }
+    }
+
+    /// The entry is complete.
+    pub fn end(&mut self) {
+        match self.current.take() {
+            // Of two, the later counts: unpacking overwrites.
+            Some(Current::Short(text)) => self.found.version = Some(text),
+            Some(Current::Bank(pushed)) => self.found.bank = Some(pushed.finish()),
+            Some(Current::StatusCache(pushed)) => self.found.status_cache = Some(pushed.finish()),
+            None => {}
+        }
+    }
+
+    /// The entry will never be complete: what it would have said is unknown, not wrong.
+    pub fn abandon(&mut self) {
+        match self.current.take() {
+            Some(Current::Bank(pushed)) => drop(pushed.finish()),
+            Some(Current::StatusCache(pushed)) => drop(pushed.finish()),
+            _ => {}
+        }
+    }
+
+    /// Everything that was found.
+    pub fn finish(mut self) -> Documents {
+        self.abandon();
+        std::mem::take(&mut self.found)
+    }
+}
+
+impl Documents {
+    /// The bank file, which must be sound to its last byte, and the version.
+    pub fn into_head(self) -> Result<(ParsedBank, Vec<u8>)> {
+        let mut bank = self.bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))??;
+        match bank.end_error.take() {
+            Some(error) => Err(error),
+            None => Ok((bank, self.version.unwrap_or_default())),
+        }
+    }
+
+    /// Takes what was found further on.
+    pub fn merge(&mut self, other: Self) {
+        self.bank = other.bank.or(self.bank.take());
+        self.status_cache = other.status_cache.or(self.status_cache.take());
+        self.version = other.version.or(self.version.take());
+    }
+}
+
+/// A parser on its own thread, which bytes are pushed to.
+struct Pushed<T> {
+    pieces: Sender<Vec<u8>>,
+    parser: JoinHandle<Result<T>>,
+}
+
+/// Pieces under way: the parser is the slower side only for a moment.
+const PIECES_MAX: usize = 4;
+
+impl<T: Send + 'static> Pushed<T> {
+    fn start(parse: impl FnOnce(PieceReader) -> Result<T> + Send + 'static) -> Self {
+        let (pieces, receiver) = bounded(PIECES_MAX);
+        let parser = std::thread::spawn(move || parse(PieceReader { pieces: receiver, current: Vec::new(), at: 0 }));
+        Self { pieces, parser }
+    }
+
+    fn push(&self, bytes: &[u8]) {
+        // A parser that has ended already has found what is wrong; the rest is of no interest.
+        let _ = self.pieces.send(bytes.to_vec());
+    }
+
+    fn finish(self) -> Result<T> {
+        drop(self.pieces);
+        self.parser.join().unwrap_or_else(|_| Err(Error::failed("the parser of a document ended unexpectedly")))
+    }
+}
+
+/// Reads what is pushed.
+struct PieceReader {
+    pieces: Receiver<Vec<u8>>,
+    current: Vec<u8>,
+    at: usize,
+}
+
+impl BufRead for PieceReader {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        while self.at == self.current.len() {
+            match self.pieces.recv() {
+                Ok(piece) => (self.current, self.at) = (piece, 0),
+                Err(_) => return Ok(&[]),
+            }
+        }
+        Ok(&self.current[self.at..])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.at = (self.at + count).min(self.current.len());
+    }
+}
+
+impl Read for PieceReader {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let available = self.fill_buf()?;
+        let count = available.len().min(to.len());
+        to[..count].copy_from_slice(&available[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}

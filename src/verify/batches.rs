@@ -1,0 +1,168 @@
+//! The records of an archive that is read in order, in batches of whole records for the workers.
+
+use {
+    crate::{
+        ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
+        verify::{
+            accounts::{AccountsWorker, StorageRef},
+            pass::Pass,
+            records::RecordWalker,
+        },
+    },
+    crossbeam_channel::{Receiver, Sender},
+    std::ops::Range,
+};
+
+/// A batch is handed on when it is this long: large enough to cost nothing, small enough to stay in the caches.
+const BATCH_BYTES: usize = 512 * 1024;
+
+/// Whole records of one or more storages.
+#[derive(Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    parts: Vec<Part>,
+}
+
+/// Records of one storage in a batch.
+struct Part {
+    storage: StorageRef,
+    range: Range<usize>,
+    /// Where in the storage they start.
+    offset_bytes: u64,
+    /// Whether the storage ends with them.
+    is_last: bool,
+}
+
+/// Puts batches together.
+pub struct Batcher {
+    batches: Sender<Batch>,
+    free: Receiver<Batch>,
+    batch: Batch,
+    current: Option<CurrentStorage>,
+}
+
+/// The storage that is coming in.
+#[derive(Clone, Copy)]
+struct CurrentStorage {
+    storage: StorageRef,
+    /// Where in the batch it starts, and where in the storage that is.
+    start: usize,
+    offset_bytes: u64,
+    /// Where in the batch the next record starts, as far as is known.
+    next_record: usize,
+    /// What follows cannot be told apart, and is left to nobody.
+    is_broken: bool,
+}
+
+impl Batcher {
+    /// Fills batches and sends them to `batches`; those that have been read come back through `free`.
+    pub fn new(batches: Sender<Batch>, free: Receiver<Batch>) -> Self {
+        Self { batches, free, batch: Batch::default(), current: None }
+    }
+
+    /// A storage begins; `None`: an entry that is not read.
+    pub fn begin(&mut self, storage: Option<StorageRef>) {
+        let start = self.batch.bytes.len();
+        self.current = storage.map(|storage| CurrentStorage {
+            storage,
+            start,
+            offset_bytes: 0,
+            next_record: start,
+            is_broken: false,
+        });
+    }
+
+    /// Some of its bytes.
+    pub fn content(&mut self, mut bytes: &[u8]) {
+        while let Some(current) = self.current.filter(|current| !current.is_broken && !bytes.is_empty()) {
+            // A part at a time, so that a batch does not grow with the piece.
+            let take = bytes.len().min(BATCH_BYTES);
+            self.batch.bytes.extend_from_slice(&bytes[..take]);
+            bytes = &bytes[take..];
+            if self.batch.bytes.len() >= BATCH_BYTES {
+                self.cut(current);
+            }
+        }
+    }
+
+    /// Hands on all records that are complete; what is left of the last stays for the next batch.
+    fn cut(&mut self, mut current: CurrentStorage) {
+        let bytes = &self.batch.bytes;
+        let mut at = current.next_record;
+        while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk::<RECORD_HEADER_BYTES>()) {
+            let header = RecordHeader::parse(header);
+            if header.is_end() || header.data_len > ACCOUNT_DATA_BYTES_MAX {
+                // The walker says what is wrong with it; nothing after it can be read.
+                current.is_broken = true;
+                at = bytes.len();
+                break;
+            }
+            let end = at + header.stored_bytes() as usize;
+            if end > bytes.len() {
+                break;
+            }
+            at = end;
+        }
+        current.next_record = at;
+        if at > current.start || current.start > 0 {
+            let rest = self.batch.bytes.split_off(at);
+            if at > current.start {
+                let CurrentStorage { storage, start, offset_bytes, is_broken, .. } = current;
+                self.batch.parts.push(Part { storage, range: start..at, offset_bytes, is_last: is_broken });
+                current.offset_bytes += (at - start) as u64;
+            }
+            self.send();
+            self.batch.bytes.extend_from_slice(&rest);
+            (current.start, current.next_record) = (0, 0);
+        }
+        self.current = Some(current);
+    }
+
+    /// It is complete.
+    pub fn end(&mut self) {
+        let Some(CurrentStorage { storage, start, offset_bytes, is_broken, .. }) = self.current.take() else { return };
+        if !is_broken {
+            let range = start..self.batch.bytes.len();
+            self.batch.parts.push(Part { storage, range, offset_bytes, is_last: true });
+        }
+        if self.batch.bytes.len() >= BATCH_BYTES {
+            self.send();
+        }
+    }
+
+    /// It will never be complete.
+    pub fn abandon(&mut self) {
+        self.current = None;
+        self.send();
+    }
+
+    fn send(&mut self) {
+        let mut next = self.free.try_recv().unwrap_or_default();
+        next.bytes.clear();
+        next.parts.clear();
+        let batch = std::mem::replace(&mut self.batch, next);
+        if !batch.parts.is_empty() {
+            // Fails only when all workers have ended, which they do after this.
+            let _ = self.batches.send(batch);
+        }
+    }
+}
+
+/// Walks, and hashes, what is in batches until there are no more.
+pub fn hash_batches(pass: &Pass<'_>, batches: &Receiver<Batch>, free: &Sender<Batch>) {
+    let Some(task) = pass.task else { return };
+    let mut worker = AccountsWorker::new(pass.accounts, pass.findings, task);
+    let mut walker = RecordWalker::default();
+    for batch in batches {
+        for part in &batch.parts {
+            worker.begin(part.storage);
+            walker.restart_at(part.offset_bytes);
+            walker.feed(&batch.bytes[part.range.clone()], &mut worker);
+            if part.is_last {
+                walker.finish(&mut worker);
+            }
+        }
+        // A full store of free batches has enough.
+        let _ = free.try_send(batch);
+    }
+}

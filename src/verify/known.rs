@@ -1,0 +1,74 @@
+//! The accounts of a newer archive, to be asked for each account of an older one: a sorted list with a directory by the
+//! first bits, so that an answer costs two reads of memory, not a search.
+
+use crate::verify::fingerprint::Fingerprint;
+
+/// Fingerprints that one item of the directory leads to, on average.
+const BUCKET_ITEMS: usize = 4;
+
+/// Accounts that can be asked for, of which the partition by the first bits has been taken off.
+pub struct KnownPartition {
+    sorted: Vec<Fingerprint>,
+    /// Where in the list each bucket starts, and its end.
+    starts: Vec<u32>,
+    /// Bits of a fingerprint that choose the partition, and after those, the bucket.
+    partition_bits: u32,
+    bucket_bits: u32,
+}
+
+impl KnownPartition {
+    /// Accounts whose fingerprints have their first `partition_bits` bits in common.
+    pub fn new(mut fingerprints: Vec<Fingerprint>, partition_bits: u32) -> Self {
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        let bucket_bits = (fingerprints.len() / BUCKET_ITEMS).max(1).ilog2().min(32 - partition_bits);
+        let mut known = Self { sorted: fingerprints, starts: Vec::new(), partition_bits, bucket_bits };
+        known.starts = (0..1 << bucket_bits)
+            .map(|bucket| known.sorted.partition_point(|one| known.bucket(one) < bucket) as u32)
+            .chain([known.sorted.len() as u32])
+            .collect();
+        known
+    }
+
+    fn bucket(&self, fingerprint: &Fingerprint) -> usize {
+        let Fingerprint([first, ..]) = fingerprint;
+        let rest = u64::from(first << self.partition_bits) << self.bucket_bits;
+        (rest >> 32) as usize
+    }
+
+    /// Whether the account is among them.
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        let bucket = self.bucket(fingerprint);
+        let range = self.starts[bucket] as usize..self.starts[bucket + 1] as usize;
+        self.sorted[range].contains(fingerprint)
+    }
+
+    /// Bytes that they take.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.sorted.len() * size_of::<Fingerprint>() + self.starts.len() * size_of::<u32>()) as u64
+    }
+
+    /// Bytes that one takes at most, its share of the directory included.
+    pub const ITEM_BYTES: u64 = (size_of::<Fingerprint>() + size_of::<u32>()) as u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*, std::collections::HashSet};
+
+    proptest! {
+        #[test]
+        fn those_are_known_that_were_given(
+            partition_bits in 1u32..12,
+            given in proptest::collection::vec((any::<u32>(), 0u32..3), 0..400),
+            asked in proptest::collection::vec((any::<u32>(), 0u32..3), 0..100),
+        ) {
+            let print = |(first, last): &(u32, u32)| Fingerprint([first >> partition_bits, 7, *last]);
+            let set: HashSet<Fingerprint> = given.iter().map(print).collect();
+            let known = KnownPartition::new(given.iter().map(print).collect(), partition_bits);
+            for one in given.iter().chain(&asked).map(print) {
+                prop_assert_eq!(known.contains(&one), set.contains(&one));
+            }
+        }
+    }
+}

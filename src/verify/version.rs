@@ -1,0 +1,126 @@
+//! What the log of versions holds of a record: 16 bytes; and batches of it, sorted into partitions. Pure.
+
+use crate::verify::fingerprint::Fingerprint;
+
+/// Partitions of the log: by the first 10 bits of the fingerprint.
+pub const PARTITIONS: usize = 1024;
+
+/// Records that a worker collects before it hands them to the log: some 32 for each partition.
+const BATCH_ITEMS: usize = 32 * 1024;
+
+/// As many of one partition in a batch are no chance.
+const SUSPICIOUS_ITEMS: usize = BATCH_ITEMS / PARTITIONS * 16;
+
+/// Bytes of an item.
+pub const ITEM_BYTES: u64 = 16;
+
+/// One record in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// The account.
+    pub fingerprint: Fingerprint,
+    /// Twice the storage's number, and 1 for a tombstone: records of one storage are neighbours when sorted.
+    tagged_storage: u32,
+}
+
+impl Version {
+    /// A record in a storage; storages are numbered from 0, below 2^31.
+    pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool) -> Self {
+        Self { fingerprint, tagged_storage: storage << 1 | u32::from(is_tombstone) }
+    }
+
+    /// The storage's number.
+    pub fn storage(&self) -> u32 {
+        self.tagged_storage >> 1
+    }
+
+    /// Whether it closes the account.
+    pub fn is_tombstone(&self) -> bool {
+        self.tagged_storage & 1 == 1
+    }
+
+    /// The partition that it belongs into.
+    pub fn partition(&self) -> usize {
+        partition_of(&self.fingerprint)
+    }
+
+    /// As it is spilled.
+    pub fn to_bytes(self) -> [u8; ITEM_BYTES as usize] {
+        let mut bytes = [0; ITEM_BYTES as usize];
+        let [a, b, c] = self.fingerprint.0;
+        for (to, word) in bytes.chunks_exact_mut(4).zip([a, b, c, self.tagged_storage]) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From those bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut words = [0; 4];
+        for (word, from) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = u32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+        }
+        let [a, b, c, tagged_storage] = words;
+        Self { fingerprint: Fingerprint([a, b, c]), tagged_storage }
+    }
+}
+
+/// The partition of an account.
+pub fn partition_of(fingerprint: &Fingerprint) -> usize {
+    (fingerprint.0[0] >> (32 - PARTITIONS.ilog2())) as usize
+}
+
+/// Records of one worker, on their way into the log.
+#[derive(Default)]
+pub struct Batch {
+    items: Vec<Version>,
+    ordered: Vec<Version>,
+}
+
+impl Batch {
+    /// Adds a record; `true` when it is time to hand the batch over.
+    pub fn push(&mut self, version: Version) -> bool {
+        self.items.push(version);
+        self.items.len() >= BATCH_ITEMS
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    /// The records of each partition that has any. They are counted first, so that each is moved only once.
+    pub fn by_partition(&mut self) -> impl Iterator<Item = &[Version]> {
+        let mut starts = [0; PARTITIONS];
+        self.items.iter().for_each(|version| starts[version.partition()] += 1);
+        let mut start = 0;
+        for count in &mut starts {
+            start += std::mem::replace(count, start);
+        }
+        self.ordered.resize(self.items.len(), Version { fingerprint: Fingerprint([0; 3]), tagged_storage: 0 });
+        for version in &self.items {
+            let at = &mut starts[version.partition()];
+            self.ordered[*at] = *version;
+            *at += 1;
+        }
+        let runs = self.ordered.chunk_by_mut(|one, other| one.partition() == other.partition());
+        runs.map(|run| match run.len() {
+            ..SUSPICIOUS_ITEMS => &*run,
+            _ => keep_two_of_a_kind(run),
+        })
+    }
+}
+
+/// Of what is there more than twice, two: enough to tell that it is.
+fn keep_two_of_a_kind(versions: &mut [Version]) -> &[Version] {
+    versions.sort_unstable();
+    let mut kept = 0;
+    for at in 0..versions.len() {
+        let is_third = kept >= 2 && versions[kept - 2] == versions[at];
+        if !is_third {
+            versions[kept] = versions[at];
+            kept += 1;
+        }
+    }
+    &versions[..kept]
+}
