@@ -1,0 +1,147 @@
+//! `slotpress levels --codec`: codecs side by side, with the sizes of their formats; what makes no sense, or is not built in, is
+//! refused before work starts. Nothing here depends on times.
+#![allow(clippy::expect_used, reason = "helpers of tests; what fails here fails the test")]
+
+use {
+    assert_cmd::Command,
+    serde_json::Value,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
+};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2").join(name)
+}
+
+fn full_archive() -> PathBuf {
+    fixture("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst")
+}
+
+fn slotpress(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slotpress"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SLOTPRESS_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+fn json(arguments: &[&str], input: &Path) -> Vec<Value> {
+    let assert = slotpress(arguments).arg("--json").arg(input).assert().success();
+    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+}
+
+fn screen(arguments: &[&str], input: &Path) -> String {
+    let assert = slotpress(arguments).arg(input).assert().success();
+    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    text
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+}
+
+const QUICK: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
+
+#[test]
+fn codecs_side_by_side() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
+    let (csv, markdown, svg) = (path("a.csv"), path("a.md"), path("a.svg"));
+    let codecs = "lz4,zlib,bzip2:1,none,zstd:3,1";
+    let exports = ["--csv", &csv, "--markdown", &markdown, "--svg", &svg, "--codec", codecs];
+    let lines = json(&[&QUICK[..], &exports[..]].concat(), &full_archive());
+    let names: Vec<String> = lines[..8].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
+    let expected = ["zstd 1", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "zstd 3"].map(|name| {
+        let (codec, level) = name.split_once(' ').expect("two words");
+        format!("\"{codec}\" {level}")
+    });
+    assert_eq!(names, expected, "what the others are set against comes first");
+    let output = |name: &str| {
+        let at = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
+        number(&lines[at], "output_bytes")
+    };
+    assert_eq!(output("none 0"), number(&lines[6], "input_bytes"));
+    assert!(output("lz4 0") > output("zstd 1") && output("zlib 1") > output("zlib 9"));
+    assert_eq!(lines[0]["size_percent"], 100.0);
+    let recommendation = lines.last().expect("lines");
+    for what in ["shortest_time", "smallest_size", "knee"] {
+        let codec = recommendation[what]["codec"].as_str().expect("a codec");
+        assert!(["zstd", "lz4"].contains(&codec), "archive cannot make {codec}");
+    }
+    let read = |path: &str| fs::read_to_string(path).expect("written");
+    assert_eq!(read(&csv).lines().count(), 9);
+    assert!(read(&markdown).contains("| zlib 9 |") && read(&svg).contains("bzip2 1"));
+
+    let text = screen(&[&QUICK[..], &["--quiet", "--codec", codecs]].concat(), &full_archive());
+    assert!(text.contains("\nzlib 9 ") && text.contains("against zstd 1"), "{text}");
+    assert!(!text.contains("--format none") && !text.contains("--format zlib"), "{text}");
+}
+
+/// Sizes are those that the libraries' own writers make of the same content.
+#[test]
+fn the_bytes_of_the_formats() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("content");
+    let content: Vec<u8> = (0..200_000u32).flat_map(|at| (at / 5).to_le_bytes()).collect();
+    fs::write(&path, &content).expect("written");
+    let arguments = [&QUICK[..], &["--frame-size", "1MiB", "--codec", "zlib:6,bzip2:9"]].concat();
+    let lines = json(&arguments, &path);
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(6));
+    std::io::Write::write_all(&mut zlib, &content).expect("compressed");
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::new(9));
+    std::io::Write::write_all(&mut bzip2, &content).expect("compressed");
+    let expected = [zlib.finish().expect("zlib").len() as f64, bzip2.finish().expect("bzip2").len() as f64];
+    for (row, expected) in lines.iter().zip(expected) {
+        // Those writers hand the content over in pieces, which moves the borders of blocks.
+        assert!((number(row, "output_bytes") - expected).abs() <= 16.0, "{row}, not {expected}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let empty = dir.path().join("empty");
+    fs::write(&empty, b"").expect("written");
+    let archive = full_archive();
+    let cases: [(&[&str], &Path, &str); 8] = [
+        (&["--codec", "lz5"], &archive, "not a codec"),
+        (&["--codec", "zlib:10"], &archive, "out of range"),
+        (&["--codec", "lz4:3"], &archive, "has no levels"),
+        (&["--codec", "zstd,"], &archive, "missing"),
+        (&["--codec", "zlib", "--levels", "1"], &archive, "--levels"),
+        (&["--codec", "zlib", "--end-to-end"], &archive, "--end-to-end"),
+        (&["--codec", "zlib", "--style", "zstd"], &archive, "--style"),
+        (&["--codec", "zlib"], &empty, "empty"),
+    ];
+    for (arguments, input, message) in cases {
+        let assert = slotpress(&["levels"]).args(arguments).arg(input).assert().code(2);
+        let output = assert.get_output();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(message), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "nothing is measured: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// Codecs that are asked for by a feature: measured where they are built in, named with it where they are not.
+#[test]
+fn what_is_not_built_in() {
+    for (codec, is_built_in) in [("lz4hc", cfg!(feature = "lz4hc")), ("lzo", cfg!(feature = "lzo"))] {
+        let arguments = [&QUICK[..], &["--codec", codec]].concat();
+        if is_built_in {
+            let lines = json(&arguments, &full_archive());
+            assert!(lines[0]["codec"] == codec && number(&lines[0], "ratio") > 1.0);
+            continue;
+        }
+        let assert = slotpress(&arguments).arg(full_archive()).assert().code(2);
+        let errors = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        let expected = format!("{codec} is not in this build");
+        assert!(errors.contains(&expected) && errors.contains(&format!("--features {codec}")), "{errors}");
+    }
+}
