@@ -6,7 +6,7 @@
 use {
     slotpress::{
         archive::encode::{Codec, FrameCompressor},
-        restore::{input::FrameDecoder, tail::Tail},
+        read::{decode::FrameDecoder, source::LocalFile, tail::Tail},
     },
     std::{
         error::Error,
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let level: i32 = args.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&path);
     let file = File::open(path)?;
-    let tail = Tail::read(&file, path, file.metadata()?.len())?.ok_or("the archive has no index")?;
+    let tail = Tail::read(&LocalFile::open(path)?)?.ok_or("the archive has no index")?;
 
     let mut decoder = FrameDecoder::new()?;
     let mut frames = Vec::new();

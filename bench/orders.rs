@@ -13,7 +13,7 @@ use {
             entry::EntryKind,
             entry_parser::{EntryParser, TarEvent},
         },
-        restore::{input::FrameDecoder, tail::Tail},
+        read::{decode::FrameDecoder, source::LocalFile, tail::Tail},
         stopwatch::ThreadStopwatch,
     },
     std::{error::Error, fs::File, os::unix::fs::FileExt, path::Path},
@@ -94,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The frames of an archive that start and end between entries.
 fn read_frames(path: &Path) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let file = File::open(path)?;
-    let tail = Tail::read(&file, path, file.metadata()?.len())?.ok_or("the archive has no index")?;
+    let tail = Tail::read(&LocalFile::open(path)?)?.ok_or("the archive has no index")?;
     let mut decoder = FrameDecoder::new()?;
     let mut frames = Vec::new();
     for frame in &tail.frames {

@@ -6,27 +6,22 @@
 
 use {
     slotpress::{
-        ledger::lattice::LatticeHash,
+        format::entry::{Entry, EntryKind},
+        ledger::{
+            lattice::LatticeHash,
+            records::{Record, RecordFault, RecordSink, RecordWalker},
+        },
         progress::NoProgress,
-        restore::{
-            input::{ArchiveFile, FrameDecoder},
-            tail::Tail,
+        read::{
+            Archive, IndexPolicy, Pass,
+            decode::FrameDecoder,
+            visit::{EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor},
         },
         stopwatch::Stopwatch,
-        verify::{
-            NamedArchive, VerifyOptions,
-            accounts::{Accounts, Task},
-            indexed::read_indexed,
-            pass::{Pass, SourceArchive},
-            records::{Record, RecordFault, RecordSink, RecordWalker},
-            report::Findings,
-            verify_archives,
-        },
+        verify::{NamedArchive, VerifyOptions, verify_archives},
     },
     std::{
-        collections::HashSet,
         error::Error,
-        os::unix::fs::FileExt,
         path::Path,
         sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
@@ -37,18 +32,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = args.next().ok_or("usage: verify_floor ARCHIVE [THREADS]")?;
     let threads: usize = args.next().map_or(Ok(1), |text| text.parse())?;
     let path = Path::new(&path);
-    let file = ArchiveFile::open(path)?;
-    let tail = Tail::read(&file.file, path, file.length_bytes)?.ok_or("the archive has no index")?;
+    let file = Archive::open(path, IndexPolicy::Require, &Default::default())?;
+    let tail = file.tail.as_ref().ok_or("the archive has no index")?;
 
     let decode = || {
         on_all(threads, tail.frames.len(), || {
             let mut decoder = FrameDecoder::new().ok();
             let (mut compressed, mut to) = (Vec::new(), Vec::new());
-            let (tail, file) = (&tail, &file);
+            let file = &file;
             move |at: usize| {
                 let frame = &tail.frames[at];
                 compressed.resize(frame.compressed_bytes as usize, 0);
-                let is_read = file.file.read_exact_at(&mut compressed, frame.offset_bytes).is_ok();
+                let is_read = file.source.read_exact_at(&mut compressed, frame.offset_bytes).is_ok();
                 is_read
                     && decoder.as_mut().is_some_and(|decoder| {
                         decoder.decode(&compressed, 0, u64::from(frame.content_bytes), &mut to).is_ok()
@@ -59,26 +54,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     decode();
     let decode_seconds = decode();
 
-    let findings = Findings::new();
-    let source = SourceArchive::open(path, None, &findings)?;
-    let accounts = Accounts::new(1 << 30, &std::env::temp_dir(), 0)?;
-    let pass = Pass {
-        archive: &source,
-        accounts: &accounts,
-        findings: &findings,
-        task: Some(&Task::Layout),
-        wanted: None,
-        first_storage: 0,
-        threads,
-        progress: &NoProgress,
-    };
+    let layout = Layout::default();
     let start = Stopwatch::start();
-    read_indexed(&pass, &tail, &mut HashSet::new())?;
+    file.read(&Pass::new(threads, &NoProgress), &layout).map_err(slotpress::Error::from)?;
     let layout_seconds = start.taken().cpu.as_secs_f64();
 
     // The same accounts, all of one size: the extended output does not depend on it, and typical data is short.
-    let records = accounts.sums().records - accounts.sums().tombstones;
-    let sizes = Sizes::of(&file, &tail)?;
+    let records = layout.accounts.into_inner();
+    let sizes = Sizes::of(&file)?;
     let chunk = 1000;
     let hash_seconds = on_all(threads, records.div_ceil(chunk) as usize, || {
         let mut sum = LatticeHash::zero();
@@ -119,6 +102,52 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Walks over records, and counts those with lamports: what verifying does but for hashing.
+#[derive(Default)]
+struct Layout {
+    accounts: AtomicU64,
+}
+
+impl Visitor for Layout {
+    fn entry(&self, number: u32, entry: &Entry) -> slotpress::Result<EntryUse> {
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, ..EntryUse::default() });
+        };
+        Ok(EntryUse { records_of: Some(StorageRef { number, slot, id }), ..EntryUse::default() })
+    }
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        Some(self)
+    }
+}
+
+impl RecordVisitor for Layout {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(LayoutWorker { layout: self, accounts: 0 })
+    }
+}
+
+struct LayoutWorker<'a> {
+    layout: &'a Layout,
+    accounts: u64,
+}
+
+impl RecordWorker for LayoutWorker<'_> {
+    fn begin(&mut self, _: StorageRef) {}
+}
+
+impl RecordSink for LayoutWorker<'_> {
+    fn record(&mut self, record: Record<'_>) {
+        self.accounts += u64::from(record.header.lamports > 0);
+    }
+    fn fault(&mut self, _: RecordFault) {}
+}
+
+impl Drop for LayoutWorker<'_> {
+    fn drop(&mut self) {
+        self.layout.accounts.fetch_add(self.accounts, Relaxed);
+    }
+}
+
 /// Data lengths of the accounts in some frames.
 struct Sizes(Vec<usize>);
 
@@ -132,14 +161,14 @@ impl RecordSink for Sizes {
 }
 
 impl Sizes {
-    fn of(file: &ArchiveFile, tail: &Tail) -> Result<Self, Box<dyn Error>> {
+    fn of(file: &Archive) -> Result<Self, Box<dyn Error>> {
         let mut sizes = Self(Vec::new());
         let mut walker = RecordWalker::default();
         let mut parser = slotpress::format::entry_parser::EntryParser::new();
         let mut is_storage = false;
         file.decode_in_order(1, &NoProgress, &mut |content| {
             parser.feed(content, &mut |event| {
-                use slotpress::format::{entry::EntryKind, entry_parser::TarEvent};
+                use slotpress::format::entry_parser::TarEvent;
                 match event {
                     TarEvent::Begin(entry) => {
                         is_storage = matches!(entry.kind, EntryKind::Storage { .. });
@@ -151,7 +180,6 @@ impl Sizes {
                 Ok(())
             })
         })?;
-        let _ = tail;
         Ok(sizes)
     }
 }

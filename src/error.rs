@@ -100,6 +100,12 @@ impl Error {
         self
     }
 
+    /// The same for damage only: other errors name their path already.
+    #[must_use]
+    pub fn within_damaged(self, place: impl fmt::Display) -> Self {
+        if self.kind == ErrorKind::Damaged { self.within(place) } else { self }
+    }
+
     /// Adds where in the file it is; the message says it too.
     #[must_use]
     pub fn at_offset(mut self, offset_bytes: u64) -> Self {

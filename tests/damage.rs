@@ -41,7 +41,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         paths: LedgerPaths { ledger: to.to_path_buf(), ..LedgerPaths::default() },
         layout,
         threads: 2,
-        ignore_index,
+        index: if ignore_index { slotpress::read::IndexPolicy::Ignore } else { slotpress::read::IndexPolicy::Hint },
         read_back: None,
         convert: Some(convert),
         manners: Manners::default(),

@@ -108,7 +108,7 @@ impl Scene {
             paths: LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() },
             layout: RestoreLayout::Boot,
             threads: THREADS,
-            ignore_index,
+            index: if ignore_index { slotpress::read::IndexPolicy::Ignore } else { slotpress::read::IndexPolicy::Hint },
             convert: None,
             manners,
             read_back: None,

@@ -9,14 +9,17 @@ use std::{
 };
 
 /// From the bottom up. What stands in one line may not use each other.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 12] = [
     &["error"],
     &["ledger", "progress", "stopwatch"],
     &["format", "io", "pipeline", "read_back", "store"],
-    &["synth", "archive"],
-    &["restore"],
+    &["read"],
+    &["rules"],
+    &["state"],
+    &["synth", "archive", "restore"],
     &["recompress", "verify"],
-    &["inspect", "levels"],
+    &["inspect"],
+    &["levels"],
     &["cli"],
     &["main", "lib"],
 ];

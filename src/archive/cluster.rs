@@ -11,7 +11,7 @@
 //! Keys before copies: one walk over the headers makes a key of 8 bytes per record, keys are sorted, and one pass
 //! copies the records into place.
 
-use crate::ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, align8};
+use crate::ledger::record::{RECORD_HEADER_BYTES, RecordStart, align8, field};
 
 /// Where the records of a storage stand at the end of a piece of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +43,6 @@ pub struct Clusterer {
 /// The lowest bits of a key: the number of a record. A frame of 32 MiB holds fewer than 2^18 records of 136 bytes.
 const NUMBER_BITS: u32 = 18;
 const RECORDS_MAX: usize = 1 << NUMBER_BITS;
-
-const META: std::ops::Range<usize> = 97..RECORD_HEADER_BYTES;
 
 impl Clusterer {
     /// Finds the records of `piece`, which begins at `offset` of a storage of `storage_bytes`, at `position`. Returns
@@ -99,7 +97,7 @@ impl Clusterer {
                 }
                 let data = &piece[start + RECORD_HEADER_BYTES..start + length as usize];
                 self.keys.push(sort_key(header, data) << NUMBER_BITS | self.records.len() as u64);
-                self.addresses.push(mix(u64_at(header, 16), u64_at(header, 40)));
+                self.addresses.push(mix(u64_at(header, field::PUBKEY.start), u64_at(header, field::PUBKEY.end - 8)));
                 self.records.push((start as u32, (stored_end - offset) as u32));
             }
             at = next;
@@ -139,9 +137,9 @@ impl Clusterer {
             at += record.len();
             if let Some(header) = copy.first_chunk_mut::<RECORD_HEADER_BYTES>() {
                 header[..8].fill(0);
-                header[META].fill(0);
+                header[field::MEANINGLESS].fill(0);
             }
-            let data_end = RECORD_HEADER_BYTES + u64_at(record, 8) as usize;
+            let data_end = RECORD_HEADER_BYTES + u64_at(record, field::DATA_LEN) as usize;
             copy[data_end..].fill(0);
         }
         to[at..].copy_from_slice(&piece[at..]);
@@ -181,14 +179,13 @@ enum Record {
 }
 
 fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
-    let data_len = u64_at(header, 8);
-    if header[96] > 1 || data_len > ACCOUNT_DATA_BYTES_MAX {
-        return Record::Other;
+    match RecordStart::of(header) {
+        RecordStart::End => Record::End,
+        RecordStart::Record { data_bytes } if header[field::EXECUTABLE] <= 1 => {
+            Record::Bytes((RECORD_HEADER_BYTES + data_bytes) as u64)
+        }
+        _ => Record::Other,
     }
-    if u64_at(header, 48) == 0 && header[16..48] == [0; 32] {
-        return Record::End;
-    }
-    Record::Bytes(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
 /// What brings like beside like, in 46 bits: data length, owner, then the first 32 bytes of data (the mint of a token
@@ -199,7 +196,7 @@ fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
     const LENGTH_MAX: u64 = (1 << 11) - 1;
     const OWNER_BITS: u32 = 9;
     let length = (data.len() as u64).min(LENGTH_MAX);
-    let owner = mix(u64_at(header, 64), u64_at(header, 80)) >> (64 - OWNER_BITS);
+    let owner = mix(u64_at(header, field::OWNER.start), u64_at(header, field::OWNER.start + 16)) >> (64 - OWNER_BITS);
     let start = match data.first_chunk::<32>() {
         Some(start) => {
             let hash = mix(mix(u64_at(start, 0), u64_at(start, 8)), mix(u64_at(start, 16), u64_at(start, 24)));
@@ -207,7 +204,7 @@ fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
         }
         None => {
             // How many bits the balance has, and its first 20 after the highest.
-            let balance = u64_at(header, 48);
+            let balance = u64_at(header, field::LAMPORTS);
             let zeros = balance.leading_zeros().min(63);
             u64::from(63 - zeros) << 20 | balance << zeros << 1 >> 44
         }
@@ -351,7 +348,7 @@ mod tests {
             // Closer to records than chance: a short length, and no impossible flag.
             if kind > 0 && bytes.len() >= RECORD_HEADER_BYTES {
                 bytes[9..16].fill(0);
-                bytes[96] = kind - 1;
+                bytes[field::EXECUTABLE] = kind - 1;
             }
             let (clustered, is_ordered) = cluster(&bytes);
             prop_assert!(is_ordered || clustered == bytes);

@@ -9,7 +9,6 @@ pub mod encode;
 pub mod layout;
 pub mod lz4;
 pub mod plan;
-pub mod publish;
 pub mod sink;
 pub mod source;
 mod stored;

@@ -6,7 +6,10 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
-        format::entry::{END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, EntryKind},
+        format::{
+            entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
+            limits::ENTRIES_MAX,
+        },
         io::IoHint,
         ledger::{
             bank_file::{BankFile, read_bank_file},

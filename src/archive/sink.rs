@@ -2,9 +2,9 @@
 
 use {
     crate::{
-        archive::publish::{Unpublished, already_exists},
         error::{Error, Result},
         io::{IoHint, writer::StreamWriter},
+        store::publish::{Unpublished, already_exists},
     },
     std::{
         io::Write,

@@ -102,8 +102,12 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
         let found = inspect_archive(&archive.path_in(&demo.archives), 1, ui)?;
-        let readers: Vec<&str> =
-            found.clients.iter().filter(|verdict| verdict.refusals.is_empty()).map(|verdict| verdict.client).collect();
+        let readers: Vec<String> = found
+            .clients
+            .iter()
+            .filter(|(_, refusals)| refusals.is_empty())
+            .map(|(client, _)| client.to_string())
+            .collect();
         demo.result(&format!(
             "slot {}: {}, ratio {}, read by {}",
             found.bank.slot,
@@ -203,7 +207,7 @@ impl Demo<'_> {
             paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },
             layout: RestoreLayout::Boot,
             threads: values::threads_or_all(None),
-            ignore_index: false,
+            index: crate::read::IndexPolicy::Hint,
             read_back: None,
             convert: None,
             manners: Manners::default(),

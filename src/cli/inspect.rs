@@ -9,11 +9,11 @@ use {
     crate::{
         error::{Error, Result},
         inspect::{
-            ArchiveInspection, ClientVerdict, LedgerInspection, accounts::AccountsOptions, inspect_archive,
-            inspect_ledger, scan::AccountsInput,
+            ArchiveInspection, LedgerInspection, accounts::AccountsOptions, inspect_archive, inspect_ledger,
+            scan::AccountsInput,
         },
         ledger::{bank_file::BankFile, directory::Layout, names::Hash},
-        restore::input::Compression,
+        read::compression::Compression,
     },
     clap::Args,
     serde::Serialize,
@@ -113,9 +113,9 @@ struct ArchiveLine<'a> {
 
 #[derive(Serialize)]
 struct ClientLine<'a> {
-    client: &'a str,
+    client: String,
     reads: bool,
-    refusals: &'a [String],
+    refusals: &'a [&'static str],
 }
 
 #[derive(Serialize)]
@@ -213,7 +213,11 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
             clients: found
                 .clients
                 .iter()
-                .map(|ClientVerdict { client, refusals }| ClientLine { client, reads: refusals.is_empty(), refusals })
+                .map(|(client, refusals)| ClientLine {
+                    client: client.to_string(),
+                    reads: refusals.is_empty(),
+                    refusals,
+                })
                 .collect(),
         });
         return;
@@ -267,9 +271,9 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         None => "no index: decoded from the first byte to the last".to_string(),
     };
     field(ui, "made by", &made_by);
-    for ClientVerdict { client, refusals } in &found.clients {
+    for (client, refusals) in &found.clients {
         let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };
-        field(ui, client, &verdict);
+        field(ui, &client.to_string(), &verdict);
     }
 }
 

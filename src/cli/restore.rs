@@ -4,6 +4,7 @@ use {
     super::{manners::MannersArgs, ui::Ui, values},
     crate::{
         error::Result,
+        read::IndexPolicy,
         recompress::recompress_for_agave,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     },
@@ -18,9 +19,9 @@ use {
 /// what fails, or is interrupted, leaves nothing behind.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// The full archive
+    /// The full archive, or - for standard input
     archive: PathBuf,
-    /// An incremental archive on top of it
+    /// An incremental archive on top of it, or - for standard input
     #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
     /// The ledger directory to make
@@ -84,7 +85,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
             LayoutArg::Archive => RestoreLayout::Archive,
         },
         threads: values::threads_or_all(args.threads),
-        ignore_index: args.ignore_index,
+        index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
         read_back: args.verify.then(|| values::read_back(None)),
         manners: args.manners.apply(ui),
         convert: Some(recompress_for_agave),

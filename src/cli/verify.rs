@@ -4,11 +4,14 @@ use {
     super::{ui::Ui, values},
     crate::{
         error::{Error, Result},
-        format::clients::Client,
         ledger::names::Hash,
+        rules::{
+            clients::{Client, ClientVerdict},
+            findings::{Check, Failure, Place},
+        },
         verify::{
             NamedArchive, VerifyOptions,
-            report::{Check, CheckResult, ClientVerdict, Counts, Failure, Place, VerifyReport},
+            report::{CheckResult, Counts, VerifyReport},
             verify_archives, verify_ledger,
         },
     },

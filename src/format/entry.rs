@@ -3,10 +3,8 @@
 use {
     crate::{
         error::{Error, Result},
-        ledger::{
-            names::{parse_number, parse_storage_name},
-            record::STORAGE_BYTES_MAX,
-        },
+        format::limits::ENTRY_BYTES_MAX,
+        ledger::names::{parse_number, parse_storage_name},
     },
     std::fmt,
 };
@@ -16,12 +14,6 @@ pub const BLOCK_BYTES: u64 = 512;
 
 /// An archive ends in exactly this many zero bytes: Firedancer refuses fewer, and in places more.
 pub const END_OF_ARCHIVE_BYTES: u64 = 1024;
-
-/// The most entries of an archive that Agave reads.
-pub const ENTRIES_MAX: u64 = 5_000_000;
-
-/// The most that one entry may hold. Storages end at 16 GiB; the bank file and the status cache are about 1 GB.
-pub const ENTRY_BYTES_MAX: u64 = STORAGE_BYTES_MAX;
 
 /// What an entry is: everything that a snapshot archive may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,8 +6,9 @@
 use crate::{
     error::{Error, Result},
     format::{
-        entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, Oddity, TarHeader, padded},
+        entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, Oddity, TarHeader, padded},
         extension::{EXTENSION_BYTES_MAX, Extension},
+        limits::ENTRIES_MAX,
     },
 };
 

@@ -7,7 +7,8 @@
 use crate::{
     error::{Error, Result},
     format::{
-        entry::{END_OF_ARCHIVE_BYTES, ENTRIES_MAX, ENTRY_BYTES_MAX, Entry, EntryKind},
+        entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
+        limits::{ENTRIES_MAX, ENTRY_BYTES_MAX},
         zstd_frame::{SKIPPABLE_HEADER_BYTES, skippable_frame},
     },
 };

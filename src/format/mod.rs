@@ -4,12 +4,12 @@
 //! threads. `docs/format.md` describes the same for people.
 
 pub mod assemble;
-pub mod clients;
 pub mod entry;
 pub mod entry_parser;
 pub mod extension;
 pub mod frames;
 pub mod header_search;
 pub mod index;
+pub mod limits;
 pub mod seek_table;
 pub mod zstd_frame;

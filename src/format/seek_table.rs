@@ -61,7 +61,7 @@ pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
 /// Reads a whole seek table frame, as long as [`seek_table_bytes`] said.
 pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
     let wrong = || Error::damaged("the seek table at the archive's end contradicts itself");
-    let field = |at: usize| {
+    let field = |at: usize| -> Result<u32> {
         let bytes = frame.get(at..at + 4).ok_or_else(wrong)?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     };

@@ -7,12 +7,12 @@ use {
     crate::{
         error::Result,
         inspect::scan::{AccountsInput, Scan},
-        ledger::names::Hash,
-        progress::Progress,
-        verify::{
-            accounts::{RecordVisitor, StorageRef, VisitWorker},
-            records::Record,
+        ledger::{
+            names::Hash,
+            records::{Record, RecordFault, RecordSink},
         },
+        progress::Progress,
+        read::visit::{RecordVisitor, RecordWorker, StorageRef},
     },
     std::{
         collections::HashSet,
@@ -122,17 +122,27 @@ impl Search {
 }
 
 impl RecordVisitor for Search {
-    fn new_worker(&self) -> Box<dyn VisitWorker + '_> {
-        Box::new(SearchWorker { search: self })
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(SearchWorker { search: self, storage: StorageRef::default() })
     }
 }
 
 struct SearchWorker<'a> {
     search: &'a Search,
+    storage: StorageRef,
 }
 
-impl VisitWorker for SearchWorker<'_> {
-    fn record(&mut self, storage: StorageRef, record: &Record<'_>) {
+impl RecordWorker for SearchWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.storage = storage;
+    }
+}
+
+impl RecordSink for SearchWorker<'_> {
+    fn fault(&mut self, _: RecordFault) {}
+
+    fn record(&mut self, record: Record<'_>) {
+        let storage = self.storage;
         let header = record.header;
         if header.pubkey != self.search.pubkey.0 {
             return;

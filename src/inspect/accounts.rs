@@ -11,13 +11,13 @@ use {
             scan::{AccountsInput, ObsoleteTotals, Scan},
             superseded::{SupersededCounter, SupersededTotals, SupersededWorker},
         },
-        ledger::names::Hash,
-        progress::Progress,
-        verify::{
-            accounts::{RecordVisitor, StorageRef, VisitWorker},
-            records::Record,
-            state::log_bytes,
+        ledger::{
+            names::Hash,
+            records::{Record, RecordFault, RecordSink},
         },
+        progress::Progress,
+        read::visit::{RecordVisitor, RecordWorker, StorageRef},
+        state::settle::log_bytes,
     },
     std::{
         collections::{BTreeSet, HashMap},
@@ -235,19 +235,30 @@ impl Tally<'_> {
 }
 
 impl RecordVisitor for Tally<'_> {
-    fn new_worker(&self) -> Box<dyn VisitWorker + '_> {
-        Box::new(TallyWorker { tally: self, part: Counted::default(), superseded: self.superseded.new_worker() })
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        let (part, superseded) = (Counted::default(), self.superseded.new_worker());
+        Box::new(TallyWorker { tally: self, storage: StorageRef::default(), part, superseded })
     }
 }
 
 struct TallyWorker<'a> {
     tally: &'a Tally<'a>,
+    storage: StorageRef,
     part: Counted,
     superseded: SupersededWorker<'a>,
 }
 
-impl VisitWorker for TallyWorker<'_> {
-    fn record(&mut self, storage: StorageRef, record: &Record<'_>) {
+impl RecordWorker for TallyWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.storage = storage;
+    }
+}
+
+impl RecordSink for TallyWorker<'_> {
+    fn fault(&mut self, _: RecordFault) {}
+
+    fn record(&mut self, record: Record<'_>) {
+        let (storage, record) = (self.storage, &record);
         let header = record.header;
         let (options, part) = (self.tally.options, &mut self.part);
         let owner = Hash(header.owner);
@@ -289,15 +300,15 @@ impl Drop for TallyWorker<'_> {
 mod tests {
     use {super::*, crate::ledger::record::RecordHeader};
 
-    fn show(worker: &mut dyn VisitWorker, number: u8, data: &[u8]) {
+    fn show(worker: &mut dyn RecordWorker, number: u8, data: &[u8]) {
         let mut bytes = [0; 136];
         bytes[8..16].copy_from_slice(&(data.len() as u64).to_le_bytes());
         bytes[16..48].fill(number);
         bytes[48] = 1;
         bytes[64..96].fill(number);
         let header = RecordHeader::parse(&bytes);
-        let storage = StorageRef { number: 0, slot: 7, id: 1 };
-        worker.record(storage, &Record { offset_bytes: 0, header: &header, data });
+        worker.begin(StorageRef { number: 0, slot: 7, id: 1 });
+        worker.record(Record { offset_bytes: 0, header: &header, data });
     }
 
     #[test]

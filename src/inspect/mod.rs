@@ -1,24 +1,19 @@
 //! What is in an archive or a ledger, without unpacking or changing anything.
 //!
-//! An archive of slotpress tells almost everything by its tail; only the frames that hold the bank file are decoded.
-//! Any other is decoded once, in order.
+//! An archive of slotpress tells almost everything by its tail; only the frames that hold version and bank file are
+//! decoded. Any other is decoded once, in order.
 
 pub mod account;
 pub mod accounts;
 pub mod owners;
-mod readers;
 pub mod scan;
 pub mod superseded;
 
 use {
     crate::{
         archive::plan::Plan,
-        error::{IoContext, Result},
-        format::{
-            entry::{Entry, EntryKind},
-            entry_parser::{EntryParser, TarEvent},
-            frames::FrameSpan,
-        },
+        error::{Error, Result},
+        format::entry::{Entry, EntryKind},
         ledger::{
             bank_file::BankFile,
             directory::{Layout, LedgerPaths, find_bank_snapshot},
@@ -26,20 +21,24 @@ use {
             names::ArchiveName,
         },
         progress::Progress,
-        restore::{
-            documents::DocumentReader,
-            input::{ArchiveFile, Compression, FrameDecoder},
-            tail::{DataFrame, Tail},
-            walk::FrameStatistics,
+        read::{
+            Archive, IndexPolicy, Pass, ReadArchive, ReadError,
+            by_index::Extent,
+            compression::Compression,
+            visit::{EntryUse, Problem, Visitor},
+            walk::{FrameStatistics, SeenFrame},
+        },
+        rules::{
+            archive::{ArchiveRules, SeenSlots},
+            clients::{Client, refusals},
+            findings::Findings,
         },
     },
     std::{
-        os::unix::fs::FileExt,
         path::{Path, PathBuf},
+        sync::{Mutex, PoisonError},
     },
 };
-
-pub use readers::{ClientVerdict, client_verdicts};
 
 /// What an archive holds.
 #[derive(Clone, Debug)]
@@ -62,8 +61,8 @@ pub struct ArchiveInspection {
     pub file_bytes: u64,
     /// What the frames are like.
     pub frames: FrameStatistics,
-    /// Who can read it.
-    pub clients: Vec<ClientVerdict>,
+    /// For each client why it refuses the archive, as far as was looked at (accounts were not); nothing where it loads it.
+    pub clients: Vec<(Client, Vec<&'static str>)>,
 }
 
 /// The entries of an archive, added up.
@@ -83,13 +82,10 @@ pub struct EntrySummary {
     pub status_cache_bytes: u64,
     /// Bytes of the whole tar stream.
     pub tar_bytes: u64,
-    /// Whether a storage comes before the bank file.
-    pub is_bank_file_late: bool,
 }
 
 impl EntrySummary {
     fn add(&mut self, entry: &Entry) {
-        self.tar_bytes += entry.tar_bytes();
         match entry.kind {
             EntryKind::Storage { slot, .. } => {
                 self.storages += 1;
@@ -97,10 +93,7 @@ impl EntrySummary {
                 self.storage_bytes_max = self.storage_bytes_max.max(entry.content_bytes);
                 self.storage_slot_max = self.storage_slot_max.max(slot);
             }
-            EntryKind::BankFile(_) => {
-                self.bank_file_bytes = entry.content_bytes;
-                self.is_bank_file_late = self.storages > 0;
-            }
+            EntryKind::BankFile(_) => self.bank_file_bytes = entry.content_bytes,
             EntryKind::StatusCache => self.status_cache_bytes = entry.content_bytes,
             _ => {}
         }
@@ -130,112 +123,108 @@ pub struct LedgerInspection {
 
 /// Looks into an archive.
 pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
-    let file = ArchiveFile::open(path)?;
-    let tail = match Tail::read(&file.file, path, file.length_bytes) {
-        Ok(tail) => tail,
-        Err(error) => {
-            progress.warn(&format!("{}: {error}; reading it without its index", path.display()));
-            None
+    let mut archive = Archive::open(path, IndexPolicy::Hint, &Default::default())?;
+    archive.warn_of_index(progress);
+    let inspected = loop {
+        match inspect_open(&archive, threads, progress) {
+            Err(ReadError::Index(error)) if archive.tail.is_some() => {
+                archive.distrust_index(error);
+                archive.warn_of_index(progress);
+            }
+            other => break other,
         }
     };
-    let mut head = DocumentReader::of_head();
-    let (entries, frames) = match &tail {
-        Some(tail) => inspect_by_index(&file, tail, &mut head, progress)?,
-        None => inspect_in_order(&file, threads, &mut head, progress)?,
+    Ok(inspected.map_err(Error::from).map_err(|error| error.within_damaged(path.display()))?)
+}
+
+fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection, ReadError> {
+    let (findings, seen_slots) = (Findings::new(), SeenSlots::default());
+    let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &findings);
+    let inspector = Inspector { rules, summary: Mutex::default(), has_tail: archive.tail.is_some() };
+    progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
+    let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
+    let mut read = archive.read(&pass, &inspector)?;
+    let Inspector { rules, summary, .. } = inspector;
+    let mut entries = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    entries.tar_bytes = read.tar_bytes;
+    let frames = frame_statistics(archive, &read);
+    let version = read.documents.version.clone().unwrap_or_default();
+    let bank = match read.documents.bank.take() {
+        None => return Err(Error::damaged("the archive holds no bank file").into()),
+        Some(bank) => bank?,
     };
-    let (bank, version) = head.finish().into_head().map_err(|error| error.within(path.display()))?;
-    let bank = bank.bank;
-    let clients = client_verdicts(file.compression, &entries, &frames, bank.slot);
+    if let Some(error) = bank.end_error {
+        return Err(error.into());
+    }
+    read.documents.bank = Some(Ok(crate::read::documents::ParsedBank { end_error: None, ..bank }));
+    let judged = rules.finish(archive, &mut read)?;
+    let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file").into()) };
     Ok(ArchiveInspection {
-        path: path.to_path_buf(),
-        name: ArchiveName::of_path(path),
-        compression: file.compression,
-        writer: tail.map(|tail| (tail.index.writer, tail.index.settings, tail.index.frame_size_bytes)),
+        path: archive.path_buf(),
+        name: archive.name.clone(),
+        compression: archive.compression,
+        writer: archive.tail.as_ref().map(|tail| {
+            let index = &tail.index;
+            (index.writer.clone(), index.settings.clone(), index.frame_size_bytes)
+        }),
         bank,
         version: String::from_utf8_lossy(&version).trim().to_string(),
         entries,
-        file_bytes: file.length_bytes,
+        file_bytes: archive.length_bytes(),
         frames,
-        clients,
+        clients: Client::ALL.map(|client| (client, refusals(findings.broken_rules().into_keys(), client))).to_vec(),
     })
 }
 
-fn inspect_by_index(
-    file: &ArchiveFile,
-    tail: &Tail,
-    head: &mut DocumentReader,
-    progress: &dyn Progress,
-) -> Result<(EntrySummary, FrameStatistics)> {
-    let mut summary = EntrySummary::default();
-    tail.index.entries.iter().for_each(|entry| summary.add(entry));
-    summary.tar_bytes = tail.index.tar_bytes();
-    // Frames are wanted up to the one in which the last file that is not a storage ends.
-    let wanted = |entry: &Entry| matches!(entry.kind, EntryKind::Version | EntryKind::BankFile(_));
-    let last = tail.index.entries.iter().rposition(wanted).map_or(0, |last| last as u64 + 1);
-    progress.stage("Inspecting", Some(summary.bank_file_bytes));
-    let mut parser = EntryParser::new();
-    let mut decoder = FrameDecoder::new()?;
-    let mut content = Vec::new();
-    let mut statistics = FrameStatistics {
-        frames: tail.frames.len() as u64,
-        skippable_bytes: tail.skippable_bytes,
-        ..FrameStatistics::default()
-    };
-    for (frame, span) in tail.spans() {
-        statistics.content_bytes_max = statistics.content_bytes_max.max(u64::from(frame.content_bytes));
-        if span.first_entry >= last {
-            continue;
+/// What the frames are like; of an archive with an index, which are not all looked at, as its settings say.
+fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
+    let mut statistics = read.frames;
+    if let Some(tail) = &archive.tail {
+        let content_bytes_max = tail.frames.iter().map(|frame| u64::from(frame.content_bytes)).max();
+        statistics.content_bytes_max = content_bytes_max.unwrap_or_default();
+        // slotpress states the size of every frame, so that the window is never larger.
+        statistics.window_bytes_max = statistics.content_bytes_max;
+        statistics.frames_with_content_size = statistics.frames;
+        if !tail.index.settings.contains("no-checksum") {
+            statistics.frames_with_checksum = statistics.frames;
         }
-        progress.check()?;
-        decode_frame(file, &frame, &span, &mut decoder, &mut content)?;
-        parser.feed(&content, &mut |event| {
-            head.look_at(&event);
-            Ok(())
-        })?;
-        progress.advance(span.length_bytes, 0);
     }
-    // slotpress states the size of every frame, so that the window is never larger.
-    statistics.frames_with_content_size = statistics.frames;
-    statistics.window_bytes_max = statistics.content_bytes_max;
-    if !tail.index.settings.contains("no-checksum") {
-        statistics.frames_with_checksum = statistics.frames;
-    }
-    Ok((summary, statistics))
+    statistics
 }
 
-fn decode_frame(
-    file: &ArchiveFile,
-    frame: &DataFrame,
-    span: &FrameSpan,
-    decoder: &mut FrameDecoder,
-    content: &mut Vec<u8>,
-) -> Result<()> {
-    let mut compressed = vec![0; frame.compressed_bytes as usize];
-    file.file.read_exact_at(&mut compressed, frame.offset_bytes).or_path("read", &file.path)?;
-    decoder.decode(&compressed, frame.offset_bytes, span.length_bytes, content)
+/// Adds up entries, and has version and bank file parsed.
+struct Inspector<'a> {
+    rules: ArchiveRules<'a>,
+    summary: Mutex<EntrySummary>,
+    has_tail: bool,
 }
 
-fn inspect_in_order(
-    file: &ArchiveFile,
-    threads: usize,
-    head: &mut DocumentReader,
-    progress: &dyn Progress,
-) -> Result<(EntrySummary, FrameStatistics)> {
-    progress.stage("Inspecting", Some(file.length_bytes));
-    let mut summary = EntrySummary::default();
-    let mut parser = EntryParser::new();
-    let statistics = file.decode_in_order(threads, progress, &mut |content| {
-        parser.feed(content, &mut |event| {
-            if let TarEvent::Begin(entry) = &event {
-                summary.add(entry);
+impl Visitor for Inspector<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        self.summary.lock().unwrap_or_else(PoisonError::into_inner).add(entry);
+        let is_document = match entry.kind {
+            EntryKind::Version | EntryKind::BankFile(_) => true,
+            // Not worth decoding for what it tells.
+            EntryKind::StatusCache => !self.has_tail,
+            _ => false,
+        };
+        Ok(EntryUse { is_document, ..EntryUse::default() })
+    }
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        match problem {
+            // What not every client reads is part of the picture; what cannot be read is not.
+            Problem::OddHeader { .. } | Problem::WrongMark { .. } | Problem::End { is_between_entries: false, .. } => {
+                self.rules.problem(problem)
             }
-            head.look_at(&event);
-            Ok(())
-        })
-    })?;
-    parser.finish().map_err(|error| error.within(file.path.display()))?;
-    summary.tar_bytes = parser.position();
-    Ok((summary, statistics))
+            problem => Err(problem.into_error()),
+        }
+    }
 }
 
 /// Looks into a ledger. A validator may be running on it; then what is found may be gone a moment later.

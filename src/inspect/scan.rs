@@ -1,29 +1,29 @@
-//! Reading the records of an archive or a ledger, all or those of some storages, with the readers of `verify`.
+//! Reading the records of an archive or a ledger, all or those of some storages, as `verify` reads them.
 
 use {
     crate::{
         archive::plan::Plan,
         error::{Error, ErrorKind, Result},
-        format::{clients::Rule, entry::EntryKind},
+        format::entry::{Entry, EntryKind},
         ledger::{
             directory::{LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
-            names::ArchiveName,
+            records::{Record, RecordFault, RecordFaultKind, RecordSink},
         },
         progress::Progress,
-        verify::{
-            accounts::{Accounts, RecordVisitor, Task},
-            in_order::read_in_order,
-            indexed::read_indexed,
-            ledger::LedgerPass,
-            pass::{Pass, SourceArchive},
-            report::Findings,
-            state::RATIO_TYPICAL,
+        read::{
+            Archive, IndexPolicy, Pass,
+            by_index::Extent,
+            visit::{EntryUse, Problem, RecordVisitor, RecordWorker, StorageRef, Visitor},
         },
+        rules::findings::Findings,
+        state::{accounts::tell_fault, settle::RATIO_TYPICAL},
+        verify::ledger::read_storages,
     },
     std::{
         collections::HashSet,
         path::{Path, PathBuf},
+        sync::atomic::{AtomicU32, Ordering::Relaxed},
     },
 };
 
@@ -67,7 +67,7 @@ pub struct Scan<'a> {
 }
 
 enum Source {
-    Archive(Box<SourceArchive>),
+    Archive(Box<Archive>),
     Ledger { plan: Box<Plan>, file_bytes: u64, _lock: Option<LedgerLock> },
 }
 
@@ -77,8 +77,9 @@ impl<'a> Scan<'a> {
         let findings = Findings::new();
         let (source, path) = match input {
             AccountsInput::Archive(path) => {
-                let source = SourceArchive::open(path, ArchiveName::of_path(path), &findings)?;
-                (Source::Archive(Box::new(source)), path.to_path_buf())
+                let archive = Archive::open(path, IndexPolicy::Hint, &Default::default())?;
+                archive.warn_of_index(progress);
+                (Source::Archive(Box::new(archive)), path.to_path_buf())
             }
             AccountsInput::Ledger(paths, slot) => {
                 let lock = match paths.is_unpacked_archive() {
@@ -104,7 +105,7 @@ impl<'a> Scan<'a> {
     /// Bytes of tar or of storages, roughly: rather too many.
     pub fn content_bytes_estimate(&self) -> u64 {
         match &self.source {
-            Source::Archive(archive) => archive.file.length_bytes.saturating_mul(RATIO_TYPICAL),
+            Source::Archive(archive) => archive.length_bytes().saturating_mul(RATIO_TYPICAL),
             Source::Ledger { plan, .. } => plan.content_bytes(),
         }
     }
@@ -142,25 +143,20 @@ impl<'a> Scan<'a> {
 
     /// Shows every record to a visitor, or those of the storages that are wanted.
     pub fn read(&self, stage: &str, visitor: &dyn RecordVisitor, wanted: Option<&HashSet<u32>>) -> Result<()> {
-        // The state is not made up: the memory that it would take is never asked for.
-        let accounts = Accounts::new(0, &std::env::temp_dir(), 0)?;
-        let task = Task::Visit(visitor);
-        let (findings, threads, progress) = (&self.findings, self.threads, self.progress);
+        let (threads, progress) = (self.threads, self.progress);
+        let records = ToldFaults { inner: visitor, findings: &self.findings };
         match &self.source {
             Source::Archive(archive) => {
-                progress.stage(stage, wanted.is_none().then_some(archive.file.length_bytes));
-                let (accounts, task) = (&accounts, Some(&task));
-                let pass = Pass { archive, accounts, findings, task, wanted, first_storage: 0, threads, progress };
-                let mut seen_slots = HashSet::new();
-                match &archive.tail {
-                    Some(tail) => read_indexed(&pass, tail, &mut seen_slots),
-                    None => read_in_order(&pass, &mut seen_slots),
-                }?;
+                progress.stage(stage, wanted.is_none().then_some(archive.length_bytes()));
+                let scanning =
+                    Scanning { records, findings: &self.findings, wanted, next_storage: AtomicU32::default() };
+                let extent = if wanted.is_some() { Extent::Wanted } else { Extent::Everything };
+                archive.read(&Pass { extent, ..Pass::new(threads, progress) }, &scanning)?;
             }
             Source::Ledger { plan, .. } => {
                 let total: u64 = plan.storages.iter().map(|storage| storage.content_bytes).sum();
                 progress.stage(stage, wanted.is_none().then_some(total));
-                LedgerPass { plan, accounts: &accounts, findings, threads, progress }.read(&task, wanted)?;
+                read_storages(plan, &records, wanted, threads, progress)?;
             }
         }
         match self.has_lost_records() {
@@ -172,8 +168,7 @@ impl<'a> Scan<'a> {
     }
 
     fn has_lost_records(&self) -> bool {
-        let rules = [Rule::RecordCutOff, Rule::DataLength];
-        self.findings.has_lost_accounts() || rules.into_iter().any(|rule| self.findings.has(rule))
+        self.findings.has_lost_accounts()
     }
 
     /// Whether an error means that the index is worthless; it is then forgotten, and reading can start anew.
@@ -183,18 +178,89 @@ impl<'a> Scan<'a> {
         if error.kind() != ErrorKind::Damaged || is_lost || archive.tail.is_none() {
             return false;
         }
-        archive.tail = None;
+        archive.distrust_index(error.clone());
+        archive.warn_of_index(self.progress);
         self.findings = Findings::new();
-        self.progress.warn(&format!("{}: {error}; reading it without its index", self.path.display()));
         true
     }
 
     /// Tells of departures that did not keep any record from being read.
     pub fn warn_of_departures(self) {
-        let report = self.findings.into_report(&[], vec![self.path]);
-        let Some(first) = report.failures.first() else { return };
-        let count = report.failures.len() as u64 + report.unlisted_count - 1;
+        let (failures, per_rule, _) = self.findings.into_parts();
+        let Some(first) = failures.first() else { return };
+        let count = per_rule.values().sum::<u64>() - 1;
         let more = if count == 0 { String::new() } else { format!(", and {count} more") };
         self.progress.warn(&format!("{}{more}: `slotpress verify` says where", first.message));
+    }
+}
+
+/// Reads the records of an archive's storages, as well as they can be read.
+struct Scanning<'a> {
+    records: ToldFaults<'a>,
+    findings: &'a Findings,
+    wanted: Option<&'a HashSet<u32>>,
+    next_storage: AtomicU32,
+}
+
+impl Visitor for Scanning<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
+        let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
+        let is_wanted = self.wanted.is_none_or(|wanted| wanted.contains(&storage.number));
+        Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        if let Problem::LostRecords { .. } = problem {
+            self.findings.lose_accounts();
+        }
+        Ok(())
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        Some(&self.records)
+    }
+}
+
+/// Shows records to a visitor, and tells what is wrong with storages.
+struct ToldFaults<'a> {
+    inner: &'a dyn RecordVisitor,
+    findings: &'a Findings,
+}
+
+impl RecordVisitor for ToldFaults<'_> {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(ToldFaultsWorker {
+            inner: self.inner.new_worker(),
+            findings: self.findings,
+            storage: StorageRef::default(),
+        })
+    }
+}
+
+struct ToldFaultsWorker<'a> {
+    inner: Box<dyn RecordWorker + 'a>,
+    findings: &'a Findings,
+    storage: StorageRef,
+}
+
+impl RecordWorker for ToldFaultsWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.storage = storage;
+        self.inner.begin(storage);
+    }
+}
+
+impl RecordSink for ToldFaultsWorker<'_> {
+    fn record(&mut self, record: Record<'_>) {
+        self.inner.record(record);
+    }
+
+    fn fault(&mut self, fault: RecordFault) {
+        if matches!(fault.kind, RecordFaultKind::CutOff | RecordFaultKind::DataLength) {
+            self.findings.lose_accounts();
+        }
+        // Findings that only collect return no error.
+        let _ = tell_fault(self.storage, fault, self.findings);
     }
 }

@@ -1,15 +1,15 @@
 //! Records that a newer one supersedes: how many, and how many bytes, in the memory that is given.
 //!
-//! The log of [`versions`](crate::verify::versions), which spills what does not fit, with other things in its items:
+//! The log of [`versions`](crate::state::versions), which spills what does not fit, with other things in its items:
 //! 64 bits of an account's fingerprint, the record's length, and its slot, so that nothing need be read twice. Among a
 //! billion accounts, two share 64 bits with a probability of 3 %; then one record too many is counted.
 
 use {
     crate::{
         error::{Error, Result},
-        verify::{
+        ledger::records::Record,
+        state::{
             fingerprint::{Fingerprint, Fingerprinter},
-            records::Record,
             version::{Batch, Version},
             versions::VersionLog,
         },

@@ -114,6 +114,23 @@ impl BankSnapshot {
 /// The one version of the snapshot format that is in use.
 pub const SNAPSHOT_VERSION: &str = "1.2.0";
 
+/// The most bytes of a version file that Agave reads (`MAX_SNAPSHOT_VERSION_FILE_SIZE` in `agave-snapshots`).
+pub const VERSION_BYTES_MAX: usize = 8;
+
+/// Whether the content of a version file is the one known version. Readers trim.
+pub fn is_known_version(content: &[u8]) -> bool {
+    content.len() <= VERSION_BYTES_MAX
+        && std::str::from_utf8(content).is_ok_and(|version| version.trim() == SNAPSHOT_VERSION)
+}
+
+/// Reads a version file: at most one byte more than one can have.
+pub fn read_version(path: &Path) -> Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let file = File::open(path).or_path("open", path)?;
+    file.take(VERSION_BYTES_MAX as u64 + 1).read_to_end(&mut content).or_path("read", path)?;
+    Ok(content)
+}
+
 /// Finds the bank snapshot of `slot`, or the newest complete one, and all its storages. The caller holds the ledger's
 /// lock where the ledger is a validator's.
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
@@ -131,12 +148,12 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>) -> R
     }
     let mut snapshot =
         if paths.is_unpacked_archive() { open_unpacked(&paths.ledger, slot)? } else { open_validators(paths, slot)? };
-    let version = read_short(&snapshot.version)?;
-    if version.trim() != SNAPSHOT_VERSION {
+    let version = read_version(&snapshot.version)?;
+    if !is_known_version(&version) {
         return Err(Error::failed(format!(
             "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
             snapshot.version.display(),
-            version.trim()
+            String::from_utf8_lossy(&version).trim()
         )));
     }
     snapshot.storages.par_sort_unstable_by_key(|storage| (storage.slot, storage.id));

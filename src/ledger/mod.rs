@@ -12,5 +12,6 @@ pub mod lock;
 pub mod names;
 pub mod programs;
 pub mod record;
+pub mod records;
 pub mod status_cache;
 pub mod storages;

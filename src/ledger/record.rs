@@ -7,6 +7,126 @@ use crate::ledger::lattice::AccountView;
 /// The fixed part of a record, in bytes; the account's data follows.
 pub const RECORD_HEADER_BYTES: usize = 136;
 
+/// Where the fields of a record's header lie, for those who look at one or two of millions of headers.
+pub mod field {
+    use std::ops::Range;
+
+    /// Length of the data, `u64`.
+    pub const DATA_LEN: usize = 8;
+    /// The account's address.
+    pub const PUBKEY: Range<usize> = 16..48;
+    /// The balance, `u64`.
+    pub const LAMPORTS: usize = 48;
+    /// The owner program.
+    pub const OWNER: Range<usize> = 64..96;
+    /// 0 or 1.
+    pub const EXECUTABLE: usize = 96;
+    /// Padding and the stored hash: bytes without meaning, to the header's end.
+    pub const MEANINGLESS: Range<usize> = 97..super::RECORD_HEADER_BYTES;
+}
+
+/// What stands where a record may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordStart {
+    /// A record with this many bytes of data after its header, then padding to a multiple of 8.
+    Record {
+        /// Bytes of data.
+        data_bytes: usize,
+    },
+    /// The mark after the last record: no lamports, and a pubkey of zeros.
+    End,
+    /// Something that claims more data than an account can hold: no record, and no telling where the next one is.
+    TooLong,
+}
+
+impl RecordStart {
+    /// Looks at a header.
+    pub fn of(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
+        if u64_at(header, field::LAMPORTS) == 0 && header[field::PUBKEY] == [0; 32] {
+            return Self::End;
+        }
+        match u64_at(header, field::DATA_LEN) {
+            data_len if data_len > ACCOUNT_DATA_BYTES_MAX => Self::TooLong,
+            data_len => Self::Record { data_bytes: data_len as usize },
+        }
+    }
+}
+
+/// A record that lies wholly in some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawRecord<'a> {
+    /// Where in the bytes it starts.
+    pub start: usize,
+    /// Where the next one starts: after its padding, or at the end of the bytes, where that is cut off.
+    pub end: usize,
+    /// Its header.
+    pub header: &'a [u8; RECORD_HEADER_BYTES],
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+/// The records that lie wholly in some bytes, one behind the other. The one way to walk records: whoever has a storage in
+/// pieces walks each of them, and asks [`Records::rest`] what is at its end.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// Why the records in some bytes are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordsRest {
+    /// All bytes are records.
+    Nothing,
+    /// The next record takes at least this many bytes, more than are left.
+    Short(usize),
+    /// The mark after the last record.
+    End,
+    /// No record.
+    TooLong,
+}
+
+impl<'a> Records<'a> {
+    /// The records of `bytes`, which begin with one.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Where the next record starts, or would start: at most where the bytes end.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// What stands behind the records so far.
+    pub fn rest(&self) -> RecordsRest {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.is_empty() {
+            return RecordsRest::Nothing;
+        }
+        let Some(header) = rest.first_chunk() else { return RecordsRest::Short(RECORD_HEADER_BYTES) };
+        match RecordStart::of(header) {
+            RecordStart::Record { data_bytes } => RecordsRest::Short(RECORD_HEADER_BYTES + data_bytes),
+            RecordStart::End => RecordsRest::End,
+            RecordStart::TooLong => RecordsRest::TooLong,
+        }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = RawRecord<'a>;
+
+    fn next(&mut self) -> Option<RawRecord<'a>> {
+        let rest = self.bytes.get(self.at..)?;
+        let header = rest.first_chunk()?;
+        let RecordStart::Record { data_bytes } = RecordStart::of(header) else { return None };
+        let data = rest.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + data_bytes)?;
+        let start = self.at;
+        let stored_bytes = align8((RECORD_HEADER_BYTES + data_bytes) as u64) as usize;
+        self.at = (start + stored_bytes).min(self.bytes.len());
+        Some(RawRecord { start, end: self.at, header, data })
+    }
+}
+
 /// Records start at multiples of this.
 pub const RECORD_ALIGNMENT: u64 = 8;
 
@@ -76,11 +196,6 @@ impl RecordHeader {
         bytes[97..104].copy_from_slice(&self.padding);
         bytes[104..136].copy_from_slice(&self.stored_hash);
         bytes
-    }
-
-    /// Whether this is the mark after the last record: no lamports, and a pubkey of zeros.
-    pub fn is_end(&self) -> bool {
-        self.lamports == 0 && self.pubkey == [0; 32]
     }
 
     /// The record's length in the storage, with the padding that follows it.

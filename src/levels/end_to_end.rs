@@ -26,7 +26,8 @@ use {
             statistics::{Summary, median, run_warnings},
         },
         progress::Progress,
-        restore::{RestoreLayout, RestoreOptions, input::ArchiveFile, restore},
+        read::{Archive, IndexPolicy},
+        restore::{RestoreLayout, RestoreOptions, restore},
         stopwatch::Taken,
     },
     std::{
@@ -185,7 +186,7 @@ impl<'a> EndToEnd<'a> {
             // An incremental archive alone makes no ledger that boots.
             layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
             threads: self.options.repeat.threads,
-            ignore_index: false,
+            index: IndexPolicy::Hint,
             manners: crate::io::Manners::default(),
             read_back: None,
             convert: None,
@@ -197,8 +198,9 @@ impl<'a> EndToEnd<'a> {
 
     /// Compares the hash of the archive's tar stream.
     fn check(&self, level: ZstdLevel, report: &ArchiveReport, progress: &dyn Progress) -> Result<()> {
-        let file = ArchiveFile::open(&report.path_in(self.scratch.path()))?;
-        progress.stage("Checking", Some(file.length_bytes));
+        let path = report.path_in(self.scratch.path());
+        let file = Archive::open(&path, IndexPolicy::Ignore, &Default::default())?;
+        progress.stage("Checking", Some(file.length_bytes()));
         let mut hasher = blake3::Hasher::new();
         file.decode_in_order(self.options.repeat.threads, progress, &mut |content| {
             hasher.update(content);
@@ -223,7 +225,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
         paths: paths.clone(),
         layout: RestoreLayout::Archive,
         threads,
-        ignore_index: false,
+        index: IndexPolicy::Hint,
         manners: crate::io::Manners::default(),
         read_back: None,
         convert: None,

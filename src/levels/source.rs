@@ -15,9 +15,10 @@ use {
         ledger::{directory::find_bank_snapshot, lock::LedgerLock, names::ArchiveName},
         levels::input::{ContentFrame, InputKind, InputOptions},
         progress::Progress,
-        restore::{
-            input::{ArchiveFile, Compression, FrameDecoder},
-            tail::{DataFrame, Tail},
+        read::{
+            Archive, IndexPolicy,
+            compression::Compression,
+            range::{FrameOffsets, read_range},
         },
     },
     std::{
@@ -67,10 +68,10 @@ enum Content {
     Ledger(Box<Plan>, Option<LedgerLock>),
     /// A file, byte by byte as it is.
     Plain(File, PathBuf),
-    /// Frames of a zstd file whose places are known.
-    Framed(ArchiveFile, Vec<(u64, DataFrame)>),
+    /// Frames of an archive with an index.
+    Framed(Archive, FrameOffsets),
     /// A compressed file that can only be decoded from the start.
-    Stream(ArchiveFile),
+    Stream(Archive),
 }
 
 impl Source {
@@ -87,7 +88,7 @@ impl Source {
         if options.slot.is_some() || options.base_slot.is_some() {
             return Err(Error::usage("--slot and --base-slot are for ledgers; the input is a file"));
         }
-        let archive = match ArchiveFile::open(path) {
+        let archive = match Archive::open(path, IndexPolicy::Hint, &Default::default()) {
             Ok(archive) => archive,
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
                 let file = File::open(path).or_path("open", path)?;
@@ -96,14 +97,12 @@ impl Source {
             }
             Err(error) => return Err(error),
         };
-        if archive.compression == Compression::Zstd {
-            match Tail::read(&archive.file, path, archive.length_bytes) {
-                Ok(Some(tail)) => return Ok(Self::of_tail(archive, &tail)),
-                Ok(None) => {}
-                Err(error) => {
-                    progress.warn(&format!("{}: {error}; reading it without its index", path.display()));
-                }
-            }
+        archive.warn_of_index(progress);
+        if let Some(tail) = &archive.tail {
+            let entries = tail.index.entries.iter().map(Entry::tar_bytes);
+            let entry_lengths = entries.chain([END_OF_ARCHIVE_BYTES]).collect();
+            let offsets = FrameOffsets::of(tail);
+            return Ok(Self { kind: InputKind::Archive, entry_lengths, content: Content::Framed(archive, offsets) });
         }
         Self::survey(archive, options.threads, progress)
     }
@@ -119,27 +118,17 @@ impl Source {
         })
     }
 
-    fn of_tail(archive: ArchiveFile, tail: &Tail) -> Self {
-        let entries = tail.index.entries.iter().map(Entry::tar_bytes);
-        let entry_lengths = entries.chain([END_OF_ARCHIVE_BYTES]).collect();
-        let mut at = 0;
-        let frames = tail.frames.iter().map(|frame| {
-            let offset_bytes = at;
-            at += u64::from(frame.content_bytes);
-            (offset_bytes, *frame)
-        });
-        let frames = frames.collect();
-        Self { kind: InputKind::Archive, entry_lengths, content: Content::Framed(archive, frames) }
-    }
-
     /// Decodes an archive once, to learn the lengths of its entries, and whether it is sound.
-    fn survey(archive: ArchiveFile, threads: usize, progress: &dyn Progress) -> Result<Self> {
-        progress.stage("Surveying", Some(archive.length_bytes));
-        let mut survey = Survey::new(is_named_archive(&archive.path));
+    fn survey(archive: Archive, threads: usize, progress: &dyn Progress) -> Result<Self> {
+        progress.stage("Surveying", Some(archive.length_bytes()));
+        let mut survey = Survey::new(is_named_archive(archive.path()));
         archive.decode_in_order(threads, progress, &mut |bytes| survey.feed(bytes))?;
-        let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path.display()))?;
+        let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path().display()))?;
         let content = match archive.compression {
-            Compression::None => Content::Plain(archive.file, archive.path),
+            Compression::None => {
+                let path = archive.path_buf();
+                Content::Plain(File::open(&path).or_path("open", &path)?, path)
+            }
             _ => Content::Stream(archive),
         };
         Ok(Self { kind, entry_lengths, content })
@@ -155,9 +144,9 @@ impl Source {
             Content::Plain(file, path) => load_each(chosen, threads, progress, &|frame, to| {
                 file.read_exact_at(to, frame.offset_bytes).or_path("read", path)
             }),
-            Content::Framed(archive, frames) => load_each(chosen, threads, progress, &|frame, to| {
-                read_framed(archive, frames, frame.offset_bytes, to)
-                    .map_err(|error| error.within(archive.path.display()))
+            Content::Framed(archive, offsets) => load_each(chosen, threads, progress, &|frame, to| {
+                read_range(archive, offsets, frame.offset_bytes, to)
+                    .map_err(|error| error.within(archive.path().display()))
             }),
             Content::Stream(archive) => load_stream(archive, &chosen, threads, progress),
         }
@@ -194,39 +183,14 @@ fn load_each(
     Ok(frames)
 }
 
-/// Reads a range of the tar stream by decoding the frames that hold it.
-fn read_framed(archive: &ArchiveFile, frames: &[(u64, DataFrame)], offset_bytes: u64, to: &mut [u8]) -> Result<()> {
-    let mut decoder = FrameDecoder::new()?;
-    let (mut compressed, mut content) = (Vec::new(), Vec::new());
-    let mut filled = 0;
-    let mut number = frames.partition_point(|(start, _)| *start <= offset_bytes).saturating_sub(1);
-    while filled < to.len() {
-        let contradiction = || Error::damaged("the archive's index does not fit its frames");
-        let (start, frame) = frames.get(number).ok_or_else(contradiction)?;
-        compressed.resize(frame.compressed_bytes as usize, 0);
-        archive.file.read_exact_at(&mut compressed, frame.offset_bytes).or_path("read", &archive.path)?;
-        decoder.decode(&compressed, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
-        if content.len() != frame.content_bytes as usize {
-            return Err(contradiction());
-        }
-        let from = (offset_bytes + filled as u64 - start) as usize;
-        let part = content.get(from..).ok_or_else(contradiction)?;
-        let length = part.len().min(to.len() - filled);
-        to[filled..filled + length].copy_from_slice(&part[..length]);
-        filled += length;
-        number += 1;
-    }
-    Ok(())
-}
-
 /// Decodes from the start, and keeps what is chosen.
 fn load_stream(
-    archive: &ArchiveFile,
+    archive: &Archive,
     chosen: &[Chosen],
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Vec<ContentFrame>> {
-    progress.stage("Reading", Some(archive.length_bytes));
+    progress.stage("Reading", Some(archive.length_bytes()));
     let mut frames: Vec<ContentFrame> = Vec::with_capacity(chosen.len());
     let mut content = Vec::new();
     let mut position = 0;
@@ -250,7 +214,7 @@ fn load_stream(
         Ok(())
     })?;
     if frames.len() < chosen.len() {
-        return Err(Error::failed(format!("{} changed while it was read", archive.path.display())));
+        return Err(Error::failed(format!("{} changed while it was read", archive.path().display())));
     }
     Ok(frames)
 }

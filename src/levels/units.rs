@@ -6,7 +6,7 @@ use crate::{
         entry::{Entry, EntryKind},
         entry_parser::{EntryParser, TarEvent},
     },
-    ledger::record::{RECORD_HEADER_BYTES, RecordHeader},
+    ledger::record::{RECORD_HEADER_BYTES, RawRecord, Records},
     levels::input::ContentFrame,
 };
 
@@ -47,19 +47,8 @@ fn place_in<'a>(content: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
 
 /// The records of a storage: header and data, without padding. Ends at the end mark, and where something is not a record.
 pub fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = storage;
-    std::iter::from_fn(move || {
-        let header = RecordHeader::parse(rest.first_chunk::<RECORD_HEADER_BYTES>()?);
-        if header.is_end() {
-            return None;
-        }
-        let length = usize::try_from(header.data_len).ok()?.checked_add(RECORD_HEADER_BYTES)?;
-        let record = rest.get(..length)?;
-        // The last one may end without its padding.
-        let stored = usize::try_from(header.stored_bytes()).ok()?.min(rest.len());
-        rest = &rest[stored..];
-        Some(record)
-    })
+    let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
+    Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
 }
 
 /// Lines of a text, each with its end.
@@ -76,7 +65,11 @@ pub fn pieces(content: &[u8], piece_bytes: usize) -> impl Iterator<Item = &[u8]>
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::ledger::record::align8, proptest::prelude::*};
+    use {
+        super::*,
+        crate::ledger::record::{RecordHeader, align8},
+        proptest::prelude::*,
+    };
 
     fn record(number: u8, data: &[u8]) -> Vec<u8> {
         let header = RecordHeader {

@@ -17,27 +17,36 @@ use {
         error::{Error, Result},
         format::{
             assemble::FrameAssembler,
-            entry::{Entry, EntryKind},
-            entry_parser::{EntryParser, TarEvent},
+            entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
             frames::FRAME_SIZE_BYTES_DEFAULT,
         },
-        io::{Manners, Watch, reader::StreamReader},
+        io::{Manners, Watch},
         ledger::{bank_file::BankFile, names::ArchiveName},
         progress::Progress,
-        restore::{
-            assign::Assigner,
-            check::{MissingStorages, check_bank},
-            documents::DocumentReader,
-            input::{ArchiveFile, Compression, decode_in_order, sniff},
-            walk::Recycler,
+        read::{
+            Archive, ArchiveStream, IndexPolicy, Pass, ReadArchive,
+            compression::{Compression, sniff},
+            in_order::read_in_order,
+            visit::{EntrySink, EntryUse, Problem, Visitor},
+            walk::{Recycler, SeenFrame},
+        },
+        restore,
+        rules::{
+            archive::{ArchiveRules, JudgedArchive, SeenSlots},
+            clients::Rule,
+            documents::judge_storage_map,
+            findings::Findings,
         },
         stopwatch::{Stopwatch, Taken},
     },
     crossbeam_channel::{Receiver, Sender, bounded},
     std::{
-        cell::Cell,
         io::{Cursor, Read},
         path::{Path, PathBuf},
+        sync::{
+            Mutex, PoisonError,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
     },
 };
 
@@ -110,17 +119,17 @@ pub fn recompress(
         DECODING_BYTES + options.frame_size_bytes * (FRAMES_UNDER_WAY as u64 + 2),
     )?;
     let mut input = Input::open(source, options)?;
-    let base_slot = match &input.name {
+    let base_slot = match input.name() {
         Some(name) => name.base_slot,
         None => options.base_slot,
     };
     let extension = options.codec.extension();
-    if let Some(name) = &input.name {
+    if let Some(name) = input.name() {
         sink.check_name(&ArchiveName { extension, ..name.clone() }.to_string())?;
     }
     let mut sink = sink.open()?;
     let sink_path = sink.path();
-    progress.stage("Recompressing", input.length_bytes);
+    progress.stage("Recompressing", input.length_bytes());
 
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
@@ -150,8 +159,7 @@ pub fn recompress(
         (Ok(None), Ok(())) => return Err(Error::failed("the encoding side stopped early")),
     };
     let storages = decoded.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
-    let tar_bytes =
-        decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + crate::format::entry::END_OF_ARCHIVE_BYTES;
+    let tar_bytes = decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
     let (output_bytes, frames) = writer.finish(decoded.entries.into_iter(), options.frame_size_bytes)?;
     warn_left_as_is(frames.left_as_is, progress);
 
@@ -188,43 +196,69 @@ pub fn recompress_for_agave(archive: &Path, dir: &Path, manners: &Manners, progr
 }
 
 /// The source, open.
-struct Input {
-    reader: Box<dyn Read + Send>,
-    compression: Compression,
-    name: Option<ArchiveName>,
-    length_bytes: Option<u64>,
-    place: String,
-    /// Dropped last: what looking at the first bytes brought into the page cache.
-    _watch: Watch,
+enum Input {
+    File {
+        archive: Archive,
+        /// Dropped last: what looking at the first bytes brought into the page cache.
+        _watch: Watch,
+    },
+    Stream {
+        reader: Box<dyn Read + Send>,
+        compression: Compression,
+    },
 }
+
+/// What errors call a stream.
+const STANDARD_INPUT: &str = "standard input";
 
 impl Input {
     fn open(source: Source, options: &RecompressOptions) -> Result<Self> {
-        let hint = options.manners.io_hint;
         match source {
             Source::File(path) => {
-                let _watch = hint.watch([&path]);
-                let archive = ArchiveFile::open(&path)?;
-                Ok(Self {
-                    reader: Box::new(StreamReader::new(archive.file, &path, archive.length_bytes, hint)),
-                    compression: archive.compression,
-                    name: ArchiveName::of_path(&path),
-                    length_bytes: Some(archive.length_bytes),
-                    place: path.display().to_string(),
-                    _watch,
-                })
+                let _watch = options.manners.io_hint.watch([&path]);
+                // In order: the whole archive is read anyway, and its entries are wanted one after another.
+                let archive = Archive::open(&path, IndexPolicy::Ignore, &options.manners)?;
+                Ok(Self::File { archive, _watch })
             }
             Source::Stream(mut reader) => {
                 let mut start = Vec::new();
-                let place = "standard input".to_string();
                 reader
                     .by_ref()
                     .take(crate::format::entry::BLOCK_BYTES)
                     .read_to_end(&mut start)
-                    .map_err(|error| Error::io("read", Path::new(&place), &error))?;
-                let compression = sniff(&start).map_err(|error| error.within(&place))?;
-                let reader = Box::new(Cursor::new(start).chain(reader));
-                Ok(Self { reader, compression, name: None, length_bytes: None, place, _watch: Watch::default() })
+                    .map_err(|error| Error::io("read", Path::new(STANDARD_INPUT), &error))?;
+                let compression = sniff(&start).map_err(|error| error.within(STANDARD_INPUT))?;
+                Ok(Self::Stream { reader: Box::new(Cursor::new(start).chain(reader)), compression })
+            }
+        }
+    }
+
+    fn name(&self) -> Option<&ArchiveName> {
+        match self {
+            Self::File { archive, .. } => archive.name.as_ref(),
+            Self::Stream { .. } => None,
+        }
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        match self {
+            Self::File { archive, .. } => archive.source.length_bytes(),
+            Self::Stream { .. } => None,
+        }
+    }
+
+    fn place(&self) -> String {
+        match self {
+            Self::File { archive, .. } => archive.path().display().to_string(),
+            Self::Stream { .. } => STANDARD_INPUT.to_string(),
+        }
+    }
+
+    fn stream<'a>(&'a mut self, manners: &Manners, progress: &'a dyn Progress) -> ArchiveStream<'a> {
+        match self {
+            Self::File { archive, .. } => archive.stream(progress),
+            Self::Stream { reader, compression } => {
+                ArchiveStream { reader: Box::new(manners.paced(reader, progress)), compression: *compression }
             }
         }
     }
@@ -247,17 +281,26 @@ struct Reading<'a> {
     progress: &'a dyn Progress,
 }
 
+/// Rules whose breach ends a recompression: as with a restore, but for windows, which the result does not have.
+fn is_refused(rule: Rule) -> bool {
+    restore::is_refused(rule) && rule != Rule::WindowRefused
+}
+
 impl Reading<'_> {
     /// Reads the whole source. `Ok(None)`: the encoding side has failed, and says why itself.
     fn run(self, input: &mut Input) -> Result<Option<Decoded>> {
-        let result = self.read(input).map_err(|error| match error.kind() {
-            crate::ErrorKind::Damaged => error.within(&input.place),
-            _ => error,
-        });
+        let mut frames = FramesOut {
+            frames_tx: &self.frames_tx,
+            recycler: self.recycler,
+            linker: Linker::new(self.options.codec.layout),
+            is_inside: false,
+            is_refused: false,
+        };
+        let result = self.read(input, &mut frames);
         match result {
-            // A frame could not be handed over.
-            Err(error) if error.kind() == crate::ErrorKind::Failed && error.to_string() == STOPPED => Ok(None),
+            Err(_) if frames.is_refused => Ok(None),
             Err(error) => {
+                let error = error.within_damaged(input.place());
                 let _ = self.frames_tx.send(Err(error.clone()));
                 Err(error)
             }
@@ -265,90 +308,110 @@ impl Reading<'_> {
         }
     }
 
-    fn read(&self, input: &mut Input) -> Result<Decoded> {
-        let mut content = Content::new(self.base_slot);
-        let mut parser = EntryParser::new();
-        let mut assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
-        let mut linker = Linker::new(self.options.codec.layout);
-        // Whether the stream is inside an entry whose header is in a frame already.
-        let is_inside = Cell::new(false);
-        let mut on_frame = |frame: Vec<u8>| {
-            let link = linker.link(is_inside.get());
-            self.frames_tx.send(Ok((frame, link))).map_err(|_| Error::failed(STOPPED))?;
-            Ok(self.recycler.take())
-        };
-        let count = CountedProgress { inner: self.progress, input_bytes: Default::default() };
+    fn read(&self, input: &mut Input, frames: &mut FramesOut<'_>) -> Result<Decoded> {
+        let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
+        let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
+        let reader = Reader { rules, entries: Mutex::default() };
+        let count = CountedProgress { inner: self.progress, input_bytes: AtomicU64::default() };
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
-        let decoders = self.threads.div_ceil(2);
-        let reader = self.options.manners.paced(&mut input.reader, self.progress);
-        decode_in_order(reader, input.compression, decoders, &count, &mut |bytes| {
-            parser.feed(bytes, &mut |event| {
-                content.look_at(&event)?;
-                match event {
-                    TarEvent::Begin(entry) => {
-                        assembler.begin(&entry, &mut on_frame)?;
-                        is_inside.set(true);
-                    }
-                    TarEvent::Content { bytes, .. } => assembler.content(bytes, &mut on_frame)?,
-                    TarEvent::End(entry) => {
-                        assembler.end(&entry, &mut on_frame)?;
-                        is_inside.set(false);
-                    }
-                }
-                Ok(())
-            })
-        })?;
-        if parser.has_junk_after_end() {
-            return Err(Error::damaged("bytes that are not zero follow the end of the tar stream")
-                .hint("Agave ignores them, others refuse the archive: find out where they come from"));
-        }
-        parser.finish()?;
-        let (entries, bank) = content.finish(input.name.as_ref())?;
-        assembler.finish(&mut on_frame)?;
+        let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
+        let assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
+        let mut reframing = Reframing { assembler, frames };
+        let stream = input.stream(&self.options.manners, self.progress);
+        let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
+        let Reframing { assembler, frames } = reframing;
+        let judged = self.judge(input, &reader.rules, read)?;
+        let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        assembler.finish(&mut |frame| frames.send(frame))?;
         let input_bytes = count.input_bytes.into_inner();
-        Ok(Decoded { entries, bank, input_bytes: input.length_bytes.unwrap_or(input_bytes) })
-    }
-}
-
-/// The message of the error by which the decoding side learns that nobody takes its frames.
-const STOPPED: &str = "the encoding side has stopped";
-
-/// What the entries are, checked as they stream by.
-struct Content {
-    base_slot: Option<u64>,
-    entries: Vec<Entry>,
-    assigner: Assigner,
-    head: DocumentReader,
-}
-
-impl Content {
-    fn new(base_slot: Option<u64>) -> Self {
-        let mut assigner = Assigner::new(1, true);
-        assigner.begin_archive(base_slot);
-        Self { base_slot, entries: Vec::new(), assigner, head: DocumentReader::of_head() }
+        let entries = reader.entries.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Decoded { entries, bank, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
     }
 
-    fn look_at(&mut self, event: &TarEvent<'_>) -> Result<()> {
-        if let TarEvent::Begin(entry) = event {
-            self.assigner.assign(entry)?;
-            self.entries.push(*entry);
+    /// Whether the source as a whole is what it should be.
+    fn judge(&self, input: &Input, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {
+        let judged = match input {
+            Input::File { archive, .. } => rules.finish(archive, &mut read)?,
+            Input::Stream { .. } => rules.finish_entries(read.documents, read.is_whole)?,
+        };
+        if let Some((_, map)) = &judged.bank {
+            let findings = Findings::refusing(is_refused);
+            let storages = judged.entries.storages();
+            judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input.name() {
+                None => error.hint("an incremental archive from standard input needs --base-slot"),
+                Some(_) => error,
+            })?;
         }
-        self.head.look_at(event);
+        Ok(judged)
+    }
+}
+
+/// Checks entries, and remembers them.
+struct Reader<'a> {
+    rules: ArchiveRules<'a>,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Visitor for Reader<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+        let is_document = !matches!(entry.kind, EntryKind::Storage { .. });
+        Ok(EntryUse { is_document, is_for_sink: true, records_of: None })
+    }
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        self.rules.problem(problem)
+    }
+}
+
+/// Frames on their way to the encoding side.
+struct FramesOut<'a> {
+    frames_tx: &'a Sender<Result<(Vec<u8>, FrameLink)>>,
+    recycler: &'a Recycler,
+    linker: Linker,
+    /// Whether the stream is inside an entry whose header is in a frame already.
+    is_inside: bool,
+    /// Nobody takes frames any more.
+    is_refused: bool,
+}
+
+impl FramesOut<'_> {
+    fn send(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
+        let link = self.linker.link(self.is_inside);
+        if self.frames_tx.send(Ok((frame, link))).is_err() {
+            self.is_refused = true;
+            return Err(Error::failed("the encoding side has stopped"));
+        }
+        Ok(self.recycler.take())
+    }
+}
+
+/// Puts entries into frames anew.
+struct Reframing<'a, 'f> {
+    assembler: FrameAssembler,
+    frames: &'a mut FramesOut<'f>,
+}
+
+impl EntrySink for Reframing<'_, '_> {
+    fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+        self.assembler.begin(entry, &mut |frame| self.frames.send(frame))?;
+        self.frames.is_inside = true;
         Ok(())
     }
 
-    fn finish(mut self, name: Option<&ArchiveName>) -> Result<(Vec<Entry>, BankFile)> {
-        let slot = self.assigner.end_archive()?;
-        let (bank, version) = self.head.finish().into_head()?;
-        check_bank(&bank.bank, &version, slot, name)?;
-        let has_slot = |slot| self.assigner.has_slot(slot);
-        let mut missing = MissingStorages::new(&has_slot, self.base_slot);
-        bank.map.iter().for_each(|item| missing.look_at(item));
-        missing.check().map_err(|error| match name {
-            None => error.hint("an incremental archive from standard input needs --base-slot"),
-            Some(_) => error,
-        })?;
-        Ok((self.entries, bank.bank))
+    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+        self.assembler.content(bytes, &mut |frame| self.frames.send(frame))
+    }
+
+    fn end(&mut self, entry: &Entry) -> Result<()> {
+        self.assembler.end(entry, &mut |frame| self.frames.send(frame))?;
+        self.frames.is_inside = false;
+        Ok(())
     }
 }
 
@@ -366,12 +429,12 @@ impl Iterator for FrameQueue {
 /// Counts the compressed bytes that were read, and reports them as input.
 struct CountedProgress<'a> {
     inner: &'a dyn Progress,
-    input_bytes: std::sync::atomic::AtomicU64,
+    input_bytes: AtomicU64,
 }
 
 impl Progress for CountedProgress<'_> {
     fn advance(&self, input_bytes: u64, _: u64) {
-        self.input_bytes.fetch_add(input_bytes, std::sync::atomic::Ordering::Relaxed);
+        self.input_bytes.fetch_add(input_bytes, Relaxed);
         self.inner.advance(input_bytes, 0);
     }
 

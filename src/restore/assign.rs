@@ -48,95 +48,47 @@ pub struct AssignedStorage {
     pub content_bytes: u64,
 }
 
-/// Assigns every entry, archive after archive, and refuses sets of entries that no validator can load.
-#[derive(Debug)]
+/// Assigns every entry, archive after archive. What may be in an archive is not its business.
+#[derive(Clone, Debug)]
 pub struct Assigner {
     roots: u16,
     /// Whether ids stay as they are in the archive.
     keeps_ids: bool,
     storages: Vec<AssignedStorage>,
-    slots: HashSet<u64>,
     ids: HashSet<u32>,
     next_id: u32,
-    current: CurrentArchive,
 }
 
-/// What has been seen of the archive that is being read.
-#[derive(Clone, Copy, Debug, Default)]
-struct CurrentArchive {
-    /// Only storages of slots above this belong into it.
-    base_slot: Option<u64>,
-    slot: Option<u64>,
-    has_version: bool,
-    has_status_cache: bool,
-    has_bank_file: bool,
-    slot_max: Option<u64>,
+/// The assigner as it was before an archive.
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint {
+    storages: usize,
+    next_id: u32,
 }
 
 impl Assigner {
     /// Spreads storages over `roots` accounts paths, and makes ids unique; or, with `keeps_ids`, leaves ids alone.
     pub fn new(roots: u16, keeps_ids: bool) -> Self {
-        Self {
-            roots: roots.max(1),
-            keeps_ids,
-            storages: Vec::new(),
-            slots: HashSet::new(),
-            ids: HashSet::new(),
-            next_id: 0,
-            current: CurrentArchive::default(),
-        }
-    }
-
-    /// Begins an archive. An incremental one holds only storages of slots above `base_slot`.
-    pub fn begin_archive(&mut self, base_slot: Option<u64>) {
-        self.current = CurrentArchive { base_slot, ..CurrentArchive::default() };
+        Self { roots: roots.max(1), keeps_ids, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
 
     /// Says where the next entry goes.
     pub fn assign(&mut self, entry: &Entry) -> Result<Destination> {
-        let current = &mut self.current;
-        let (seen, destination) = match entry.kind {
-            EntryKind::SnapshotsDir | EntryKind::AccountsDir => return Ok(Destination::Nothing),
-            EntryKind::SlotDir(slot) => {
-                current.set_slot(slot)?;
-                return Ok(Destination::Nothing);
+        Ok(match entry.kind {
+            EntryKind::SnapshotsDir | EntryKind::AccountsDir | EntryKind::SlotDir(_) => Destination::Nothing,
+            EntryKind::Version => Destination::Version,
+            EntryKind::StatusCache => Destination::StatusCache,
+            EntryKind::BankFile(_) => Destination::BankFile,
+            EntryKind::Storage { slot, id } => {
+                if self.storages.len() as u64 >= STORAGES_MAX {
+                    return Err(Error::damaged(format!("storage {} is one too many", entry.kind)));
+                }
+                let id = if self.keeps_ids { id } else { self.unique_id(id) };
+                let root = (self.storages.len() % usize::from(self.roots)) as u16;
+                self.storages.push(AssignedStorage { slot, id, root, content_bytes: entry.content_bytes });
+                Destination::Storage { root, slot, id }
             }
-            EntryKind::Storage { slot, id } => return self.assign_storage(slot, id, entry.content_bytes),
-            EntryKind::Version => (&mut current.has_version, Destination::Version),
-            EntryKind::StatusCache => (&mut current.has_status_cache, Destination::StatusCache),
-            EntryKind::BankFile(slot) => {
-                current.set_slot(slot)?;
-                (&mut current.has_bank_file, Destination::BankFile)
-            }
-        };
-        if entry.content_bytes == 0 {
-            return Err(Error::damaged(format!("{} is empty", entry.kind)));
-        }
-        if std::mem::replace(seen, true) {
-            return Err(Error::damaged(format!("the archive holds {} twice", entry.kind)));
-        }
-        Ok(destination)
-    }
-
-    fn assign_storage(&mut self, slot: u64, archive_id: u32, content_bytes: u64) -> Result<Destination> {
-        let refuse = |why: &str| Err(Error::damaged(format!("storage accounts/{slot}.{archive_id} {why}")));
-        if content_bytes == 0 {
-            return refuse("is empty, which no client loads");
-        }
-        if let Some(base) = self.current.base_slot.filter(|base| slot <= *base) {
-            return refuse(&format!("is not newer than the base slot {base} of its incremental archive"));
-        }
-        if !self.slots.insert(slot) {
-            return refuse("is the second of its slot; a snapshot has one storage per slot");
-        }
-        if self.storages.len() as u64 >= STORAGES_MAX {
-            return refuse("is one too many");
-        }
-        self.current.slot_max = self.current.slot_max.max(Some(slot));
-        let id = if self.keeps_ids { archive_id } else { self.unique_id(archive_id) };
-        let root = (self.storages.len() % usize::from(self.roots)) as u16;
-        self.storages.push(AssignedStorage { slot, id, root, content_bytes });
-        Ok(Destination::Storage { root, slot, id })
+        })
     }
 
     /// The archive's own id where it is free, the next free one otherwise.
@@ -149,51 +101,30 @@ impl Assigner {
         id
     }
 
-    /// Checks that the archive held everything that it must; returns its slot.
-    pub fn end_archive(&mut self) -> Result<u64> {
-        let current = &self.current;
-        let missing = [
-            (current.has_version, "version"),
-            (current.has_status_cache, "snapshots/status_cache"),
-            (current.has_bank_file, "snapshots/<slot>/<slot>"),
-        ];
-        if let Some((_, name)) = missing.iter().find(|(is_there, _)| !is_there) {
-            return Err(Error::damaged(format!("the archive holds no {name}")));
-        }
-        let slot = current.slot.unwrap_or_default();
-        match current.slot_max {
-            Some(max) if max > slot => {
-                Err(Error::damaged(format!("the archive is of slot {slot}, but holds a storage of slot {max}")))
-            }
-            _ => Ok(slot),
-        }
+    /// What has been assigned so far, to come back to.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { storages: self.storages.len(), next_id: self.next_id }
     }
 
-    /// Every storage so far.
+    /// Takes back what was assigned since, and returns it.
+    pub fn roll_back(&mut self, to: Checkpoint) -> Vec<AssignedStorage> {
+        let taken_back = self.storages.split_off(to.storages);
+        for storage in &taken_back {
+            self.ids.remove(&storage.id);
+        }
+        self.next_id = to.next_id;
+        taken_back
+    }
+
+    /// Every storage so far, in the order of the archives.
     pub fn storages(&self) -> &[AssignedStorage] {
         &self.storages
-    }
-
-    /// Whether a storage of this slot was assigned.
-    pub fn has_slot(&self, slot: u64) -> bool {
-        self.slots.contains(&slot)
     }
 
     /// The storages, ordered by (slot, id).
     pub fn into_storages(mut self) -> Vec<AssignedStorage> {
         self.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         self.storages
-    }
-}
-
-impl CurrentArchive {
-    fn set_slot(&mut self, slot: u64) -> Result<()> {
-        match self.slot.replace(slot) {
-            Some(other) if other != slot => {
-                Err(Error::damaged(format!("the archive holds bank snapshots of two slots, {other} and {slot}")))
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -210,7 +141,6 @@ mod tests {
         #[test]
         fn ids_are_unique(ids in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>()], 1..60), roots in 1u16..4) {
             let mut assigner = Assigner::new(roots, false);
-            assigner.begin_archive(None);
             let mut seen = HashSet::new();
             for (slot, archive_id) in ids.iter().enumerate() {
                 let destination = assigner.assign(&storage(slot as u64, *archive_id)).expect("a good entry");
@@ -226,18 +156,20 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sets_are_refused() {
-        let mut assigner = Assigner::new(1, false);
-        assigner.begin_archive(Some(10));
-        assert!(assigner.assign(&storage(10, 1)).is_err(), "not newer than the base");
-        assert!(assigner.assign(&storage(11, 1)).is_ok());
-        assert!(assigner.assign(&storage(11, 2)).is_err(), "two of one slot");
-        assert!(assigner.assign(&Entry { kind: EntryKind::Storage { slot: 12, id: 3 }, content_bytes: 0 }).is_err());
-        assert!(assigner.end_archive().is_err(), "nothing but a storage");
-        for kind in [EntryKind::Version, EntryKind::StatusCache, EntryKind::BankFile(11)] {
-            assert!(assigner.assign(&Entry { kind, content_bytes: 5 }).is_ok());
-            assert!(assigner.assign(&Entry { kind, content_bytes: 5 }).is_err(), "{kind} twice");
+    fn what_is_taken_back_is_assigned_again() {
+        let mut assigner = Assigner::new(2, false);
+        let ids = [7, 7, ID_MAX, 3];
+        for (slot, id) in (0..).zip(&ids[..2]) {
+            assigner.assign(&storage(slot, *id)).expect("assigned");
         }
-        assert!(assigner.assign(&Entry { kind: EntryKind::SlotDir(12), content_bytes: 0 }).is_err(), "another slot");
+        let (checkpoint, before) = (assigner.checkpoint(), assigner.clone());
+        let assign_rest = |assigner: &mut Assigner| -> Vec<Destination> {
+            let rest = (2..).zip(&ids[2..]).map(|(slot, id)| assigner.assign(&storage(slot, *id)));
+            rest.collect::<Result<_>>().expect("assigned")
+        };
+        let once = assign_rest(&mut assigner);
+        assert_eq!(assigner.roll_back(checkpoint).len(), 2);
+        assert_eq!(assigner.storages(), before.storages());
+        assert_eq!(assign_rest(&mut assigner), once);
     }
 }

@@ -3,7 +3,6 @@
 
 use {
     crate::{
-        archive::publish::{Unpublished, sync_dir},
         error::{Error, IoContext, Result},
         io::Manners,
         ledger::{
@@ -11,13 +10,14 @@ use {
             names::{ArchiveName, Extension},
         },
         progress::Progress,
+        read::{Archive, compression::Compression},
         restore::{
             ConvertArchive,
             assign::AssignedStorage,
-            input::{ArchiveFile, Compression},
             place::{BANK_FILE_PARTIAL, PartialDir},
             target::Target,
         },
+        store::publish::{Unpublished, sync_dir},
     },
     std::{
         fs::{self, File},
@@ -45,7 +45,7 @@ pub struct ArchiveCopy {
 enum Way {
     /// It lies there already.
     Stays,
-    /// Cloned by the file system.
+    /// Cloned by the file system, or arrived there.
     Cloned(Unpublished),
     /// Copied, when everything else is written.
     Copied(Unpublished),
@@ -56,14 +56,14 @@ enum Way {
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &ArchiveFile, dir: &Path, convert: Option<ConvertArchive>) -> Result<Self> {
-        let source = File::open(&archive.path).or_path("open", &archive.path)?;
-        let parent =
-            archive.path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    pub fn begin(archive: &Archive, dir: &Path, convert: Option<ConvertArchive>) -> Result<Self> {
+        let path = archive.path();
+        let source = File::open(path).or_path("open", path)?;
+        let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: &Path| parent.is_some_and(|parent| is_same_file(parent, dir));
         let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
             Way::Converted(convert.ok_or_else(|| {
-                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", archive.path.display()))
+                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.display()))
                     .hint("recompress it first, then restore the result")
             })?)
         } else if lies_in(dir) || lies_in(&dir.join("remote")) {
@@ -75,8 +75,21 @@ impl ArchiveCopy {
                 Err(_) => Way::Copied(copy),
             }
         };
-        let (source_path, manners) = (archive.path.clone(), archive.manners.clone());
-        Ok(Self { source, source_path, length_bytes: archive.length_bytes, way, manners })
+        let (source_path, manners) = (archive.path_buf(), archive.manners.clone());
+        Ok(Self { source, source_path, length_bytes: archive.length_bytes(), way, manners })
+    }
+
+    /// An archive that arrives in `copy` while it is restored: it only lacks its name.
+    pub fn of_arriving(archive: &Archive, copy: Unpublished) -> Result<Self> {
+        if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
+            return Err(Error::usage(
+                "Agave cannot load what comes from standard input, and needs its archive to boot",
+            )
+            .hint("recompress it on the way: slotpress recompress - -o - | slotpress restore - …"));
+        }
+        let source_path = copy.path().to_path_buf();
+        let source = copy.file().try_clone().or_path("open", &source_path)?;
+        Ok(Self { source, source_path, length_bytes: 0, way: Way::Cloned(copy), manners: archive.manners.clone() })
     }
 
     /// Bytes that copying will take.

@@ -1,258 +1,158 @@
-//! An archive to read: what it is by its first bytes, and decoding it in order on all cores.
+//! The archives of a restore: which they are, whether they belong together, and how they come to the archives
+//! directory.
 
 use {
     crate::{
         error::{Error, ErrorKind, IoContext, Result},
-        format::entry::{BLOCK_BYTES, Entry},
-        io::{Manners, reader::StreamReader},
-        ledger::names::Extension,
-        pipeline::run_in_order,
         progress::Progress,
-        restore::{
-            streams::StreamPieces,
-            walk::{FrameStatistics, FrameWalker, OnFrame, Piece, Recycler, undecodable},
-        },
+        read::{Archive, arriving::Arriving, source::SharedSource},
+        restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
+        store::publish::Unpublished,
     },
     std::{
         fs::File,
-        io::{Read, Seek},
+        os::fd::AsFd,
         path::{Path, PathBuf},
+        sync::Arc,
     },
-    zstd_safe::DCtx,
 };
 
-/// How a tar stream is compressed, by the first bytes of its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// zstd frames.
-    Zstd,
-    /// An lz4 frame.
-    Lz4,
-    /// bzip2, from before 2024.
-    Bzip2,
-    /// gzip, from before 2024.
-    Gzip,
-    /// Not compressed.
-    None,
+/// Whether a path stands for standard input.
+pub fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
-impl Compression {
-    /// The ending of an archive's file name.
-    pub fn extension(self) -> Extension {
-        match self {
-            Self::Zstd => Extension::TarZstd,
-            Self::Lz4 => Extension::TarLz4,
-            Self::Bzip2 => Extension::TarBzip2,
-            Self::Gzip => Extension::TarGzip,
-            Self::None => Extension::Tar,
+/// Archives that are there, and a place for one that is still to come.
+pub struct Inputs(Vec<Option<Archive>>);
+
+impl Inputs {
+    /// Opens those that are files.
+    pub fn open(options: &RestoreOptions, progress: &dyn Progress) -> Result<Self> {
+        let paths = [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
+        let open = |path: &PathBuf| {
+            if is_standard_input(path) {
+                return Ok(None);
+            }
+            let archive = Archive::open(path, options.index, &options.manners)?;
+            archive.warn_of_index(progress);
+            Ok(Some(archive))
+        };
+        let archives = paths.map(open).collect::<Result<Vec<_>>>()?;
+        match archives.iter().filter(|archive| archive.is_none()).count() {
+            0 | 1 => Ok(Self(archives)),
+            _ => Err(Error::usage("only one of the two archives can come from standard input")),
         }
     }
 
-    /// Its name, as `--format` calls it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Zstd => "zstd",
-            Self::Lz4 => "lz4",
-            Self::Bzip2 => "bzip2",
-            Self::Gzip => "gzip",
-            Self::None => "none",
+    /// Refuses archives that cannot make up what is to be restored, as far as their names tell.
+    pub fn check_pair(&self, layout: RestoreLayout) -> Result<()> {
+        let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
+        let base_of = |at: usize| name_of(at)?.base_slot;
+        let full_slot = name_of(0).map(|name| name.slot);
+        match (layout, self.0.len(), base_of(0), base_of(1)) {
+            (RestoreLayout::Archive, 2, ..) => Err(Error::usage("the tree of an archive is unpacked from one archive")
+                .hint("unpack the incremental archive on its own, into another directory")),
+            (RestoreLayout::Boot, _, Some(base), _) => Err(Error::usage(format!(
+                "an incremental archive alone does not make a ledger: it builds on slot {base}"
+            ))
+            .hint(format!("slotpress restore FULL_ARCHIVE_OF_SLOT_{base} INCREMENTAL_ARCHIVE --ledger DIR"))),
+            (_, 2, _, None) if name_of(1).is_some() => Err(Error::usage("the second archive is a full one")
+                .hint("give the full archive first, then the incremental")),
+            (_, _, _, Some(base)) if full_slot.is_some_and(|slot| slot != base) => {
+                Err(wrong_base(base, full_slot.unwrap_or_default()))
+            }
+            _ => Ok(()),
         }
     }
-}
 
-/// An open archive file.
-#[derive(Debug)]
-pub struct ArchiveFile {
-    /// Its path.
-    pub path: PathBuf,
-    /// The open file.
-    pub file: File,
-    /// Its length in bytes.
-    pub length_bytes: u64,
-    /// How it is compressed.
-    pub compression: Compression,
-    /// How it is read.
-    pub manners: Manners,
-}
-
-impl ArchiveFile {
-    /// Opens an archive and looks at its first bytes; the name does not matter.
-    pub fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).or_path("open", path)?;
-        let metadata = file.metadata().or_path("read", path)?;
-        if !metadata.is_file() {
-            return Err(Error::failed(format!("{} is not a file", path.display())));
+    /// Calls `work` with all archives open, and their ways into the archives directory. One that comes from standard input
+    /// is kept in a file there while it is read, or, for a tree, in a file that nobody else sees.
+    pub fn with_archives<R>(
+        self,
+        target: &Target,
+        options: &RestoreOptions,
+        progress: &dyn Progress,
+        work: &mut dyn FnMut(&mut [Archive], Vec<ArchiveCopy>) -> Result<R>,
+    ) -> Result<R> {
+        let is_boot = options.layout == RestoreLayout::Boot;
+        let mut kept = None;
+        let mut arriving = None;
+        if self.0.iter().any(Option::is_none) {
+            let file = match is_boot {
+                true => {
+                    let copy = kept.insert(Unpublished::create(&target.snapshots_dir)?);
+                    copy.file().try_clone().or_path("open", copy.path())?
+                }
+                false => tempfile::tempfile_in(&target.ledger).or_path("create a file in", &target.ledger)?,
+            };
+            arriving = Some(Arc::new(Arriving::new(file, PathBuf::from("standard input"))));
         }
-        let mut start = Vec::new();
-        file.by_ref().take(BLOCK_BYTES).read_to_end(&mut start).or_path("read", path)?;
-        file.rewind().or_path("read", path)?;
-        let compression = sniff(&start).map_err(|error| error.within(path.display()))?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            file,
-            length_bytes: metadata.len(),
-            compression,
-            manners: Manners::default(),
+        std::thread::scope(|scope| {
+            let receiver = arriving.as_ref().map(|arriving| scope.spawn(|| receive(arriving, progress)));
+            let opened = self.open_all(arriving.as_ref(), target, options, kept);
+            let result = opened.and_then(|(mut archives, copies)| work(&mut archives, copies));
+            if let Some(arriving) = &arriving {
+                arriving.stop();
+            }
+            let received = receiver.map_or(Ok(()), |receiver| {
+                receiver.join().unwrap_or_else(|_| Err(Error::failed("receiving standard input ended unexpectedly")))
+            });
+            match (result, received) {
+                // Why bytes did not come says more than that they were missed.
+                (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
+                (result, _) => result,
+            }
         })
     }
 
-    /// Decodes the archive, on `threads` workers where it has several frames, and hands the tar stream over in order.
-    /// Returns what its frames are like.
-    pub fn decode_in_order(
-        &self,
-        threads: usize,
-        progress: &dyn Progress,
-        on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<FrameStatistics> {
-        self.decode_observed(threads, progress, Box::new(|_| ()), &mut stop_at_loss(on_content))
-    }
-
-    /// The same, telling `on_frame` of every frame, and of those that do not decode.
-    pub fn decode_observed<'a>(
-        &'a self,
-        threads: usize,
-        progress: &dyn Progress,
-        on_frame: OnFrame<'a>,
-        on_decoded: &mut dyn FnMut(Decoded<'_>) -> Result<()>,
-    ) -> Result<FrameStatistics> {
-        let file = StreamReader::new(&self.file, &self.path, self.length_bytes, self.manners.io_hint);
-        let file = self.manners.paced(file, progress);
-        decode_observed(file, self.compression, threads, progress, on_frame, on_decoded).map_err(|error| {
-            if error.kind() == crate::ErrorKind::Damaged { error.within(self.path.display()) } else { error }
-        })
-    }
-}
-
-/// What the first bytes say.
-pub fn sniff(start: &[u8]) -> Result<Compression> {
-    match start {
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Compression::Zstd),
-        [0x04, 0x22, 0x4d, 0x18, ..] => Ok(Compression::Lz4),
-        [b'B', b'Z', b'h', ..] => Ok(Compression::Bzip2),
-        [0x1f, 0x8b, ..] => Ok(Compression::Gzip),
-        [] => Err(Error::damaged("the file is empty").hint("the download did not start: download it again")),
-        _ => match start.try_into().ok().map(Entry::parse_header) {
-            Some(Ok(_)) => Ok(Compression::None),
-            _ => Err(Error::damaged("not a snapshot archive: no known compression and not a tar, by its first bytes")
-                .hint("a server's error page may have been saved in its place: look into the file")),
-        },
-    }
-}
-
-/// Decodes a stream in order, and returns what its frames are like.
-pub fn decode_in_order(
-    input: impl Read + Send,
-    compression: Compression,
-    threads: usize,
-    progress: &dyn Progress,
-    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<FrameStatistics> {
-    decode_observed(input, compression, threads, progress, Box::new(|_| ()), &mut stop_at_loss(on_content))
-}
-
-/// What comes out of decoding, in the order of the stream.
-#[derive(Debug)]
-pub enum Decoded<'a> {
-    /// Bytes of tar.
-    Content(&'a [u8]),
-    /// A frame does not decode, but its end is known, so that the next can be read.
-    Lost(LostFrame),
-}
-
-/// A frame whose content is lost.
-#[derive(Clone, Debug)]
-pub struct LostFrame {
-    /// Which of the frames that hold content it is, from 0.
-    pub number: u64,
-    /// Bytes of content, where the frame states it.
-    pub content_bytes: Option<u64>,
-    /// Why it does not decode; says where it starts.
-    pub error: Error,
-}
-
-/// For who has no use for what follows a lost frame.
-fn stop_at_loss(on_content: &mut dyn FnMut(&[u8]) -> Result<()>) -> impl FnMut(Decoded<'_>) -> Result<()> {
-    |decoded| match decoded {
-        Decoded::Content(bytes) => on_content(bytes),
-        Decoded::Lost(lost) => Err(lost.error),
-    }
-}
-
-/// The same, telling `on_frame` of every frame, and of those that do not decode.
-pub fn decode_observed<'a>(
-    input: impl Read + Send + 'a,
-    compression: Compression,
-    threads: usize,
-    progress: &dyn Progress,
-    on_frame: OnFrame<'a>,
-    on_decoded: &mut dyn FnMut(Decoded<'_>) -> Result<()>,
-) -> Result<FrameStatistics> {
-    let recycler = Recycler::default();
-    let new_worker = || {
-        let mut decoder = FrameDecoder::new()?;
-        let recycler = recycler.clone();
-        Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
-            Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max } => {
-                let lost = match decoder.decode(&bytes, offset_bytes, content_bytes_max, to) {
-                    Ok(()) => None,
-                    Err(error) if error.kind() == ErrorKind::Damaged => {
-                        Some(LostFrame { number, content_bytes, error })
+    fn open_all(
+        self,
+        arriving: Option<&Arc<Arriving>>,
+        target: &Target,
+        options: &RestoreOptions,
+        mut kept: Option<Unpublished>,
+    ) -> Result<(Vec<Archive>, Vec<ArchiveCopy>)> {
+        let (mut archives, mut copies) = (Vec::new(), Vec::new());
+        for archive in self.0 {
+            let archive = match (archive, arriving) {
+                (Some(archive), _) => {
+                    if options.layout == RestoreLayout::Boot {
+                        copies.push(ArchiveCopy::begin(&archive, &target.snapshots_dir, options.convert)?);
                     }
-                    Err(error) => return Err(error),
-                };
-                let compressed_bytes = bytes.len() as u64;
-                recycler.give(bytes);
-                Ok((compressed_bytes, lost))
-            }
-            Piece::Content { mut bytes, compressed_bytes } => {
-                std::mem::swap(to, &mut bytes);
-                recycler.give(bytes);
-                Ok((compressed_bytes, None))
-            }
-        })
-    };
-    let mut statistics = None;
-    let pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
-        Compression::Zstd => {
-            let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
-            statistics = Some(walker.statistics());
-            Box::new(walker)
+                    archive
+                }
+                (None, Some(arriving)) => {
+                    let source: SharedSource = arriving.clone();
+                    let archive = Archive::of_source(source, None, options.index, &options.manners)?;
+                    if let Some(copy) = kept.take() {
+                        copies.push(ArchiveCopy::of_arriving(&archive, copy)?);
+                    }
+                    archive
+                }
+                (None, None) => return Err(Error::failed("no archive")),
+            };
+            archives.push(archive);
         }
-        _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
-    };
-    run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
-        match lost {
-            Some(lost) => on_decoded(Decoded::Lost(lost))?,
-            None => on_decoded(Decoded::Content(content))?,
-        }
-        progress.advance(compressed_bytes, content.len() as u64);
-        Ok(())
-    })?;
-    Ok(statistics.and_then(|statistics| statistics.lock().ok().map(|statistics| *statistics)).unwrap_or_default())
+        Ok((archives, copies))
+    }
 }
 
-/// Decodes one whole frame after another, reusing its context.
-pub struct FrameDecoder {
-    context: DCtx<'static>,
+fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {
+    let place = Path::new("standard input");
+    // Not through the standard library's buffer, which a wait for bytes would not see.
+    let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned().or_path("open", place)?);
+    arriving.receive(&mut input, progress)
 }
 
-impl FrameDecoder {
-    /// A decoder.
-    pub fn new() -> Result<Self> {
-        let context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
-        Ok(Self { context })
+/// The name of an incremental archive must not contradict the full archive, whose own name may tell nothing.
+pub fn check_base(archive: &Archive, base_slot: Option<u64>) -> Result<()> {
+    match (archive.base_slot(), base_slot) {
+        (Some(named), Some(slot)) if named != slot => Err(wrong_base(named, slot)),
+        _ => Ok(()),
     }
+}
 
-    /// Decodes a frame into `to`, replacing what it holds. `offset_bytes` says where the frame is, for errors.
-    pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
-        to.clear();
-        to.reserve(content_bytes_max as usize);
-        self.context.decompress(to, frame).map_err(|code| undecodable(offset_bytes, code))?;
-        Ok(())
-    }
-
-    /// Bytes that the context takes.
-    pub fn context_bytes(&self) -> usize {
-        self.context.sizeof()
-    }
+fn wrong_base(base: u64, full_slot: u64) -> Error {
+    Error::usage(format!("the incremental archive builds on slot {base}, but the full archive is of slot {full_slot}"))
+        .hint("give the full archive that the incremental one names")
 }

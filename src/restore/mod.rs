@@ -5,49 +5,44 @@
 //! validator would take for a ledger.
 
 pub mod assign;
-pub mod check;
-pub mod documents;
 mod finish;
-pub mod input;
-mod peeker;
+mod input;
 pub mod place;
 mod space;
-pub mod streams;
-pub mod tail;
 mod target;
-pub mod unpack;
-pub mod walk;
+mod unpack;
 
 use {
     crate::{
         error::{Error, Result},
         io::Manners,
         ledger::{
-            bank_file::{BankFile, read_bank_file},
+            bank_file::BankFile,
             directory::{BankSnapshot, LedgerPaths},
             names::{ArchiveName, Hash},
         },
         progress::Progress,
+        read::{Archive, IndexPolicy},
         read_back::ReadBack,
         restore::{
             assign::Assigner,
-            check::{MissingStorages, check_bank},
             finish::{ArchiveCopy, finish_archive_layout, finish_boot_layout},
-            input::{ArchiveFile, Compression},
+            input::Inputs,
             place::{BANK_FILE_PARTIAL, PartialDir},
             space::SpaceNeeded,
-            tail::Tail,
             target::Target,
-            unpack::{UnpackOptions, unpack},
+            unpack::{UnpackOptions, Unpacked, unpack},
         },
+        rules::{archive::SeenSlots, documents::judge_storage_map, findings::Findings},
         stopwatch::{Stopwatch, Taken},
     },
     std::{
-        fs,
         path::{Path, PathBuf},
         sync::Arc,
     },
 };
+
+pub use {input::is_standard_input, unpack::is_refused};
 
 /// What a restore leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,9 +57,9 @@ pub enum RestoreLayout {
 /// What to restore, and where to.
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
-    /// A full archive; or any archive, for [`RestoreLayout::Archive`].
+    /// A full archive; or any archive, for [`RestoreLayout::Archive`]. `-` is standard input.
     pub archive: PathBuf,
-    /// An incremental archive on top of it.
+    /// An incremental archive on top of it. `-` is standard input; only one of the two can be.
     pub incremental: Option<PathBuf>,
     /// The target: ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
@@ -72,8 +67,8 @@ pub struct RestoreOptions {
     pub layout: RestoreLayout,
     /// Workers.
     pub threads: usize,
-    /// Read archives by their frames and headers alone.
-    pub ignore_index: bool,
+    /// What to think of the archives' indexes.
+    pub index: IndexPolicy,
     /// Makes, in the archives directory, what Agave reads of an archive that it does not read; without it, such an
     /// archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
@@ -114,78 +109,97 @@ pub struct RestoreReport {
 /// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
-    let hint = options.manners.io_hint;
-    let _watch = hint.watch([Some(&options.archive), options.incremental.as_ref()].into_iter().flatten());
-    let archives = open_archives(options, progress)?;
-    let mut target = Target::prepare(&options.paths, options.layout)?;
+    let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
+    let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
+    let inputs = Inputs::open(options, progress)?;
+    inputs.check_pair(options.layout)?;
+    let target = Target::prepare(&options.paths, options.layout)?;
+    inputs
+        .with_archives(&target, options, progress, &mut |archives, copies| {
+            restore_archives(archives, copies, &target, options, progress)
+        })
+        .map(|report| {
+            target.keep();
+            // Read back to check it, or written by the way.
+            options.manners.io_hint.settle_dir(&report.path);
+            RestoreReport { taken: stopwatch.taken(), ..report }
+        })
+}
 
-    let mut copies = Vec::new();
-    if options.layout == RestoreLayout::Boot {
-        for archive in &archives {
-            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir, options.convert)?);
-        }
-    }
-    space_needed(&archives, &target, &copies)?.check()?;
-
+/// Unpacks archives beside their place, checks them, and moves everything into place.
+fn restore_archives(
+    archives: &mut [Archive],
+    copies: Vec<ArchiveCopy>,
+    target: &Target,
+    options: &RestoreOptions,
+    progress: &dyn Progress,
+) -> Result<RestoreReport> {
+    space_needed(archives, target, &copies)?.check()?;
     let roots = target.create_partial_roots()?;
     let bank_snapshot = PartialDir::create(&target.partial_bank, &target.owner)?;
     let unpack_options =
         UnpackOptions { roots: &roots, bank_snapshot: &bank_snapshot, owner: target.owner, threads: options.threads };
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
-    let mut banks: Vec<BankFile> = Vec::new();
+    let seen_slots = SeenSlots::default();
+    let mut unpacked: Vec<Unpacked> = Vec::new();
     let mut names = Vec::new();
-    for archive in &archives {
-        let base_slot = match banks.last() {
-            Some(full) => Some(full.slot),
-            None => archive.name.as_ref().and_then(|name| name.base_slot),
-        };
-        check_base(archive, base_slot)?;
-        progress.stage("Restoring", Some(archive.file.length_bytes));
-        assigner.begin_archive(base_slot);
+    for archive in &mut *archives {
+        let base_slot = unpacked.last().map(|full| full.bank.slot).or(archive.base_slot());
+        input::check_base(archive, base_slot)?;
+        progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
         bank_snapshot.clear()?;
-        unpack(&archive.file, archive.tail.as_ref(), &mut assigner, &unpack_options, progress)?;
-        // An incremental archive alone, as its tree, holds only what is newer than its base.
-        let elsewhere_up_to = base_slot.filter(|_| banks.is_empty());
-        let bank = check_unpacked(archive, elsewhere_up_to, &mut assigner, &bank_snapshot)
-            .map_err(|error| error.within(archive.file.path.display()))?;
-        names.push(archive.final_name(&bank, base_slot));
-        banks.push(bank);
+        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, &unpack_options, progress)
+            .and_then(|one| check_map(&one, unpacked.last(), base_slot).map(|()| one))
+            .map_err(|error| error.within_damaged(archive.path().display()))?;
+        names.push(final_name(archive, &one.bank, base_slot));
+        unpacked.push(one);
     }
 
     progress.stage("Syncing", None);
     progress.check()?;
-    let bank = banks.pop().ok_or_else(|| Error::failed("no archive"))?;
-    let base_slot = banks.pop().map(|full| full.slot);
+    let bank = unpacked.pop().ok_or_else(|| Error::failed("no archive"))?.bank;
+    let base_slot = unpacked.pop().map(|full| full.bank.slot);
     let storages = assigner.into_storages();
     if let Some(read_back) = &options.read_back {
         let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots)?;
         // An incremental archive alone is restored as its tree only.
-        let partial_on = archives[0].name.as_ref().and_then(|name| name.base_slot);
-        read_back.check_snapshot(snapshot, partial_on, options.threads, progress)?;
+        read_back.check_snapshot(snapshot, archives[0].base_slot(), options.threads, progress)?;
     }
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
             let copies = copies.into_iter().zip(names).collect();
-            finish_boot_layout(&target, bank.slot, &storages, roots, bank_snapshot, copies, progress)?
+            finish_boot_layout(target, bank.slot, &storages, roots, bank_snapshot, copies, progress)?
         }
-        RestoreLayout::Archive => (finish_archive_layout(&target, bank.slot, roots, bank_snapshot)?, Vec::new()),
+        RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, roots, bank_snapshot)?, Vec::new()),
     };
-    target.keep();
-    // Read back to check it, or written by the way.
-    hint.settle_dir(&path);
     Ok(RestoreReport {
         path,
         slot: bank.slot,
         base_slot,
         hash: bank.snapshot_hash(),
         storages: storages.len() as u64,
-        input_bytes: archives.iter().map(|archive| archive.file.length_bytes).sum(),
+        input_bytes: archives.iter().map(Archive::length_bytes).sum(),
         output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
         archives: archives_placed,
         accounts: target.accounts.clone(),
-        taken: stopwatch.taken(),
+        taken: Taken::default(),
     })
+}
+
+/// Checks an archive's storages, with those of the full one below it, against its storage map.
+fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>) -> Result<()> {
+    let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
+    let mut storages = archive.judged.entries.storages().to_vec();
+    storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
+    judge_storage_map(map, &storages, base_slot, full.is_some(), &Findings::refusing(is_refused))
+}
+
+/// The name under which a validator finds an archive: its own, or for a file of another name the one that its content
+/// asks for.
+fn final_name(archive: &Archive, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
+    let extension = archive.compression.extension();
+    ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
 }
 
 /// What was unpacked, while it is still in its partial directories.
@@ -195,77 +209,11 @@ fn unpacked_snapshot(slot: u64, bank_snapshot: &PartialDir, roots: &[PartialDir]
     BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()))
 }
 
-/// An archive to restore, with what its name and its tail say.
-struct SourceArchive {
-    file: ArchiveFile,
-    name: Option<ArchiveName>,
-    tail: Option<Tail>,
-}
-
-impl SourceArchive {
-    /// The name under which a validator finds it: its own, or for a file of another name the one that its content asks
-    /// for.
-    fn final_name(&self, bank: &BankFile, base_slot: Option<u64>) -> ArchiveName {
-        let extension = self.file.compression.extension();
-        ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension }
-    }
-}
-
-fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Vec<SourceArchive>> {
-    let mut archives = Vec::new();
-    for path in [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten() {
-        let mut file = ArchiveFile::open(path)?;
-        file.manners = options.manners.clone();
-        let name = ArchiveName::of_path(path);
-        let is_tail_wanted = file.compression == Compression::Zstd && !options.ignore_index;
-        let tail = match is_tail_wanted.then(|| Tail::read(&file.file, path, file.length_bytes)) {
-            Some(Ok(tail)) => tail,
-            Some(Err(error)) => {
-                progress.warn(&format!("{}: {error}; reading it without its index", path.display()));
-                None
-            }
-            None => None,
-        };
-        archives.push(SourceArchive { file, name, tail });
-    }
-    let base_of = |at: usize| archives.get(at).and_then(|archive: &SourceArchive| archive.name.as_ref()?.base_slot);
-    let full_slot = archives[0].name.as_ref().map(|name| name.slot);
-    match (options.layout, archives.len(), base_of(0), base_of(1)) {
-        (RestoreLayout::Archive, 2, ..) => Err(Error::usage("--layout archive unpacks one archive")
-            .hint("unpack the incremental archive on its own, into another directory")),
-        (RestoreLayout::Boot, _, Some(base), _) => {
-            Err(Error::usage(format!("an incremental archive alone does not make a ledger: it builds on slot {base}"))
-                .hint(format!("slotpress restore FULL_ARCHIVE_OF_SLOT_{base} INCREMENTAL_ARCHIVE --ledger DIR")))
-        }
-        (_, 2, _, None) if archives[1].name.is_some() => {
-            Err(Error::usage("the second archive is a full one")
-                .hint("give the full archive first, then the incremental"))
-        }
-        (_, _, _, Some(base)) if full_slot.is_some_and(|slot| slot != base) => Err(Error::usage(format!(
-            "the incremental archive builds on slot {base}, but the full archive is of slot {}",
-            full_slot.unwrap_or_default()
-        ))
-        .hint("give the full archive that the incremental one names")),
-        _ => Ok(archives),
-    }
-}
-
-/// The name of an incremental archive must not contradict the full archive, whose own name may tell nothing.
-fn check_base(archive: &SourceArchive, base_slot: Option<u64>) -> Result<()> {
-    match (archive.name.as_ref().and_then(|name| name.base_slot), base_slot) {
-        (Some(named), Some(slot)) if named != slot => Err(Error::usage(format!(
-            "the incremental archive builds on slot {named}, but the full archive is of slot {slot}"
-        ))
-        .hint("give the full archive that the incremental one names")),
-        _ => Ok(()),
-    }
-}
-
 /// Bytes that will be written, by file system. Where no index tells, the archive's own length is the least they can be.
-fn space_needed(archives: &[SourceArchive], target: &Target, copies: &[ArchiveCopy]) -> Result<SpaceNeeded> {
+fn space_needed(archives: &[Archive], target: &Target, copies: &[ArchiveCopy]) -> Result<SpaceNeeded> {
     let mut needed = SpaceNeeded::default();
     for archive in archives {
-        let unpacked_bytes = archive.tail.as_ref().map_or(archive.file.length_bytes, |tail| tail.index.tar_bytes());
+        let unpacked_bytes = archive.tail.as_ref().map_or(archive.length_bytes(), |tail| tail.index.tar_bytes());
         let dirs = &target.partial_roots;
         for dir in dirs.iter().filter_map(|dir| dir.parent()) {
             needed.add(dir, unpacked_bytes / dirs.len() as u64)?;
@@ -275,25 +223,4 @@ fn space_needed(archives: &[SourceArchive], target: &Target, copies: &[ArchiveCo
         needed.add(&target.snapshots_dir, copy.bytes_to_copy())?;
     }
     Ok(needed)
-}
-
-/// Checks an unpacked archive as a whole: everything there, the bank file sound and what the name says, no storage of
-/// its storage map missing, but for those that are `elsewhere_up_to` a slot.
-fn check_unpacked(
-    archive: &SourceArchive,
-    elsewhere_up_to: Option<u64>,
-    assigner: &mut Assigner,
-    bank_snapshot: &PartialDir,
-) -> Result<BankFile> {
-    let slot = assigner.end_archive()?;
-    let has_slot = |slot| assigner.has_slot(slot);
-    let mut missing = MissingStorages::new(&has_slot, elsewhere_up_to);
-    let bank = read_bank_file(&bank_snapshot.path.join(BANK_FILE_PARTIAL), &mut |item| {
-        missing.look_at(&item);
-        Ok(())
-    })?;
-    let version = fs::read(bank_snapshot.path.join("version")).unwrap_or_default();
-    check_bank(&bank, &version, slot, archive.name.as_ref())?;
-    missing.check()?;
-    Ok(bank)
 }

@@ -7,7 +7,7 @@ use {
         io::writer::WriteBehind,
         restore::assign::Destination,
     },
-    rustix::fs::{Gid, Mode, OFlags, Uid},
+    rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid},
     std::{
         fs::{self, File},
         ops::Range,
@@ -56,6 +56,14 @@ impl PartialDir {
             .or_path("create", &self.path.join(name))?;
         owner.take_file(&file).or_path("change the owner of", &self.path.join(name))?;
         Ok(file.into())
+    }
+
+    /// Removes a file in it, where there is one.
+    pub fn remove_file(&self, name: &str) -> Result<()> {
+        match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(Error::io("remove", &self.path.join(name), &error.into())),
+        }
     }
 
     /// Removes the files in it: the next archive brings its own.

@@ -15,6 +15,7 @@ use {
     std::{
         fs,
         path::{Path, PathBuf},
+        sync::{Mutex, PoisonError},
     },
 };
 
@@ -33,7 +34,7 @@ pub struct Target {
     pub partial_bank: PathBuf,
     /// Who owns what is written.
     pub owner: Owner,
-    made: MadeDirs,
+    made: Mutex<MadeDirs>,
     _lock: Option<LedgerLock>,
 }
 
@@ -112,7 +113,7 @@ impl Target {
             snapshots_dir,
             accounts,
             owner,
-            made,
+            made: Mutex::new(made),
             _lock: Some(lock),
         })
     }
@@ -138,7 +139,7 @@ impl Target {
             accounts: Vec::new(),
             owner: Owner::of(&dir)?,
             ledger: dir,
-            made,
+            made: Mutex::new(made),
             _lock: None,
         })
     }
@@ -149,8 +150,8 @@ impl Target {
     }
 
     /// The restore is complete: its directories stay.
-    pub fn keep(&mut self) {
-        self.made.0.clear();
+    pub fn keep(&self) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).0.clear();
     }
 }
 

@@ -1,21 +1,28 @@
-//! One archive into files: by its index on all cores, or in the order of its tar stream.
+//! One archive into files: what [`read`](crate::read) decodes goes to its place, and every rule is kept.
 
-use crate::{
-    error::{Error, IoContext, Result},
-    format::{
-        entry::Entry,
-        entry_parser::{EntryParser, TarEvent},
-        frames::FrameSpan,
+use {
+    crate::{
+        error::{IoContext, Result},
+        format::entry::{Entry, EntryKind},
+        io::writer::WriteBehind,
+        ledger::bank_file::BankFile,
+        progress::Progress,
+        read::{
+            Archive, Pass, ReadError,
+            visit::{EntrySink, EntryUse, Problem, Visitor},
+            walk::SeenFrame,
+        },
+        restore::{
+            assign::{Assigner, Destination},
+            place::{EntryWriter, Owner, PartialDir, Places},
+        },
+        rules::{
+            archive::{ArchiveRules, JudgedArchive, SeenSlots},
+            clients::Rule,
+            findings::Findings,
+        },
     },
-    io::{reader::PieceReader, writer::WriteBehind},
-    pipeline::run_in_order,
-    progress::Progress,
-    restore::{
-        assign::{Assigner, Destination},
-        input::{ArchiveFile, FrameDecoder},
-        place::{EntryWriter, Owner, PartialDir, Places},
-        tail::{DataFrame, Tail},
-    },
+    std::sync::{Mutex, PoisonError, RwLock},
 };
 
 /// Where to unpack, and with how many workers.
@@ -31,148 +38,152 @@ pub struct UnpackOptions<'a> {
     pub threads: usize,
 }
 
-/// Unpacks an archive. With its tail, every worker decodes, parses and writes frames on its own; without, frames are
-/// decoded on all workers where there are several, and parsed and written in order by the calling thread.
+/// An archive that has been unpacked.
+pub struct Unpacked {
+    /// Its bank.
+    pub bank: BankFile,
+    /// Its entries and its storage map.
+    pub judged: JudgedArchive,
+}
+
+/// Rules whose breach leaves a result that a validator boots from all the same. Any other ends a restore.
+pub fn is_refused(rule: Rule) -> bool {
+    !matches!(
+        rule,
+        Rule::WindowLarge
+            | Rule::Index
+            | Rule::PzstdMark
+            | Rule::Order
+            | Rule::LargeSlot
+            | Rule::EndLong
+            | Rule::NameUnknown
+            | Rule::ExtensionWrong
+            | Rule::Lz4
+            | Rule::Plain
+            | Rule::OldCompression
+            | Rule::BankField
+            | Rule::StorageMap
+            | Rule::StoragePadded
+            | Rule::RecordCutOff
+    )
+}
+
+/// Of those that are tolerated, the ones that an operator need not hear of: what the archive is called, and in what
+/// format it is.
+fn is_silent(rule: Rule) -> bool {
+    use Rule::*;
+    matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
+}
+
+/// Unpacks an archive: by its index where that fits, in order otherwise. An incremental archive builds on `base_slot`.
 pub fn unpack(
-    archive: &ArchiveFile,
-    tail: Option<&Tail>,
+    archive: &mut Archive,
+    base_slot: Option<u64>,
     assigner: &mut Assigner,
+    seen_slots: &SeenSlots,
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
-) -> Result<()> {
+) -> Result<Unpacked> {
+    let checkpoint = assigner.checkpoint();
+    let slots_before = seen_slots.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match try_unpack(archive, base_slot, assigner, seen_slots, options, progress) {
+        // The tar stream is the truth, the index a hint: once more without it.
+        Err(ReadError::Index(error)) if archive.tail.is_some() => {
+            archive.distrust_index(error);
+            archive.warn_of_index(progress);
+            for storage in assigner.roll_back(checkpoint) {
+                options.roots[usize::from(storage.root)].remove_file(&format!("{}.{}", storage.slot, storage.id))?;
+            }
+            options.bank_snapshot.clear()?;
+            *seen_slots.lock().unwrap_or_else(PoisonError::into_inner) = slots_before;
+            progress.stage("Restoring", Some(archive.length_bytes()));
+            Ok(try_unpack(archive, base_slot, assigner, seen_slots, options, progress)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+fn try_unpack(
+    archive: &Archive,
+    base_slot: Option<u64>,
+    assigner: &mut Assigner,
+    seen_slots: &SeenSlots,
+    options: &UnpackOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Unpacked, ReadError> {
     let UnpackOptions { roots, bank_snapshot, owner, threads } = *options;
     let write_behind = &WriteBehind::new(archive.manners.io_hint);
-    let places = Places { roots, bank_snapshot, owner, is_shared: tail.is_some(), write_behind };
-    match tail {
-        Some(tail) => unpack_indexed(archive, tail, assigner, &places, threads, progress)?,
-        None => unpack_in_order(archive, assigner, &places, threads, progress)?,
-    }
-    write_behind.finish().or_path("write to", &bank_snapshot.path)
-}
-
-fn unpack_in_order(
-    archive: &ArchiveFile,
-    assigner: &mut Assigner,
-    places: &Places<'_>,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let mut parser = EntryParser::new();
-    let mut writer = EntryWriter::new(places);
-    archive.decode_in_order(threads, progress, &mut |content| {
-        parser.feed(content, &mut |event| match event {
-            TarEvent::Begin(entry) => writer.begin(assigner.assign(&entry)?),
-            TarEvent::Content { offset_bytes, bytes } => writer.content(offset_bytes, bytes),
-            TarEvent::End(_) => writer.end(),
-        })
-    })?;
-    if parser.has_junk_after_end() {
-        progress.warn("bytes that are not zero follow the end of the tar stream; Agave ignores them");
-    }
-    parser.finish().map_err(|error| error.within(archive.path.display()))
-}
-
-fn unpack_indexed(
-    archive: &ArchiveFile,
-    tail: &Tail,
-    assigner: &mut Assigner,
-    places: &Places<'_>,
-    threads: usize,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let destinations =
-        tail.index.entries.iter().map(|entry| assigner.assign(entry)).collect::<Result<Vec<Destination>>>()?;
-    let source = PieceReader::new(&archive.file, &archive.path, archive.length_bytes, archive.manners.io_hint);
-    let new_worker = || {
-        let mut decoder = FrameDecoder::new()?;
-        let mut buffer = Vec::new();
-        let source = &source;
-        let destinations = &destinations;
-        Ok(move |(frame, span): (DataFrame, FrameSpan), content: &mut Vec<u8>| {
-            archive.manners.wait(u64::from(frame.compressed_bytes), progress);
-            let range = frame.offset_bytes..frame.offset_bytes + u64::from(frame.compressed_bytes);
-            let compressed = source.read(&range, &mut buffer).or_path("read", &archive.path)?;
-            decoder.decode(compressed, frame.offset_bytes, u64::from(frame.content_bytes), content)?;
-            if content.len() as u64 != span.length_bytes {
-                return Err(disagree(format!(
-                    "the frame at offset {} holds {} bytes, not {}",
-                    frame.offset_bytes,
-                    content.len(),
-                    span.length_bytes
-                )));
-            }
-            write_frame(content, &span, tail, destinations, places)?;
-            Ok((u64::from(frame.compressed_bytes), content.len() as u64))
-        })
+    let findings = Findings::refusing(is_refused);
+    let unpacking = Unpacking {
+        rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
+        assigner: Mutex::new(assigner),
+        destinations: RwLock::default(),
+        places: Places { roots, bank_snapshot, owner, is_shared: archive.tail.is_some(), write_behind },
     };
-    run_in_order(tail.spans().map(Ok), threads, &new_worker, progress, &mut |_, (compressed, content)| {
-        progress.advance(compressed, content);
-        Ok(())
-    })
+    let mut read = archive.read(&Pass::new(threads, progress), &unpacking)?;
+    write_behind.finish().or_path("write to", &bank_snapshot.path)?;
+    let judged = unpacking.rules.finish(archive, &mut read)?;
+    let broken = findings.broken_rules();
+    if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
+        let path = archive.path().display();
+        progress.warn(&format!("{path}: {}: `slotpress verify` says where, and who minds", rule.what()));
+    }
+    match &judged.bank {
+        Some((bank, _)) => Ok(Unpacked { bank: bank.clone(), judged }),
+        // The rules see to it that there is one.
+        None => Err(crate::Error::damaged("the archive holds no bank file").into()),
+    }
 }
 
-/// Parses one frame's tar and writes it. Every header must be the one that the index promised.
-fn write_frame(
-    content: &[u8],
-    span: &FrameSpan,
-    tail: &Tail,
-    destinations: &[Destination],
-    places: &Places<'_>,
-) -> Result<()> {
-    let entries = &tail.index.entries;
-    let mut number = span.first_entry as usize;
-    let mut writer = EntryWriter::new(places);
-    let mut parser = EntryParser::new();
-    if span.offset_bytes > 0 {
-        let (Some(entry), Some(destination)) = (entries.get(number), destinations.get(number)) else {
-            // Inside the end of the archive: nothing but zeros, which a parser takes for an end as well.
-            return if content.iter().all(|byte| *byte == 0) {
-                Ok(())
-            } else {
-                Err(disagree("junk at the end".into()))
-            };
-        };
-        parser = EntryParser::inside(*entry, span.offset_bytes)
-            .ok_or_else(|| disagree("an entry is cut inside its header".into()))?;
-        writer.begin(*destination)?;
-        number += 1;
-    }
-    parser
-        .feed(content, &mut |event| match event {
-            TarEvent::Begin(entry) => {
-                let expected = entries.get(number).zip(destinations.get(number));
-                let Some((_, destination)) = expected.filter(|(expected, _)| **expected == entry) else {
-                    return Err(disagree(format!("{} is not where the index says", entry.kind)));
-                };
-                number += 1;
-                writer.begin(*destination)
-            }
-            TarEvent::Content { offset_bytes, bytes } => writer.content(offset_bytes, bytes),
-            TarEvent::End(_) => writer.end(),
-        })
-        .map_err(
-            |error| if error.kind() == crate::ErrorKind::Damaged { error.within("in an indexed frame") } else { error },
-        )?;
-    writer.end()?;
-    // Zeros in place of a header end a tar stream: entries after them would silently be missing.
-    if number != entries_begun_by(span, entries) || parser.has_junk_after_end() {
-        return Err(disagree("the tar stream ends early".into()));
-    }
-    Ok(())
+/// Unpacks while the archive is read.
+struct Unpacking<'a> {
+    rules: ArchiveRules<'a>,
+    assigner: Mutex<&'a mut Assigner>,
+    destinations: RwLock<Vec<Destination>>,
+    places: Places<'a>,
 }
 
-/// How many entries have begun when a frame ends.
-pub(crate) fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
-    let mut number = span.first_entry as usize;
-    let mut left = span.offset_bytes + span.length_bytes;
-    while left > 0 && number < entries.len() {
-        left = left.saturating_sub(entries[number].tar_bytes());
-        number += 1;
+impl Visitor for Unpacking<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        let destination = self.assigner.lock().unwrap_or_else(PoisonError::into_inner).assign(entry)?;
+        self.destinations.write().unwrap_or_else(PoisonError::into_inner).push(destination);
+        let is_document = !matches!(entry.kind, EntryKind::Storage { .. });
+        Ok(EntryUse { is_document, is_for_sink: true, records_of: None })
     }
-    number
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        self.rules.problem(problem)
+    }
+
+    fn new_sink(&self) -> Box<dyn EntrySink + '_> {
+        Box::new(PlacedEntries { writer: EntryWriter::new(&self.places), destinations: &self.destinations })
+    }
 }
 
-pub(crate) fn disagree(why: String) -> Error {
-    Error::damaged(format!("the archive's index disagrees with its content: {why}"))
-        .hint("--ignore-index reads the archive by its frames and headers alone")
+/// Writes entries to their places.
+struct PlacedEntries<'a> {
+    writer: EntryWriter<'a>,
+    destinations: &'a RwLock<Vec<Destination>>,
+}
+
+impl EntrySink for PlacedEntries<'_> {
+    fn begin(&mut self, number: u32, _: &Entry, _: u64) -> Result<()> {
+        let destinations = self.destinations.read().unwrap_or_else(PoisonError::into_inner);
+        let destination = destinations.get(number as usize).copied().unwrap_or(Destination::Nothing);
+        drop(destinations);
+        self.writer.begin(destination)
+    }
+
+    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        self.writer.content(offset_bytes, bytes)
+    }
+
+    fn end(&mut self, _: &Entry) -> Result<()> {
+        self.writer.end()
+    }
 }

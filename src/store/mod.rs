@@ -1,5 +1,7 @@
 //! Where archives live: today, a directory of the local machine and its `remote/` (format page, section "Names").
 
+pub mod publish;
+
 use {
     crate::{
         error::{Error, Result},

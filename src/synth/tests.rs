@@ -116,7 +116,7 @@ fn check(state: &SynthState) -> Read {
         let mut here = HashSet::new();
         for (header, data) in records(storage) {
             assert!(here.insert(header.pubkey), "an address comes once in a storage");
-            assert!(header.executable <= 1 && !header.is_end());
+            assert!(header.executable <= 1 && (header.lamports > 0 || header.pubkey != [0; 32]));
             let entry = newest.entry(header.pubkey).or_insert((*slot, header, data));
             if entry.0 < *slot {
                 *entry = (*slot, header, data);

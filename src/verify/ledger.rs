@@ -4,24 +4,32 @@ use {
     crate::{
         archive::plan::{Plan, StorageFault},
         error::{Error, ErrorKind, Result},
-        format::clients::Rule,
         ledger::{
-            directory::{BankSnapshot, Layout, LedgerPaths, find_bank_snapshot_with_gaps},
+            directory::{BankSnapshot, Layout, LedgerPaths, find_bank_snapshot_with_gaps, read_version},
             fields::FieldReader,
             lock::LedgerLock,
+            records::RecordWalker,
             status_cache::parse_status_cache,
         },
         pipeline::run_in_order,
         progress::Progress,
-        restore::documents::{Documents, parse_bank},
+        read::{
+            documents::{Documents, parse_bank},
+            visit::{RecordVisitor, StorageRef},
+        },
+        rules::{
+            clients::Rule,
+            documents::{judge_documents, judge_expectations},
+            findings::{Check, Findings, Place},
+        },
+        state::{
+            accounts::{AccountsPass, Task},
+            settle::{Settled, settle},
+        },
         stopwatch::Stopwatch,
         verify::{
-            VerifyOptions,
-            accounts::{Accounts, AccountsWorker, StorageRef, Task},
-            judge::{judge_documents, judge_expectations},
-            records::RecordWalker,
-            report::{Check, Counts, Findings, Place, VerifyReport},
-            state::{new_accounts, settle},
+            VerifyOptions, new_accounts,
+            report::{Counts, VerifyReport},
         },
     },
     std::{
@@ -68,20 +76,17 @@ pub fn verify_snapshot(
     let (slot, dir) = (snapshot.slot, snapshot.dir.clone());
     progress.stage("Planning", None);
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
-    let bank = judge_documents(documents, Some(slot), &findings).map(|(bank, _)| bank);
+    let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
     // Every rule about storages and the storage map that the ledger must keep to.
-    let faults = StorageFaults::of_list(&snapshot, base_slot, &findings);
-    let planned = Plan::new_with_gaps(snapshot, base_slot, progress, &mut |fault| {
-        faults.add(&fault);
-        Ok(())
-    });
+    let faults = StorageFaults::of_list(&snapshot, base_slot, &findings)?;
+    let planned = Plan::new_with_gaps(snapshot, base_slot, progress, &mut |fault| faults.add(&fault));
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) => return failed_report(error, findings, &dir, options),
     };
     findings.skip(Check::Frames, "a ledger has none");
     if let Some(bank) = &bank {
-        judge_expectations(options.expect_slot, options.expect_hash, bank, &findings);
+        judge_expectations(options.expect_slot, options.expect_hash, bank, &findings)?;
     }
     if base_slot.is_some() {
         findings.skip(Check::State, "part of a state only");
@@ -91,25 +96,30 @@ pub fn verify_snapshot(
     for storage in &plan.storages {
         accounts.add_storage(storage.file.slot, storage.file.id);
     }
-    let pass = LedgerPass { plan: &plan, accounts: &accounts, findings: &findings, threads: options.threads, progress };
+    let read = |task: Task<'_>, wanted: Option<&HashSet<u32>>| {
+        let visitor = AccountsPass { accounts: &accounts, findings: &findings, task };
+        read_storages(&plan, &visitor, wanted, options.threads, progress)
+    };
+    let mut settled = Settled::default();
     if options.is_quick {
         findings.skip(Check::Records, "--quick");
+        findings.skip(Check::State, "--quick");
     } else {
         if findings.has_lost_accounts() {
             findings.skip(Check::Records, "not those of storages that are missing or not sound");
             findings.skip(Check::State, "not all accounts could be read");
         }
         progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
-        pass.read(&Task::Add, None)?;
+        read(Task::Add, None)?;
+        settled = settle(&accounts, bank.as_ref(), &findings, options.threads, progress, &mut |task, wanted| {
+            progress.stage("Subtracting", None);
+            read(task, Some(wanted))
+        })?;
     }
-    let settled = settle(&accounts, bank.as_ref(), &findings, options, progress, &mut |task, wanted| {
-        progress.stage("Subtracting", None);
-        pass.read(task, Some(wanted))
-    })?;
     let mut counts = Counts { input_bytes: bytes, tar_bytes: plan.tar_bytes(), ..Counts::default() };
     counts.storages = plan.storages.len() as u64;
-    settled.write_into(&mut counts, &accounts);
-    let mut report = findings.into_report(&options.clients, vec![dir]);
+    counts.add_state(&settled, &accounts);
+    let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
     if let Some(bank) = bank {
         report.hash = Some(bank.snapshot_hash());
         (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
@@ -134,38 +144,38 @@ struct StorageFaults<'a> {
 
 impl<'a> StorageFaults<'a> {
     /// Says which storages of the storages list are missing.
-    fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Self {
+    fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Result<Self> {
         for (slot, id) in &snapshot.missing {
             let expected = format!("a file in {}, as the storages list says", snapshot.shown_roots());
-            Self::say_missing(*slot, u64::from(*id), expected, findings);
+            Self::say_missing(*slot, u64::from(*id), expected, findings)?;
         }
         let missing = RefCell::new(snapshot.missing.iter().map(|(slot, _)| *slot).collect());
         let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
         if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
             expected += "; or --base-slot, of an incremental archive";
         }
-        Self { findings, missing, expected }
+        Ok(Self { findings, missing, expected })
     }
 
-    fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) {
+    fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) -> Result<()> {
         let place = Place::entry(format!("accounts/{slot}.{id}"));
-        findings.add(Check::Entries, Rule::MissingStorage, place, expected, "none");
         findings.lose_accounts();
+        findings.add(Check::Entries, Rule::MissingStorage, place, expected, "none")
     }
 
     /// A fault that planning came upon.
-    fn add(&self, fault: &StorageFault) {
+    fn add(&self, fault: &StorageFault) -> Result<()> {
         let StorageFault { slot, id, is_missing, error } = fault;
         if *is_missing {
             let mut missing = self.missing.borrow_mut();
-            if missing.len() < MISSING_MAX && missing.insert(*slot) {
-                Self::say_missing(*slot, *id, self.expected.clone(), self.findings);
-            }
-            return;
+            return match missing.len() < MISSING_MAX && missing.insert(*slot) {
+                true => Self::say_missing(*slot, *id, self.expected.clone(), self.findings),
+                false => Ok(()),
+            };
         }
-        let place = Place::entry(format!("accounts/{slot}.{id}"));
-        self.findings.add_error(Check::Entries, Rule::Ledger, place, error);
         self.findings.lose_accounts();
+        let place = Place::entry(format!("accounts/{slot}.{id}"));
+        self.findings.add_error(Check::Entries, Rule::Ledger, place, error)
     }
 }
 
@@ -174,12 +184,12 @@ fn failed_report(error: Error, findings: Findings, path: &Path, options: &Verify
     if error.kind() != ErrorKind::Damaged {
         return Err(error);
     }
-    findings.add_error(Check::Entries, Rule::Ledger, Place::default(), &error);
+    findings.add_error(Check::Entries, Rule::Ledger, Place::default(), &error)?;
     for check in [Check::Records, Check::State] {
         findings.skip(check, "the storages are not sound");
     }
     findings.skip(Check::Frames, "a ledger has none");
-    let mut report = findings.into_report(&options.clients, vec![PathBuf::from(path)]);
+    let mut report = VerifyReport::of_findings(findings, &options.clients, vec![PathBuf::from(path)]);
     report.clients.clear();
     Ok(report)
 }
@@ -187,50 +197,41 @@ fn failed_report(error: Error, findings: Findings, path: &Path, options: &Verify
 /// Read at once: large enough for a disk, small enough for the caches.
 const READ_BYTES: usize = 1024 * 1024;
 
-/// What to read of a ledger.
-pub struct LedgerPass<'a> {
-    /// What would be archived.
-    pub plan: &'a Plan,
-    /// The state in the making.
-    pub accounts: &'a Accounts,
-    /// Where failures go.
-    pub findings: &'a Findings,
-    /// Workers.
-    pub threads: usize,
-    /// Who is told.
-    pub progress: &'a dyn Progress,
-}
-
-impl LedgerPass<'_> {
-    /// Reads the storages, or those that are wanted; all must have been numbered, in the order of the plan.
-    pub fn read(&self, task: &Task<'_>, wanted: Option<&HashSet<u32>>) -> Result<()> {
-        let numbers = 0..self.plan.storages.len();
-        let numbers = numbers.filter(|number| wanted.is_none_or(|wanted| wanted.contains(&(*number as u32))));
-        let new_worker = || {
-            let mut accounts = AccountsWorker::new(self.accounts, self.findings, task);
-            let mut walker = RecordWalker::default();
-            Ok(move |number: usize, buffer: &mut Vec<u8>| {
-                let storage = &self.plan.storages[number];
-                let (slot, id) = (storage.file.slot, storage.file.id);
-                accounts.begin(StorageRef { number: number as u32, slot, id });
-                walker.restart();
-                let mut at = 0;
-                while at < storage.content_bytes {
-                    self.progress.check()?;
-                    self.accounts.check()?;
-                    buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
-                    self.plan.read_storage(storage, at, buffer)?;
-                    walker.feed(buffer, &mut accounts);
-                    at += buffer.len() as u64;
-                    self.progress.advance(buffer.len() as u64, 0);
-                }
-                walker.finish(&mut accounts);
-                Ok(())
-            })
-        };
-        run_in_order(numbers.map(Ok), self.threads, &new_worker, self.progress, &mut |_, ()| Ok(()))?;
-        self.accounts.check()
-    }
+/// Shows the records of a ledger's storages to a visitor, or those of the storages that are wanted; they are numbered in
+/// the order of the plan.
+pub fn read_storages(
+    plan: &Plan,
+    visitor: &dyn RecordVisitor,
+    wanted: Option<&HashSet<u32>>,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let numbers = 0..plan.storages.len();
+    let numbers = numbers.filter(|number| wanted.is_none_or(|wanted| wanted.contains(&(*number as u32))));
+    let new_worker = || {
+        let mut worker = visitor.new_worker();
+        let mut walker = RecordWalker::default();
+        Ok(move |number: usize, buffer: &mut Vec<u8>| {
+            let storage = &plan.storages[number];
+            let (slot, id) = (storage.file.slot, storage.file.id);
+            worker.begin(StorageRef { number: number as u32, slot, id });
+            walker.restart();
+            let mut at = 0;
+            while at < storage.content_bytes {
+                progress.check()?;
+                visitor.check()?;
+                buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
+                plan.read_storage(storage, at, buffer)?;
+                walker.feed(buffer, worker.as_mut());
+                at += buffer.len() as u64;
+                progress.advance(buffer.len() as u64, 0);
+            }
+            walker.finish(worker.as_mut());
+            Ok(())
+        })
+    };
+    run_in_order(numbers.map(Ok), threads, &new_worker, progress, &mut |_, ()| Ok(()))?;
+    visitor.check()
 }
 
 /// Reads the bank file, the status cache and the version of a bank snapshot.
@@ -240,6 +241,6 @@ fn read_documents(bank_file: &Path, status_cache: &Path, version: &Path) -> Docu
         status_cache: Some(
             FieldReader::open(status_cache, "the status cache").and_then(|r| parse_status_cache(r, u64::MAX)),
         ),
-        version: std::fs::read(version).ok(),
+        version: read_version(version).ok(),
     }
 }

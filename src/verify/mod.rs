@@ -1,51 +1,41 @@
 //! Whether an archive, or a ledger, is good: before a validator finds out.
 //!
 //! Six checks, in order: frames, entries, name, bank, records, state. All failures that do not follow from each other
-//! are collected, each with its place; [`format::clients`](crate::format::clients) knows which client minds. Nothing is
-//! written, but for a temporary file where the memory does not suffice.
+//! are collected, each with its place. Nothing is written, but for a temporary file where the memory does not suffice.
 //!
-//! The story of an archive: its bytes are read once, by its index on all cores ([`indexed`]) or in order
-//! ([`in_order`]); entries are checked against each other ([`entries`]), documents parsed as streams ([`documents`](crate::restore::documents)),
-//! records walked ([`records`]), hashed and logged ([`accounts`], [`versions`]). Then everything is judged ([`judge`]),
-//! superseded records are read again and subtracted, and the state is what the bank file says, or not ([`state`]).
+//! An archive is read once ([`read`](crate::read)), by the rules of [`rules`](crate::rules), and its records are hashed and
+//! logged ([`state`](crate::state)); superseded records are read again and subtracted, and the state is what the bank file
+//! says, or not. A ledger's storages are read as they would be archived ([`ledger`]).
 
-pub mod accounts;
-pub mod batches;
-pub mod entries;
-pub mod fingerprint;
-pub mod frames;
-pub mod in_order;
-pub mod indexed;
-pub mod judge;
-pub mod known;
+mod archive;
 pub mod ledger;
 pub mod own;
-pub mod pass;
-pub mod read;
-pub mod records;
 pub mod report;
-pub mod spill;
-pub mod state;
-pub mod superseded;
-pub mod version;
-pub mod versions;
 
 use {
     crate::{
-        error::{Error, Result},
-        format::clients::Client,
+        error::{Error, IoContext, Result},
         ledger::names::{ArchiveName, Hash},
         progress::Progress,
+        read::ReadError,
+        rules::{
+            archive::SeenSlots,
+            clients::Client,
+            documents::{judge_base, judge_expectations, judge_storage_map},
+            findings::{Check, Findings},
+        },
+        state::{
+            accounts::Accounts,
+            settle::{RATIO_TYPICAL, Settled, log_bytes, settle},
+        },
         stopwatch::Stopwatch,
         verify::{
-            judge::{judge_base, judge_expectations, judge_storage_map},
-            read::{ReadArchive, ReadError},
-            report::{Check, Counts, Findings, VerifyReport},
-            state::settle,
+            archive::{VerifiedArchive, add_counts},
+            report::{Counts, VerifyReport},
         },
     },
     std::{
-        collections::HashSet,
+        fs,
         path::{Path, PathBuf},
     },
 };
@@ -107,10 +97,10 @@ pub fn verify_archives(
                 return Ok(report);
             }
             // The tar stream is the truth, the index a hint: once more without it.
-            Err(ReadError::Index { archive, error }) if distrusted[archive].is_none() => {
+            Err((archive, ReadError::Index(error))) if distrusted[archive].is_none() => {
                 distrusted[archive] = Some(error);
             }
-            Err(ReadError::Index { error, .. } | ReadError::Other(error)) => return Err(error),
+            Err((_, error)) => return Err(error.into()),
         }
     }
 }
@@ -120,26 +110,36 @@ fn try_archives(
     distrusted: &[Option<Error>],
     options: &VerifyOptions,
     progress: &dyn Progress,
-) -> Result<VerifyReport, ReadError> {
-    let mut accounts = state::new_accounts(options, state::archives_bytes(archives)?)?;
-    let mut seen_slots = HashSet::new();
-    let mut read: Vec<ReadArchive> = Vec::new();
+) -> Result<VerifyReport, (usize, ReadError)> {
+    let other = |error: Error| (0, ReadError::Other(error));
+    let mut accounts = new_accounts(options, archives_bytes(archives).map_err(other)?).map_err(other)?;
+    let seen_slots = SeenSlots::default();
+    let mut read: Vec<VerifiedArchive> = Vec::new();
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
             accounts.everything_so_far_is_newer();
         }
-        let one = ReadArchive::read(archive, distrusted.as_ref(), &accounts, &mut seen_slots, options, progress)
-            .map_err(|error| error.of_archive(number))?;
+        let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, options, progress)
+            .map_err(|error| (number, error))?;
         read.push(one);
     }
+    judge(read, &accounts, options, progress).map_err(other)
+}
 
+/// Judges what can only be judged when everything has been read, the newest archive first in `read`.
+fn judge(
+    read: Vec<VerifiedArchive>,
+    accounts: &Accounts,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
     let (newest, base) = (&read[0], read.get(1));
-    judge_maps(newest, base);
-    let bank = newest.bank.as_ref().map(|(bank, _)| bank);
+    judge_maps(newest, base)?;
+    let bank = newest.judged.bank.as_ref().map(|(bank, _)| bank);
     if let Some(bank) = bank {
-        judge_expectations(options.expect_slot, options.expect_hash, bank, &newest.findings);
+        judge_expectations(options.expect_slot, options.expect_hash, bank, &newest.findings)?;
     }
-    let base_slot = newest.source.base_slot();
+    let base_slot = newest.archive.base_slot();
     if base_slot.is_some() && base.is_none() {
         newest.findings.skip(Check::State, "part of a state only: give the full archive too");
     }
@@ -149,26 +149,28 @@ fn try_archives(
     if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
         newest.findings.skip(Check::State, why);
     }
-    let settled = settle(&accounts, bank, &newest.findings, options, progress, &mut |task, wanted| {
-        read.iter().try_for_each(|one| one.read_again(&accounts, task, wanted, options, progress))
-    })?;
-
-    let mut counts = Counts::default();
-    for one in &read {
-        counts.input_bytes += one.counts.input_bytes;
-        counts.tar_bytes += one.counts.tar_bytes;
-        counts.frames += one.counts.frames;
-        counts.storages += one.entries.storages().len() as u64;
+    let mut settled = Settled::default();
+    match options.is_quick {
+        true => newest.findings.skip(Check::State, "--quick"),
+        false => {
+            let (findings, threads) = (&newest.findings, options.threads);
+            settled = settle(accounts, bank, findings, threads, progress, &mut |task, wanted| {
+                read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, options, progress))
+            })?;
+        }
     }
-    settled.write_into(&mut counts, &accounts);
+    let mut counts = Counts::default();
+    read.iter().for_each(|one| add_counts(&mut counts, one));
+    counts.add_state(&settled, accounts);
     let summary = bank.map(|bank| (bank.slot, bank.snapshot_hash(), bank.capitalization));
     let findings = Findings::new();
     let mut paths = Vec::new();
     for one in read {
-        findings.absorb(one.findings, &one.source.path);
-        paths.push(one.source.path);
+        let path = one.archive.path_buf();
+        findings.absorb(one.findings, &path);
+        paths.push(path);
     }
-    let mut report = findings.into_report(&options.clients, paths);
+    let mut report = VerifyReport::of_findings(findings, &options.clients, paths);
     if let Some((slot, hash, capitalization)) = summary {
         (report.slot, report.hash, report.capitalization) = (Some(slot), Some(hash), Some(capitalization));
     }
@@ -179,19 +181,33 @@ fn try_archives(
 }
 
 /// Each archive's storages against its own bank file's storage map; for an incremental one, the storages of both.
-fn judge_maps(newest: &ReadArchive, base: Option<&ReadArchive>) {
-    let base_slot = newest.source.base_slot();
+fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
+    let base_slot = newest.archive.base_slot();
     if let Some(base) = base {
-        let full_slot = base.bank.as_ref().map(|(bank, _)| bank.slot);
-        judge_base(base_slot, full_slot, base.source.base_slot(), &newest.findings);
-        if let Some((_, map)) = base.bank.as_ref().filter(|_| !base.findings.has_lost_accounts()) {
-            judge_storage_map(map, base.entries.storages(), None, true, &base.findings);
+        let full_slot = base.judged.bank.as_ref().map(|(bank, _)| bank.slot);
+        judge_base(base_slot, full_slot, base.archive.base_slot(), &newest.findings)?;
+        if let Some((_, map)) = base.judged.bank.as_ref().filter(|_| !base.findings.has_lost_accounts()) {
+            judge_storage_map(map, base.storages(), None, true, &base.findings)?;
         }
     }
-    if let Some((_, map)) = newest.bank.as_ref().filter(|_| !newest.findings.has_lost_accounts()) {
-        let mut storages = newest.entries.storages().to_vec();
-        storages.extend(base.into_iter().flat_map(|base| base.entries.storages()));
+    if let Some((_, map)) = newest.judged.bank.as_ref().filter(|_| !newest.findings.has_lost_accounts()) {
+        let mut storages = newest.storages().to_vec();
+        storages.extend(base.into_iter().flat_map(|base| base.storages()));
         let has_base = base.is_some_and(|base| !base.findings.has_lost_accounts());
-        judge_storage_map(map, &storages, base_slot, has_base, &newest.findings);
+        judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
     }
+    Ok(())
+}
+
+/// Bytes that the archives decode to, roughly.
+fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
+    archives.iter().try_fold(0u64, |sum, archive| {
+        let length = fs::metadata(&archive.path).or_path("read", &archive.path)?.len();
+        Ok(sum.saturating_add(length.saturating_mul(RATIO_TYPICAL)))
+    })
+}
+
+/// A state in the making, of this many bytes of storages.
+fn new_accounts(options: &VerifyOptions, storages_bytes: u64) -> Result<Accounts> {
+    Accounts::new(options.memory_bytes, &options.temporary_dir, log_bytes(storages_bytes))
 }

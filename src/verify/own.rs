@@ -2,15 +2,18 @@
 
 use {
     crate::{
-        error::{Error, Result},
-        format::clients::{Client, Rule},
+        error::Result,
         ledger::{
             directory::BankSnapshot,
             names::{ArchiveName, Extension},
         },
         progress::Progress,
         read_back::ReadBack,
-        verify::{NamedArchive, VerifyOptions, report::Failure, verify_archives, verify_snapshot},
+        rules::{
+            clients::{Client, Rule},
+            findings::Failure,
+        },
+        verify::{NamedArchive, VerifyOptions, verify_archives, verify_snapshot},
     },
     std::path::{Path, PathBuf},
 };
@@ -67,18 +70,8 @@ impl ReadBack for FullReadBack {
 
 fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {
     let Some(failure) = failure else { return Ok(()) };
-    let mut message = format!("the {kind} of {name} is not right, and is not kept: {}", failure.message);
-    let place = &failure.place;
-    let account = place.account.map(|account| format!("account {account}"));
-    for part in place.entry.iter().chain(&account) {
-        message += &format!(", in {part}");
-    }
-    for (word, text) in [("expected", &failure.expected), ("found", &failure.found)] {
-        if let Some(text) = text {
-            message += &format!(", {word} {text}");
-        }
-    }
-    Err(Error::damaged(message).hint(match kind {
+    let error = failure.to_error().within(format!("the {kind} of {name} is not right, and is not kept"));
+    Err(error.hint(match kind {
         "archive" => "verify the ledger: if that is right, suspect the disk or the memory",
         _ => "verify the archives it was restored from: if they are right, suspect the disk or the memory",
     }))

@@ -3,9 +3,9 @@
 
 use {
     crate::{altered::corpus, fixtures::*},
-    slotpress::{
-        format::clients::{Client, Rule},
-        verify::report::Check,
+    slotpress::rules::{
+        clients::{Client, Rule},
+        findings::Check,
     },
     std::process::Command,
 };

@@ -2,8 +2,8 @@
 
 use {
     slotpress::{
-        format::clients::Client,
         progress::NoProgress,
+        rules::clients::Client,
         verify::{NamedArchive, VerifyOptions, report::VerifyReport, verify_archives},
     },
     std::path::{Path, PathBuf},

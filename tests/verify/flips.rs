@@ -6,7 +6,7 @@ use {
         archive::{ArchiveOptions, archive, encode::Codec},
         ledger::directory::LedgerPaths,
         progress::NoProgress,
-        restore::tail::Tail,
+        read::{source::LocalFile, tail::Tail},
         verify::{NamedArchive, verify_archives},
     },
     std::{
@@ -43,9 +43,8 @@ fn small_archive(dir: &Path) -> PathBuf {
 
 /// The bytes that no reader looks at: within the index frame, the names of writer and settings, and the frame size,
 /// which only people read.
-fn meaningless(path: &Path, bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
-    let file = File::open(path).expect("opened");
-    let tail = Tail::read(&file, path, bytes.len() as u64).expect("sound").expect("an index");
+fn meaningless(path: &Path) -> Vec<std::ops::Range<usize>> {
+    let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("sound").expect("an index");
     let last = tail.frames.last().expect("a frame");
     let index_at = (last.offset_bytes + u64::from(last.compressed_bytes)) as usize;
     // Skippable header, magic, entries, tar bytes; then the frame size.
@@ -64,7 +63,7 @@ fn meaningless(path: &Path, bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
 fn is_same_archive(one: &Path, other: &Path) -> bool {
     let read = |path: &Path| {
         let bytes = std::fs::read(path).expect("read");
-        let tail = Tail::read(&File::open(path).expect("opened"), path, bytes.len() as u64).ok().flatten()?;
+        let tail = Tail::read(&LocalFile::open(path).ok()?).ok().flatten()?;
         Some((zstd::stream::decode_all(bytes.as_slice()).ok()?, tail.frames, tail.index.entries))
     };
     read(one).is_some_and(|one| Some(one) == read(other))
@@ -75,11 +74,10 @@ fn every_flipped_bit_is_found_or_without_meaning() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = small_archive(dir.path());
     let bytes = std::fs::read(&path).expect("read");
-    let meaningless = meaningless(&path, &bytes);
+    let meaningless = meaningless(&path);
     // Of headers, marks, index and seek table one bit of three, inside the frames, which checksums cover, one of some
     // thousand: that takes seconds. SLOTPRESS_EVERY_BIT takes all of them.
-    let file = File::open(&path).expect("opened");
-    let tail = Tail::read(&file, &path, bytes.len() as u64).expect("sound").expect("an index");
+    let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
     let inner = |at: usize| {
         tail.frames.iter().any(|frame| {
             let start = frame.offset_bytes as usize;

@@ -3,9 +3,9 @@
 use {
     crate::fixtures::*,
     slotpress::{
-        format::clients::Client,
         ledger::directory::LedgerPaths,
         progress::NoProgress,
+        rules::clients::Client,
         verify::{report::VerifyReport, verify_ledger},
     },
     std::path::Path,

@@ -3,13 +3,10 @@
 use {
     crate::fixtures::*,
     slotpress::{
-        format::clients::Rule,
         ledger::directory::LedgerPaths,
         progress::NoProgress,
-        verify::{
-            report::{Check, VerifyReport},
-            verify_ledger,
-        },
+        rules::{clients::Rule, findings::Check},
+        verify::{report::VerifyReport, verify_ledger},
     },
     std::{fs, path::Path},
 };

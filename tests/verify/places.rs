@@ -3,9 +3,12 @@
 use {
     crate::fixtures::*,
     slotpress::{
-        format::clients::{Client, Rule},
         ledger::names::Hash,
-        verify::report::{Check, Failure, VerifyReport},
+        rules::{
+            clients::{Client, Rule},
+            findings::{Check, Failure},
+        },
+        verify::report::VerifyReport,
     },
 };
 
@@ -79,7 +82,7 @@ fn frames() {
         archive::{ArchiveOptions, archive, encode::Codec},
         ledger::directory::LedgerPaths,
         progress::NoProgress,
-        restore::tail::Tail,
+        read::{source::LocalFile, tail::Tail},
     };
     let dir = tempfile::tempdir().expect("a directory");
     let ledger = dir.path().join("ledger");
@@ -104,8 +107,7 @@ fn frames() {
     };
     let path = archive(&options, &NoProgress).expect("archived, and read back").path.expect("a file");
     let mut bytes = std::fs::read(&path).expect("read");
-    let file = std::fs::File::open(&path).expect("opened");
-    let tail = Tail::read(&file, &path, bytes.len() as u64).expect("sound").expect("an index");
+    let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
     for number in [3, 7] {
         let frame = tail.frames[number];
         bytes[frame.offset_bytes as usize + frame.compressed_bytes as usize / 2] ^= 0x20;

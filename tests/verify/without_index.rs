@@ -3,8 +3,11 @@
 use {
     crate::fixtures::*,
     slotpress::{
-        format::clients::Rule,
-        verify::report::{Check, Failure, VerifyReport},
+        rules::{
+            clients::Rule,
+            findings::{Check, Failure},
+        },
+        verify::report::VerifyReport,
     },
 };
 

@@ -5,7 +5,7 @@ use {
     crate::{
         archive::encode::{Codec, FrameCompressor},
         error::Result,
-        restore::input::FrameDecoder,
+        read::decode::FrameDecoder,
     },
 };
 

@@ -12,7 +12,7 @@ use {
         },
         error::{Error, Result},
         levels::input::ContentFrame,
-        restore::input::FrameDecoder,
+        read::decode::FrameDecoder,
         stopwatch::ThreadStopwatch,
     },
     std::{

@@ -1,7 +1,7 @@
 //! The accounts of a newer archive, to be asked for each account of an older one: a sorted list with a directory by the
 //! first bits, so that an answer costs two reads of memory, not a search.
 
-use crate::verify::fingerprint::Fingerprint;
+use crate::state::fingerprint::Fingerprint;
 
 /// Fingerprints that one item of the directory leads to, on average.
 const BUCKET_ITEMS: usize = 4;

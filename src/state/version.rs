@@ -1,6 +1,6 @@
 //! What the log of versions holds of a record: 16 bytes; and batches of it, sorted into partitions. Pure.
 
-use crate::verify::fingerprint::Fingerprint;
+use crate::state::fingerprint::Fingerprint;
 
 /// Partitions of the log: by the first 10 bits of the fingerprint.
 pub const PARTITIONS: usize = 1024;

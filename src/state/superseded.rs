@@ -1,6 +1,6 @@
 //! Of all versions of an account, the newest stays; the others are superseded. Pure.
 
-use crate::verify::{fingerprint::Fingerprint, version::Version};
+use crate::state::{fingerprint::Fingerprint, version::Version};
 
 /// What was found out about superseded records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,12 +4,10 @@
 use {
     crate::{
         error::{Error, Result},
-        format::{
-            entry::{Entry, EntryKind},
-            entry_parser::TarEvent,
-        },
+        format::entry::{Entry, EntryKind},
         ledger::{
             bank_file::{BankFile, StorageMapItem, parse_bank_file_and_end},
+            directory::VERSION_BYTES_MAX,
             fields::FieldReader,
             lists::STORAGES_MAX,
             status_cache::{StatusCache, parse_status_cache},
@@ -62,7 +60,6 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
 pub struct DocumentReader {
     found: Documents,
     current: Option<Current>,
-    is_head_only: bool,
 }
 
 enum Current {
@@ -71,24 +68,7 @@ enum Current {
     StatusCache(Pushed<StatusCache>),
 }
 
-/// More than a version has; what is longer is no version.
-const VERSION_BYTES_MAX: usize = 64;
-
 impl DocumentReader {
-    /// One that reads what tells of which state an archive is, version and bank file, but not the status cache.
-    pub fn of_head() -> Self {
-        Self { is_head_only: true, ..Self::default() }
-    }
-
-    /// Looks at the next event of a tar stream.
-    pub fn look_at(&mut self, event: &TarEvent<'_>) {
-        match event {
-            TarEvent::Begin(entry) => self.begin(entry),
-            TarEvent::Content { bytes, .. } => self.content(bytes),
-            TarEvent::End(_) => self.end(),
-        }
-    }
-
     /// An entry begins.
     pub fn begin(&mut self, entry: &Entry) {
         self.abandon();
@@ -99,7 +79,7 @@ impl DocumentReader {
                 parse_bank(FieldReader::new(reader, length, "the bank file"))
             }))),
             // The bank's slot may not be known yet: what is above it is found out later.
-            EntryKind::StatusCache if !self.is_head_only => Some(Current::StatusCache(Pushed::start(move |reader| {
+            EntryKind::StatusCache => Some(Current::StatusCache(Pushed::start(move |reader| {
                 parse_status_cache(FieldReader::new(reader, length, "the status cache"), u64::MAX)
             }))),
             _ => None,
@@ -115,7 +95,8 @@ impl DocumentReader {
     pub fn content(&mut self, bytes: &[u8]) {
         match &mut self.current {
             Some(Current::Short(text)) => {
-                let room = VERSION_BYTES_MAX.saturating_sub(text.len());
+                // One byte too many tells that it is too long.
+                let room = (VERSION_BYTES_MAX + 1).saturating_sub(text.len());
                 text.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
             Some(Current::Bank(pushed)) => pushed.push(bytes),
@@ -152,15 +133,6 @@ impl DocumentReader {
 }
 
 impl Documents {
-    /// The bank file, which must be sound to its last byte, and the version.
-    pub fn into_head(self) -> Result<(ParsedBank, Vec<u8>)> {
-        let mut bank = self.bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))??;
-        match bank.end_error.take() {
-            Some(error) => Err(error),
-            None => Ok((bank, self.version.unwrap_or_default())),
-        }
-    }
-
     /// Takes what was found further on.
     pub fn merge(&mut self, other: Self) {
         self.bank = other.bank.or(self.bank.take());

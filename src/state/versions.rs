@@ -27,7 +27,7 @@
 use {
     crate::{
         error::Result,
-        verify::{
+        state::{
             fingerprint::Fingerprint,
             known::KnownPartition,
             spill::Spill,
@@ -236,7 +236,7 @@ impl KnownAccounts {
 mod tests {
     use {
         super::*,
-        crate::verify::{fingerprint::Fingerprinter, superseded::is_listed},
+        crate::state::{fingerprint::Fingerprinter, superseded::is_listed},
         proptest::prelude::*,
         std::collections::HashMap,
     };

@@ -7,11 +7,14 @@
 use {
     crate::{
         error::{Error, Result},
-        format::zstd_frame::{
-            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
-            parse_frame_start,
+        format::{
+            limits::AGAVE_WINDOW_LOG_MAX,
+            zstd_frame::{
+                FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
+                parse_frame_start,
+            },
         },
-        restore::peeker::{Peeker, cut_off},
+        read::peeker::{Peeker, cut_off},
     },
     std::{
         io::Read,
@@ -23,9 +26,6 @@ use {
 /// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer make frames of 32 MiB
 /// and a little; twice that leaves room, and bounds a worker.
 pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
-
-/// The largest window that Agave accepts, 128 MiB; a frame that asks for more is refused before memory is taken.
-pub const WINDOW_LOG_MAX: u32 = 27;
 
 /// Bytes decoded at a time from a frame that is too large to be handed on whole: they stay in the second-level cache
 /// until they are parsed.
@@ -83,6 +83,8 @@ impl Recycler {
 /// A frame that the walker has come to, for whoever checks frames.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFrame<'a> {
+    /// Which of the frames that hold tar it is, from 0, where that is not told by the order.
+    pub number: Option<u64>,
     /// Where it starts in the stream.
     pub offset_bytes: u64,
     /// What it is.
@@ -94,8 +96,8 @@ pub struct SeenFrame<'a> {
 /// As much of a skippable frame's content as an observer sees: enough to tell what it is.
 pub const SEEN_CONTENT_BYTES_MAX: usize = 16;
 
-/// Who is told of frames.
-pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) + Send + 'a>;
+/// Who is told of frames. An error ends the walk.
+pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) -> Result<()> + Send + 'a>;
 
 /// Walks the frames of a stream.
 pub struct FrameWalker<'a, R> {
@@ -179,8 +181,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             }
             FrameStart::Zstd(_) => &[],
         };
-        on_frame(SeenFrame { offset_bytes, start, content });
-        Ok(())
+        on_frame(SeenFrame { number: None, offset_bytes, start, content })
     }
 
     fn next_piece(&mut self) -> Result<Option<Piece>> {
@@ -253,7 +254,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         }
         let mut context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
         context
-            .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
+            .set_parameter(DParameter::WindowLogMax(AGAVE_WINDOW_LOG_MAX))
             .map_err(|code| Error::failed(zstd_safe::get_error_name(code)))?;
         self.streamed = Some(StreamedFrame { context, read: bytes, used: 0, offset_bytes });
         Ok(None)

@@ -3,9 +3,8 @@
 //! A record that lies in one piece is handed on where it lies; one that is cut by the end of a piece is put together
 //! in a buffer, which the limit on account data bounds.
 
-use crate::{
-    format::clients::Rule,
-    ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, align8},
+use crate::ledger::record::{
+    ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest, align8, field,
 };
 
 /// A record, complete.
@@ -19,11 +18,24 @@ pub struct Record<'a> {
     pub data: &'a [u8],
 }
 
-/// A rule that a storage breaks.
+/// What can be wrong with the bytes of a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFaultKind {
+    /// The storage ends inside a record, or something that is no record follows the last.
+    CutOff,
+    /// Zero bytes follow the last record, as Agave leaves them on disk; Firedancer takes them for an account.
+    Padded,
+    /// A record claims more data than an account can hold. What follows cannot be told apart.
+    DataLength,
+    /// The executable flag is neither 0 nor 1.
+    Executable,
+}
+
+/// What is wrong at some place of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFault {
-    /// The rule.
-    pub rule: Rule,
+    /// What.
+    pub kind: RecordFaultKind,
     /// Where in the storage.
     pub offset_bytes: u64,
     /// The account, where there is one.
@@ -42,8 +54,16 @@ pub trait RecordSink {
     fn fault(&mut self, fault: RecordFault);
 }
 
-/// Walks one storage.
-#[derive(Debug, Default)]
+/// Looks at nothing: for walking to where a storage's next record is.
+pub struct NoSink;
+
+impl RecordSink for NoSink {
+    fn record(&mut self, _: Record<'_>) {}
+    fn fault(&mut self, _: RecordFault) {}
+}
+
+/// Walks one storage. A copy of it goes on from the same place.
+#[derive(Clone, Debug, Default)]
 pub struct RecordWalker {
     /// A record, or padding before the next, that was cut by the end of a piece.
     carried: Vec<u8>,
@@ -55,18 +75,6 @@ pub struct RecordWalker {
     is_over: bool,
     /// All bytes after this offset have been zeros: the padding that Firedancer takes for an account.
     end_mark: Option<u64>,
-}
-
-/// What stands at some bytes.
-enum Step {
-    /// A record of this stored length, whose data is this long.
-    Record { header: RecordHeader, data_bytes: usize },
-    /// More bytes are needed, this many in all.
-    Short(usize),
-    /// The end mark.
-    End,
-    /// Not a record.
-    Broken(RecordFault),
 }
 
 impl RecordWalker {
@@ -84,27 +92,29 @@ impl RecordWalker {
         self.end_mark = None;
     }
 
+    /// Where the next record starts in the storage, as far as is known.
+    pub fn offset_bytes(&self) -> u64 {
+        self.offset_bytes + self.skip_bytes
+    }
+
     /// Takes the next bytes of the storage.
-    pub fn feed(&mut self, mut bytes: &[u8], sink: &mut impl RecordSink) {
+    pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {
             // Just as much as the cut record needs, so that what follows is handed on where it lies.
-            match self.step(&self.carried) {
-                Step::Short(needed) => {
-                    let take = (needed - self.carried.len()).min(bytes.len());
-                    self.carried.extend_from_slice(&bytes[..take]);
-                    bytes = &bytes[take..];
-                    if self.carried.len() < needed {
-                        return;
-                    }
+            if let RecordsRest::Short(needed) = Records::new(&self.carried).rest()
+                && needed > self.carried.len()
+            {
+                let take = (needed - self.carried.len()).min(bytes.len());
+                self.carried.extend_from_slice(&bytes[..take]);
+                bytes = &bytes[take..];
+                if self.carried.len() < needed {
+                    return;
                 }
-                _ => break,
             }
-            if !matches!(self.step(&self.carried), Step::Short(_)) {
-                let carried = std::mem::take(&mut self.carried);
-                let used = self.walk(&carried, sink);
-                self.carried = carried;
-                self.carried.drain(..used);
-            }
+            let carried = std::mem::take(&mut self.carried);
+            let used = self.walk(&carried, sink);
+            self.carried = carried;
+            self.carried.drain(..used);
         }
         if self.is_over {
             self.look_for_bytes_after_end(bytes, sink);
@@ -115,17 +125,17 @@ impl RecordWalker {
     }
 
     /// The storage has ended: nothing may be left over.
-    pub fn finish(&mut self, sink: &mut impl RecordSink) {
+    pub fn finish(&mut self, sink: &mut (impl RecordSink + ?Sized)) {
         if self.is_over || self.carried.is_empty() {
             return;
         }
-        let needed = match self.step(&self.carried) {
-            Step::Short(needed) => needed,
+        let needed = match Records::new(&self.carried).rest() {
+            RecordsRest::Short(needed) => needed,
             _ => self.carried.len(),
         };
-        let account = self.carried.get(16..48).and_then(|bytes| bytes.try_into().ok());
+        let account = self.carried.get(field::PUBKEY).and_then(|bytes| bytes.try_into().ok());
         sink.fault(RecordFault {
-            rule: Rule::RecordCutOff,
+            kind: RecordFaultKind::CutOff,
             offset_bytes: self.offset_bytes,
             account: account.filter(|_| self.carried.len() >= RECORD_HEADER_BYTES),
             expected: format!("a record of {needed} bytes"),
@@ -135,91 +145,68 @@ impl RecordWalker {
     }
 
     /// Hands on every record that lies in `bytes` as a whole; returns how many bytes are done with.
-    fn walk(&mut self, bytes: &[u8], sink: &mut impl RecordSink) -> usize {
-        let mut at = 0;
-        loop {
-            let skip = self.skip_bytes.min((bytes.len() - at) as u64);
-            self.skip_bytes -= skip;
-            self.offset_bytes += skip;
-            at += skip as usize;
-            let rest = &bytes[at..];
-            if rest.is_empty() {
-                return at;
+    fn walk(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) -> usize {
+        let skip = self.skip_bytes.min(bytes.len() as u64);
+        self.skip_bytes -= skip;
+        self.offset_bytes += skip;
+        let bytes_before = skip as usize;
+        let rest = &bytes[bytes_before..];
+        let start_bytes = self.offset_bytes;
+        let mut records = Records::new(rest);
+        for record in records.by_ref() {
+            let header = RecordHeader::parse(record.header);
+            let offset_bytes = start_bytes + record.start as u64;
+            if header.executable > 1 {
+                sink.fault(RecordFault {
+                    kind: RecordFaultKind::Executable,
+                    offset_bytes,
+                    account: Some(header.pubkey),
+                    expected: "0 or 1".to_string(),
+                    found: header.executable.to_string(),
+                });
             }
-            match self.step(rest) {
-                Step::Short(_) => return at,
-                Step::Record { header, data_bytes } => {
-                    let end = RECORD_HEADER_BYTES + data_bytes;
-                    if header.executable > 1 {
-                        sink.fault(RecordFault {
-                            rule: Rule::Executable,
-                            offset_bytes: self.offset_bytes,
-                            account: Some(header.pubkey),
-                            expected: "0 or 1".to_string(),
-                            found: header.executable.to_string(),
-                        });
-                    }
-                    let data = &rest[RECORD_HEADER_BYTES..end];
-                    sink.record(Record { offset_bytes: self.offset_bytes, header: &header, data });
-                    self.offset_bytes += end as u64;
-                    // The last record's padding may be missing: it is passed over, not waited for.
-                    self.skip_bytes = align8(end as u64) - end as u64;
-                    at += end;
-                }
-                Step::End => {
-                    self.is_over = true;
-                    self.end_mark = Some(self.offset_bytes);
-                    sink.fault(RecordFault {
-                        rule: Rule::StoragePadded,
-                        offset_bytes: self.offset_bytes,
-                        account: None,
-                        expected: "the storage's end".to_string(),
-                        found: "a record without lamports and without a pubkey".to_string(),
-                    });
-                    self.look_for_bytes_after_end(rest, sink);
-                    return bytes.len();
-                }
-                Step::Broken(fault) => {
-                    self.is_over = true;
-                    sink.fault(fault);
-                    return bytes.len();
-                }
+            sink.record(Record { offset_bytes, header: &header, data: record.data });
+            // The last record's padding may be missing: it is passed over, not waited for.
+            self.skip_bytes = align8(header.stored_bytes()) - (record.end - record.start) as u64;
+        }
+        let at = records.position();
+        self.offset_bytes = start_bytes + at as u64;
+        match records.rest() {
+            RecordsRest::Nothing | RecordsRest::Short(_) => return bytes_before + at,
+            RecordsRest::End => {
+                self.end_mark = Some(self.offset_bytes);
+                sink.fault(RecordFault {
+                    kind: RecordFaultKind::Padded,
+                    offset_bytes: self.offset_bytes,
+                    account: None,
+                    expected: "the storage's end".to_string(),
+                    found: "a record without lamports and without a pubkey".to_string(),
+                });
+            }
+            RecordsRest::TooLong => {
+                let header = rest[at..].first_chunk().map(RecordHeader::parse);
+                sink.fault(RecordFault {
+                    kind: RecordFaultKind::DataLength,
+                    offset_bytes: self.offset_bytes,
+                    account: header.map(|header| header.pubkey),
+                    expected: format!("at most {ACCOUNT_DATA_BYTES_MAX} bytes"),
+                    found: header.map(|header| header.data_len).unwrap_or_default().to_string(),
+                });
             }
         }
-    }
-
-    fn step(&self, bytes: &[u8]) -> Step {
-        let Some(header) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
-            return Step::Short(RECORD_HEADER_BYTES);
-        };
-        let header = RecordHeader::parse(header);
-        if header.is_end() {
-            return Step::End;
-        }
-        if header.data_len > ACCOUNT_DATA_BYTES_MAX {
-            return Step::Broken(RecordFault {
-                rule: Rule::DataLength,
-                offset_bytes: self.offset_bytes,
-                account: Some(header.pubkey),
-                expected: format!("at most {ACCOUNT_DATA_BYTES_MAX} bytes"),
-                found: header.data_len.to_string(),
-            });
-        }
-        let data_bytes = header.data_len as usize;
-        match RECORD_HEADER_BYTES + data_bytes {
-            needed if needed > bytes.len() => Step::Short(needed),
-            _ => Step::Record { header, data_bytes },
-        }
+        self.is_over = true;
+        self.look_for_bytes_after_end(&rest[at..], sink);
+        bytes.len()
     }
 
     /// Zeros after the end mark are padding; anything else has no business there.
-    fn look_for_bytes_after_end(&mut self, bytes: &[u8], sink: &mut impl RecordSink) {
+    fn look_for_bytes_after_end(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         if let Some(offset_bytes) = self.end_mark
             && bytes.iter().any(|byte| *byte != 0)
         {
             self.end_mark = None;
             sink.fault(RecordFault {
-                rule: Rule::RecordCutOff,
+                kind: RecordFaultKind::CutOff,
                 offset_bytes,
                 account: None,
                 expected: "nothing after the last record".to_string(),
@@ -238,7 +225,7 @@ mod tests {
     #[derive(Default)]
     struct Collect {
         records: Found,
-        faults: Vec<(Rule, u64)>,
+        faults: Vec<(RecordFaultKind, u64)>,
     }
 
     impl RecordSink for Collect {
@@ -247,7 +234,7 @@ mod tests {
             self.records.push((record.offset_bytes, header.pubkey, header.lamports, record.data.to_vec()));
         }
         fn fault(&mut self, fault: RecordFault) {
-            self.faults.push((fault.rule, fault.offset_bytes));
+            self.faults.push((fault.kind, fault.offset_bytes));
         }
     }
 
@@ -313,7 +300,7 @@ mod tests {
             let in_record = expected.iter().any(|(at, _, _, data)| {
                 (*at as usize) < cut && cut < *at as usize + 136 + data.len()
             });
-            prop_assert_eq!(found.faults.iter().any(|(rule, _)| *rule == Rule::RecordCutOff), in_record);
+            prop_assert_eq!(found.faults.iter().any(|(kind, _)| *kind == RecordFaultKind::CutOff), in_record);
         }
 
         #[test]
@@ -331,7 +318,7 @@ mod tests {
             bytes.resize(bytes.len() + zeros, 0);
             let found = walk(&bytes, piece);
             prop_assert_eq!(found.records, expected);
-            prop_assert_eq!(found.faults, [(Rule::StoragePadded, end)]);
+            prop_assert_eq!(found.faults, [(RecordFaultKind::Padded, end)]);
         }
     }
 }

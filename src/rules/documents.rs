@@ -1,37 +1,40 @@
-//! Judging what was read: the name and the version, the bank file and the status cache, and the state. Pure.
+//! Version, bank file and status cache: whether they can be read to their last byte, agree with each other, with the
+//! name of the archive and with its storages. Pure.
 
 use {
+    super::{
+        clients::Rule,
+        findings::{Check, Findings, Place},
+    },
     crate::{
-        error::Error,
-        format::clients::Rule,
+        error::{Error, Result},
         ledger::{
             bank_file::{BankFile, StorageMapItem},
-            directory::SNAPSHOT_VERSION,
+            directory::{SNAPSHOT_VERSION, is_known_version},
             names::{ArchiveName, Extension, Hash},
         },
-        restore::{
+        read::{
+            compression::Compression,
             documents::{Documents, ParsedBank},
-            input::Compression,
-        },
-        verify::{
-            accounts::Sums,
-            report::{Check, Findings, Place},
         },
     },
     std::collections::HashMap,
 };
+
+/// A bank file and its storage map.
+pub type BankAndMap = (BankFile, Vec<StorageMapItem>);
 
 /// Checks that the documents could be read, and agree with each other. Returns bank file and storage map.
 pub fn judge_documents(
     documents: Documents,
     entry_slot: Option<u64>,
     findings: &Findings,
-) -> Option<(BankFile, Vec<StorageMapItem>)> {
+) -> Result<Option<BankAndMap>> {
     if let Some(version) = &documents.version
-        && String::from_utf8_lossy(version).trim() != SNAPSHOT_VERSION
+        && !is_known_version(version)
     {
         let found = format!("{:?}", String::from_utf8_lossy(version));
-        findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found);
+        findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found)?;
     }
     let place = || match entry_slot {
         Some(slot) => Place::entry(format!("snapshots/{slot}/{slot}")),
@@ -44,61 +47,78 @@ pub fn judge_documents(
             None
         }
         Some(Err(error)) => {
-            unreadable(Rule::BankFile, place(), &error);
+            unreadable(Rule::BankFile, place(), &error)?;
             None
         }
         Some(Ok(ParsedBank { bank, map, end_error })) => {
             if let Some(error) = end_error {
-                unreadable(Rule::BankFileEnd, place(), &error);
+                unreadable(Rule::BankFileEnd, place(), &error)?;
             }
-            judge_bank(&bank, entry_slot, &place(), findings);
+            judge_bank(&bank, entry_slot, &place(), findings)?;
             Some((bank, map))
         }
     };
     match documents.status_cache {
         None => findings.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error),
+        Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error)?,
         Some(Ok(cache)) => {
             let bank_slot = bank.as_ref().map_or(u64::MAX, |(bank, _)| bank.slot);
             if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
                 let place = Place::entry("snapshots/status_cache");
-                findings.add(Check::Bank, Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot);
+                findings.add(Check::Bank, Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot)?;
             }
         }
     }
-    bank
+    Ok(bank)
 }
 
 /// Checks the fields of a bank file against each other and against its entry's name.
-fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings: &Findings) {
+fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings: &Findings) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
-        findings.add(Check::Bank, Rule::BankFile, place.clone(), format!("slot {slot}"), format!("slot {}", bank.slot));
+        findings.add(
+            Check::Bank,
+            Rule::BankFile,
+            place.clone(),
+            format!("slot {slot}"),
+            format!("slot {}", bank.slot),
+        )?;
     }
-    let field = |name: &str, is_right: bool, expected: String, found: u64| {
-        if !is_right {
+    let field = |name: &str, is_right: bool, expected: String, found: u64| match is_right {
+        true => Ok(()),
+        false => {
             let found = format!("{name} {found}");
-            findings.add(Check::Bank, Rule::BankField, place.clone(), format!("{name} {expected}"), found);
+            findings.add(Check::Bank, Rule::BankField, place.clone(), format!("{name} {expected}"), found)
         }
     };
     let slot = bank.slot;
-    field("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot);
-    field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height);
-    field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch);
+    field("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot)?;
+    field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height)?;
+    field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch)?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
-    field("max tick height", bank.max_tick_height == ticks, ticks.to_string(), bank.max_tick_height);
-    field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height);
+    field("max tick height", bank.max_tick_height == ticks, ticks.to_string(), bank.max_tick_height)?;
+    field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
 }
 
 /// Checks an archive's name against what it holds.
-pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Option<&BankFile>, findings: &Findings) {
+pub fn judge_name(
+    name: Option<&ArchiveName>,
+    compression: Compression,
+    bank: Option<&BankFile>,
+    findings: &Findings,
+) -> Result<()> {
     let Some(name) = name else {
         let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
-        findings.add(Check::Name, Rule::NameUnknown, Place::default(), expected, "another name");
-        return;
+        return findings.add(Check::Name, Rule::NameUnknown, Place::default(), expected, "another name");
     };
     let extension = compression.extension();
     if extension != name.extension {
-        findings.add(Check::Name, Rule::ExtensionWrong, Place::default(), name.extension.as_str(), extension.as_str());
+        findings.add(
+            Check::Name,
+            Rule::ExtensionWrong,
+            Place::default(),
+            name.extension.as_str(),
+            extension.as_str(),
+        )?;
     }
     let rule = match extension {
         Extension::TarZstd => None,
@@ -107,24 +127,25 @@ pub fn judge_name(name: Option<&ArchiveName>, compression: Compression, bank: Op
         Extension::TarBzip2 | Extension::TarGzip => Some(Rule::OldCompression),
     };
     if let Some(rule) = rule {
-        findings.add(Check::Name, rule, Place::default(), "zstd", compression.as_str());
+        findings.add(Check::Name, rule, Place::default(), "zstd", compression.as_str())?;
     }
     let Some(bank) = bank else {
         findings.skip(Check::Name, "no bank file could be read");
-        return;
+        return Ok(());
     };
     if name.slot != bank.slot {
         let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
-        findings.add(Check::Name, Rule::NameMismatch, Place::default(), expected, found);
+        findings.add(Check::Name, Rule::NameMismatch, Place::default(), expected, found)?;
     }
     let hash = bank.snapshot_hash();
-    if name.hash != hash {
-        findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.hash, hash);
+    match name.hash == hash {
+        true => Ok(()),
+        false => findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.hash, hash),
     }
 }
 
 /// Checks that the state is the one that was asked for.
-pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile, findings: &Findings) {
+pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile, findings: &Findings) -> Result<()> {
     if let Some(slot) = slot.filter(|slot| *slot != bank.slot) {
         findings.add(
             Check::Name,
@@ -132,10 +153,11 @@ pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile
             Place::default(),
             format!("slot {slot}"),
             format!("slot {}", bank.slot),
-        );
+        )?;
     }
-    if let Some(hash) = hash.filter(|hash| *hash != bank.snapshot_hash()) {
-        findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash());
+    match hash.filter(|hash| *hash != bank.snapshot_hash()) {
+        Some(hash) => findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash()),
+        None => Ok(()),
     }
 }
 
@@ -147,9 +169,9 @@ pub fn judge_storage_map(
     base_slot: Option<u64>,
     has_base: bool,
     findings: &Findings,
-) {
+) -> Result<()> {
     if map.is_empty() {
-        return; // Agave 4.5 may cease to write it.
+        return Ok(()); // Agave 4.4 and later write none.
     }
     let mut lengths: HashMap<u64, u64> = storages.iter().copied().collect();
     for item in map {
@@ -159,12 +181,13 @@ pub fn judge_storage_map(
             Some(length) if length == item.length_bytes || (!is_newer && length > item.length_bytes) => {}
             Some(length) => {
                 let expected = format!("{} bytes", item.length_bytes);
-                findings.add(Check::Bank, Rule::StorageMap, place(), expected, format!("{length} bytes"));
+                let rule = if length < item.length_bytes { Rule::StorageMapGap } else { Rule::StorageMap };
+                findings.add(Check::Bank, rule, place(), expected, format!("{length} bytes"))?;
             }
             None if item.length_bytes == 0 || (!is_newer && !has_base) => {}
             None => {
                 let expected = format!("a storage of {} bytes", item.length_bytes);
-                findings.add(Check::Bank, Rule::StorageMap, place(), expected, "none");
+                findings.add(Check::Bank, Rule::StorageMapGap, place(), expected, "none")?;
             }
         }
     }
@@ -173,34 +196,29 @@ pub fn judge_storage_map(
     // An old storage that the newer map leaves out is one that has become empty since.
     for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
         let place = Place::entry(format!("accounts/{slot}.…"));
-        findings.add(Check::Bank, Rule::StorageMap, place, "a storage that the map names", "one that it does not");
+        findings.add(Check::Bank, Rule::StorageMap, place, "a storage that the map names", "one that it does not")?;
     }
-}
-
-/// The state against the bank file.
-pub fn judge_state(sums: &Sums, bank: &BankFile, findings: &Findings) {
-    if sums.lamports != u128::from(bank.capitalization) {
-        let expected = bank.capitalization;
-        findings.add(Check::State, Rule::Capitalization, Place::default(), expected, sums.lamports);
-    }
-    if sums.lattice != bank.lattice_hash {
-        let found = sums.lattice.snapshot_hash();
-        findings.add(Check::State, Rule::LatticeHash, Place::default(), bank.snapshot_hash(), found);
-    }
+    Ok(())
 }
 
 /// Whether the incremental archive builds on the full one.
-pub fn judge_base(base_slot: Option<u64>, full_slot: Option<u64>, full_base: Option<u64>, findings: &Findings) {
+pub fn judge_base(
+    base_slot: Option<u64>,
+    full_slot: Option<u64>,
+    full_base: Option<u64>,
+    findings: &Findings,
+) -> Result<()> {
     if let Some(base) = full_base {
         let found = format!("an incremental one, on slot {base}");
-        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), "a full archive first", found);
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), "a full archive first", found)?;
     } else if let (Some(base), Some(full)) = (base_slot, full_slot)
         && base != full
     {
         let expected = format!("a full archive of slot {base}");
-        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, format!("one of slot {full}"));
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, format!("one of slot {full}"))?;
     } else if base_slot.is_none() {
         let expected = "an incremental archive after the full one";
-        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, "a full one, by its name");
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, "a full one, by its name")?;
     }
+    Ok(())
 }

@@ -6,15 +6,18 @@
 use {
     crate::{
         error::{Error, Result},
-        format::clients::Rule,
         ledger::{
             lattice::{ELEMENTS, LatticeHash},
             names::Hash,
+            records::{Record, RecordFault, RecordFaultKind, RecordSink},
         },
-        verify::{
+        read::visit::{RecordVisitor, RecordWorker, StorageRef},
+        rules::{
+            clients::Rule,
+            findings::{Check, Findings, Place},
+        },
+        state::{
             fingerprint::Fingerprinter,
-            records::{Record, RecordFault, RecordSink},
-            report::{Check, Findings, Place},
             superseded::{Superseded, is_listed},
             version::{Batch, Version},
             versions::{KnownAccounts, VersionLog},
@@ -25,17 +28,6 @@ use {
         sync::{Mutex, PoisonError, RwLock},
     },
 };
-
-/// A storage that is being read: its number, and its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StorageRef {
-    /// Its number, over all archives.
-    pub number: u32,
-    /// Its slot.
-    pub slot: u64,
-    /// Its id.
-    pub id: u32,
-}
 
 /// What all workers add up.
 #[derive(Clone, Debug)]
@@ -139,69 +131,58 @@ impl Accounts {
     }
 }
 
-/// Somebody else who wants to see records, such as `inspect`; shared by all workers.
-pub trait RecordVisitor: Sync {
-    /// One worker's part of it, which it merges when it is dropped.
-    fn new_worker(&self) -> Box<dyn VisitWorker + '_>;
-}
-
-/// One worker's part of a [`RecordVisitor`].
-pub trait VisitWorker {
-    /// A complete record, and the storage that it is in.
-    fn record(&mut self, storage: StorageRef, record: &Record<'_>);
-}
-
-/// What a worker does with the records that it reads.
+/// What is done with the records of a pass.
+#[derive(Clone, Copy)]
 pub enum Task<'a> {
-    /// Shows them to somebody else.
-    Visit(&'a dyn RecordVisitor),
-    /// Looks at their layout only.
-    Layout,
-    /// Hashes and logs them.
+    /// They are hashed and logged.
     Add,
-    /// Subtracts those that are superseded, and names those that a storage holds twice.
+    /// Those that are superseded are subtracted, and those that a storage holds twice are named.
     Subtract(&'a Superseded),
 }
 
+/// A pass over records that makes up the state.
+pub struct AccountsPass<'a> {
+    /// The state in the making.
+    pub accounts: &'a Accounts,
+    /// Where broken rules are told.
+    pub findings: &'a Findings,
+    /// What is done.
+    pub task: Task<'a>,
+}
+
+impl RecordVisitor for AccountsPass<'_> {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(AccountsWorker::new(self))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.accounts.check()
+    }
+}
+
 /// One worker's part of the state. Merged when it is dropped.
-pub struct AccountsWorker<'a> {
+struct AccountsWorker<'a> {
     accounts: &'a Accounts,
     findings: &'a Findings,
-    task: &'a Task<'a>,
+    task: Task<'a>,
     storage: StorageRef,
     /// Of this storage, what is to be subtracted, and what is there twice.
     listed: [&'a [Version]; 2],
     batch: Batch,
     sums: Sums,
-    visit: Option<Box<dyn VisitWorker + 'a>>,
 }
 
 impl<'a> AccountsWorker<'a> {
-    /// A worker that does `task`.
-    pub fn new(accounts: &'a Accounts, findings: &'a Findings, task: &'a Task<'a>) -> Self {
-        let storage = StorageRef { number: 0, slot: 0, id: 0 };
-        let visit = match task {
-            Task::Visit(visitor) => Some(visitor.new_worker()),
-            _ => None,
-        };
+    fn new(pass: &'a AccountsPass<'a>) -> Self {
+        let AccountsPass { accounts, findings, task } = pass;
         Self {
             accounts,
             findings,
-            task,
-            storage,
+            task: *task,
+            storage: StorageRef::default(),
             listed: [&[]; 2],
             batch: Batch::default(),
             sums: Sums::default(),
-            visit,
-        }
-    }
-
-    /// The records that follow are of this storage.
-    pub fn begin(&mut self, storage: StorageRef) {
-        self.storage = storage;
-        if let Task::Subtract(superseded) = self.task {
-            let Superseded { to_subtract, duplicates, .. } = superseded;
-            self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
         }
     }
 
@@ -209,11 +190,17 @@ impl<'a> AccountsWorker<'a> {
         Place::entry(format!("accounts/{}.{}", self.storage.slot, self.storage.id))
     }
 
-    fn flush(&mut self) {
-        if let Err(error) = self.accounts.log.append(&mut self.batch) {
-            self.batch.clear();
+    /// Remembers the first error, which ends the reading.
+    fn tell(&self, result: Result<()>) {
+        if let Err(error) = result {
             self.accounts.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
+    }
+
+    fn flush(&mut self) {
+        let result = self.accounts.log.append(&mut self.batch);
+        self.batch.clear();
+        self.tell(result);
     }
 
     fn contribute(&mut self, record: &Record<'_>) {
@@ -222,16 +209,20 @@ impl<'a> AccountsWorker<'a> {
     }
 }
 
+impl RecordWorker for AccountsWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.storage = storage;
+        if let Task::Subtract(superseded) = self.task {
+            let Superseded { to_subtract, duplicates, .. } = superseded;
+            self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
+        }
+    }
+}
+
 impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         let is_tombstone = record.header.lamports == 0;
         match self.task {
-            Task::Visit(_) => {
-                if let Some(visit) = &mut self.visit {
-                    visit.record(self.storage, &record);
-                }
-            }
-            Task::Layout => self.sums.records += 1,
             Task::Add => {
                 self.sums.records += 1;
                 self.sums.tombstones += u64::from(is_tombstone);
@@ -256,28 +247,40 @@ impl RecordSink for AccountsWorker<'_> {
                 if is_listed(duplicates, &fingerprint) {
                     let mut place = self.place().at(record.offset_bytes);
                     place.account = Some(Hash(record.header.pubkey));
-                    self.findings.add(Check::Records, Rule::DuplicateAccount, place, "once", "more than once");
+                    let twice = "more than once";
+                    self.tell(self.findings.add(Check::Records, Rule::DuplicateAccount, place, "once", twice));
                 }
             }
         }
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.task, Task::Subtract(_)) {
+        if matches!(self.task, Task::Subtract(..)) {
             return; // Said in the first pass.
         }
-        if fault.rule == Rule::DataLength {
-            self.findings.skip(Check::State, "a storage is no sequence of records");
-        }
-        let mut place = self.place().at(fault.offset_bytes);
-        place.account = fault.account.map(Hash);
-        self.findings.add(Check::Records, fault.rule, place, fault.expected, fault.found);
+        self.tell(tell_fault(self.storage, fault, self.findings));
     }
+}
+
+/// Says what is wrong with a storage.
+pub fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
+    let rule = match fault.kind {
+        RecordFaultKind::CutOff => Rule::RecordCutOff,
+        RecordFaultKind::Padded => Rule::StoragePadded,
+        RecordFaultKind::DataLength => Rule::DataLength,
+        RecordFaultKind::Executable => Rule::Executable,
+    };
+    if rule == Rule::DataLength {
+        findings.skip(Check::State, "a storage is no sequence of records");
+    }
+    let mut place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id)).at(fault.offset_bytes);
+    place.account = fault.account.map(Hash);
+    findings.add(Check::Records, rule, place, fault.expected, fault.found)
 }
 
 impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
-        self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(_)));
+        self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(..)));
     }
 }

@@ -4,8 +4,8 @@
 use {
     crate::{
         error::{Error, Result},
-        restore::{
-            input::Compression,
+        read::{
+            compression::Compression,
             walk::{Piece, Recycler},
         },
     },

@@ -1,13 +1,10 @@
 //! The records of an archive that is read in order, in batches of whole records for the workers.
 
 use {
-    crate::{
-        ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
-        verify::{
-            accounts::{AccountsWorker, StorageRef},
-            pass::Pass,
-            records::RecordWalker,
-        },
+    super::visit::{RecordVisitor, StorageRef},
+    crate::ledger::{
+        record::{RECORD_ALIGNMENT, RawRecord, Records, RecordsRest},
+        records::RecordWalker,
     },
     crossbeam_channel::{Receiver, Sender},
     std::ops::Range,
@@ -88,20 +85,15 @@ impl Batcher {
     /// Hands on all records that are complete; what is left of the last stays for the next batch.
     fn cut(&mut self, mut current: CurrentStorage) {
         let bytes = &self.batch.bytes;
-        let mut at = current.next_record;
-        while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk::<RECORD_HEADER_BYTES>()) {
-            let header = RecordHeader::parse(header);
-            if header.is_end() || header.data_len > ACCOUNT_DATA_BYTES_MAX {
-                // The walker says what is wrong with it; nothing after it can be read.
-                current.is_broken = true;
-                at = bytes.len();
-                break;
-            }
-            let end = at + header.stored_bytes() as usize;
-            if end > bytes.len() {
-                break;
-            }
-            at = end;
+        let mut records = Records::new(bytes.get(current.next_record..).unwrap_or_default());
+        // A record whose padding has not come yet waits for it: the next batch begins with a record.
+        let is_padded = |record: &RawRecord<'_>| (record.end - record.start).is_multiple_of(RECORD_ALIGNMENT as usize);
+        let whole = records.by_ref().take_while(is_padded).last().map_or(0, |record| record.end);
+        let mut at = current.next_record + whole;
+        if matches!(records.rest(), RecordsRest::End | RecordsRest::TooLong) {
+            // The walker says what is wrong with it; nothing after it can be read.
+            current.is_broken = true;
+            at = bytes.len();
         }
         current.next_record = at;
         if at > current.start || current.start > 0 {
@@ -148,18 +140,17 @@ impl Batcher {
     }
 }
 
-/// Walks, and hashes, what is in batches until there are no more.
-pub fn hash_batches(pass: &Pass<'_>, batches: &Receiver<Batch>, free: &Sender<Batch>) {
-    let Some(task) = pass.task else { return };
-    let mut worker = AccountsWorker::new(pass.accounts, pass.findings, task);
+/// Walks what is in batches until there are no more, and shows it to a visitor.
+pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<Batch>, free: &Sender<Batch>) {
+    let mut worker = visitor.new_worker();
     let mut walker = RecordWalker::default();
     for batch in batches {
         for part in &batch.parts {
             worker.begin(part.storage);
             walker.restart_at(part.offset_bytes);
-            walker.feed(&batch.bytes[part.range.clone()], &mut worker);
+            walker.feed(&batch.bytes[part.range.clone()], worker.as_mut());
             if part.is_last {
-                walker.finish(&mut worker);
+                walker.finish(worker.as_mut());
             }
         }
         // A full store of free batches has enough.

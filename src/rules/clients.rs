@@ -27,6 +27,31 @@ impl fmt::Display for Client {
     }
 }
 
+/// A client's verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClientVerdict {
+    /// The client.
+    pub client: Client,
+    /// Whether it loads the archive, as far as was checked.
+    pub loads: bool,
+    /// Why not.
+    pub because: Option<&'static str>,
+}
+
+/// Why a client refuses an archive that breaks these rules; empty where it loads it.
+pub fn refusals(broken: impl Iterator<Item = Rule>, client: Client) -> Vec<&'static str> {
+    broken.filter(|rule| !rule.is_tolerated_by(client)).map(Rule::what).collect()
+}
+
+/// The verdict of every client on an archive that breaks these rules.
+pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone) -> Vec<ClientVerdict> {
+    let verdict = |client| {
+        let because = refusals(broken.clone(), client).first().copied();
+        ClientVerdict { client, loads: because.is_none(), because }
+    };
+    Client::ALL.into_iter().map(verdict).collect()
+}
+
 /// Who loads an archive that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loads {
@@ -163,6 +188,8 @@ rules! {
     BankField, Both, Look, "the bank file contradicts itself";
     /// Storages and storage map agree.
     StorageMap, Both, Look, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
+    /// Every storage that the storage map names is there, and as long as it says.
+    StorageMapGap, Both, Look, "a storage is missing or shorter than the bank file's storage map says: Agave 4.0 and 4.1 refuse that";
     /// The status cache can be read to its end.
     StatusCache, None, Source, "the status cache makes no sense";
     /// Records end where their storage ends.

@@ -1,0 +1,194 @@
+//! The end of an archive that slotpress made: its seek table and its index, which tell where every entry lies.
+//!
+//! Both are hints. A tail that is missing, damaged or contradicts the file is no tail: the archive is then read in
+//! order, by its frames alone. What the tail says of a frame, and of what stands in front of it, is checked when that
+//! frame is read.
+
+use {
+    super::{source::Source, walk::WHOLE_FRAME_BYTES_MAX},
+    crate::{
+        error::{Error, IoContext, Result},
+        format::{
+            entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
+            frames::FrameSpan,
+            index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index},
+            seek_table::{SEEK_TABLE_FOOTER_BYTES, parse_seek_table, seek_table_bytes},
+            zstd_frame::{FrameStart, SKIPPABLE_HEADER_BYTES, parse_frame_start},
+        },
+    },
+    std::ops::Range,
+};
+
+/// Read first, from the end: seek table and index of an archive of mainnet's size (55,000 frames, 430,000 storages) take
+/// less, so that one read suffices.
+const FIRST_READ_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The most bytes of a seek table: 450 GB of tar in the smallest frames take half of it.
+const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// What may stand in front of a frame at most: a mark of `pzstd`, and as much padding as anybody makes.
+pub const GAP_BYTES_MAX: u64 = 4096;
+
+/// A frame of the archive that holds tar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataFrame {
+    /// Where it starts in the file.
+    pub offset_bytes: u64,
+    /// Its length in the file.
+    pub compressed_bytes: u32,
+    /// Bytes of tar inside.
+    pub content_bytes: u32,
+    /// Bytes of skippable frames right in front of it: at most [`GAP_BYTES_MAX`].
+    pub gap_bytes: u32,
+}
+
+impl DataFrame {
+    /// Where it ends in the file.
+    pub fn end_bytes(&self) -> u64 {
+        self.offset_bytes + u64::from(self.compressed_bytes)
+    }
+}
+
+/// Seek table and index, which agree with each other and with the file's length.
+#[derive(Debug)]
+pub struct Tail {
+    /// The entries.
+    pub index: Index,
+    /// The frames that hold tar, in order.
+    pub frames: Vec<DataFrame>,
+    /// Bytes of skippable frames: marks, index, seek table.
+    pub skippable_bytes: u64,
+    /// Whether nothing but the index and the seek table, as slotpress writes them, follows the last frame.
+    pub is_plain: bool,
+}
+
+/// The last bytes of a source, read at most twice.
+struct LastBytes<'a> {
+    source: &'a dyn Source,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl LastBytes<'_> {
+    /// A range that ends before, or where, the source ends.
+    fn get(&mut self, range: Range<u64>) -> Result<&[u8]> {
+        if range.start < self.start {
+            let mut more = vec![0; (self.start - range.start) as usize];
+            self.source.read_exact_at(&mut more, range.start).or_path("read", self.source.path())?;
+            more.extend_from_slice(&self.bytes);
+            (self.bytes, self.start) = (more, range.start);
+        }
+        let (from, to) = (range.start - self.start, range.end - self.start);
+        Ok(self.bytes.get(from as usize..to as usize).unwrap_or_default())
+    }
+}
+
+impl Tail {
+    /// Reads the tail of a source, whose length is known. `Ok(None)`: there is none. An error of the kind
+    /// [`Damaged`](crate::ErrorKind::Damaged): there is one, but it makes no sense.
+    pub fn read(source: &dyn Source) -> Result<Option<Self>> {
+        let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
+        let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
+        let mut last = LastBytes { source, start: length_bytes, bytes: Vec::new() };
+        last.get(length_bytes.saturating_sub(FIRST_READ_BYTES)..length_bytes)?;
+        let footer = last.get(footer_at..length_bytes)?.first_chunk();
+        let Some(table_bytes) = footer.and_then(seek_table_bytes) else { return Ok(None) };
+        if table_bytes > SEEK_TABLE_BYTES_MAX {
+            return Ok(None);
+        }
+        let has_plain_table = footer.is_some_and(|footer| footer[4] == 0);
+        let wrong = || Error::damaged("the seek table at the archive's end does not fit the file");
+        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(wrong)?;
+        let items = parse_seek_table(last.get(table_at..length_bytes)?)?;
+
+        let mut frames = Vec::with_capacity(items.len() / 2 + 1);
+        let (mut at, mut gap_at) = (0, 0);
+        for item in &items {
+            if item.content_bytes > 0 {
+                if u64::from(item.content_bytes) > WHOLE_FRAME_BYTES_MAX {
+                    return Ok(None);
+                }
+                let gap_bytes = at - gap_at;
+                if gap_bytes > GAP_BYTES_MAX {
+                    return Err(Error::damaged("the seek table at the archive's end leaves too much out"));
+                }
+                let frame = DataFrame {
+                    offset_bytes: at,
+                    compressed_bytes: item.compressed_bytes,
+                    content_bytes: item.content_bytes,
+                    gap_bytes: gap_bytes as u32,
+                };
+                gap_at = frame.end_bytes();
+                frames.push(frame);
+            }
+            at += u64::from(item.compressed_bytes);
+        }
+        if at != table_at {
+            return Err(wrong());
+        }
+        let frames_end = frames.last().map_or(0, DataFrame::end_bytes);
+        let Some(index_bytes) = items.last().map(|item| u64::from(item.compressed_bytes)) else { return Ok(None) };
+        if !(SKIPPABLE_HEADER_BYTES as u64..=INDEX_FRAME_BYTES_MAX).contains(&index_bytes) {
+            return Ok(None);
+        }
+        let Some(index_at) = table_at.checked_sub(index_bytes).filter(|at| *at >= frames_end) else {
+            return Ok(None);
+        };
+        if index_at - frames_end > INDEX_FRAME_BYTES_MAX {
+            return Err(Error::damaged("the seek table at the archive's end leaves too much out"));
+        }
+        let after_frames = last.get(frames_end..table_at)?;
+        let index_frame = after_frames.get((index_at - frames_end) as usize..).unwrap_or_default();
+        match parse_frame_start(index_frame)? {
+            FrameStart::Skippable { kind: INDEX_FRAME_KIND, content_bytes }
+                if u64::from(content_bytes) + SKIPPABLE_HEADER_BYTES as u64 == index_bytes => {}
+            _ => return Ok(None),
+        }
+        // Every other reader would find tar there.
+        check_skippable(after_frames)?;
+        let index = Index::parse_frame(index_frame)?;
+
+        let content_bytes: u64 = frames.iter().map(|frame| u64::from(frame.content_bytes)).sum();
+        let compressed_bytes: u64 = frames.iter().map(|frame| u64::from(frame.compressed_bytes)).sum();
+        if index.tar_bytes() != content_bytes {
+            return Err(wrong());
+        }
+        let is_plain = has_plain_table && index_at == frames_end;
+        let tail = Self { index, frames, skippable_bytes: length_bytes - compressed_bytes, is_plain };
+        if tail.spans().any(|(_, span)| span.offset_bytes > 0 && span.offset_bytes < BLOCK_BYTES) {
+            return Err(Error::damaged("the archive's index cuts an entry inside its header"));
+        }
+        Ok(Some(tail))
+    }
+
+    /// Every frame, with what it covers of the entries.
+    pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
+        let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
+        let mut lengths = lengths.enumerate();
+        // The entry that the next frame starts with, where in it, and its length.
+        let mut entry = lengths.next();
+        let mut offset_bytes = 0;
+        self.frames.iter().map(move |frame| {
+            let (number, _) = entry.unwrap_or((self.index.entries.len() + 1, 0));
+            let length_bytes = u64::from(frame.content_bytes);
+            let span = FrameSpan { first_entry: number as u64, offset_bytes, length_bytes };
+            offset_bytes += length_bytes;
+            while let Some((_, length)) = entry.filter(|(_, length)| offset_bytes >= *length) {
+                offset_bytes -= length;
+                entry = lengths.next();
+            }
+            (*frame, span)
+        })
+    }
+}
+
+/// Refuses anything but whole skippable frames: a frame of tar that a seek table passes over would be read by every
+/// other reader.
+pub fn check_skippable(mut bytes: &[u8]) -> Result<()> {
+    let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
+    while !bytes.is_empty() {
+        let Ok(FrameStart::Skippable { content_bytes, .. }) = parse_frame_start(bytes) else { return Err(hidden()) };
+        bytes = bytes.get(SKIPPABLE_HEADER_BYTES + content_bytes as usize..).ok_or_else(hidden)?;
+    }
+    Ok(())
+}
