@@ -128,7 +128,7 @@ struct LedgerLine<'a> {
     layout: &'static str,
     file_bytes: u64,
     emptied_storages: u64,
-    in_use: bool,
+    in_use: Option<bool>,
 }
 
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
@@ -136,7 +136,7 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     if args.input.is_dir() {
         let paths = values::ledger_paths(&args.input, &args.snapshots, &args.account_paths);
         if !run_on_accounts(args, AccountsInput::Ledger(&paths, args.slot), threads, ui)? {
-            print_ledger(&inspect_ledger(&paths, args.slot, ui)?, ui);
+            print_ledger(&inspect_ledger(&paths, args.slot, threads, ui)?, ui);
         }
         return Ok(());
     }
@@ -326,7 +326,7 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
             &format!("{} of which nothing remains", values::count_of(found.emptied_storages, "storage")),
         );
     }
-    if found.is_in_use {
+    if found.is_in_use == Some(true) {
         field(ui, "in use", "a validator or another slotpress holds the ledger's lock");
     }
 }

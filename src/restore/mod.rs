@@ -83,8 +83,9 @@ pub struct RestoreOptions {
     pub manners: Manners,
 }
 
-/// Turns an archive into one that Agave reads, in a directory; returns its path.
-pub type ConvertArchive = fn(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
+/// Turns an archive into one that Agave reads, in a directory, with so many workers; returns its path.
+pub type ConvertArchive =
+    fn(archive: &Path, dir: &Path, threads: usize, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
 #[derive(Clone, Debug)]
@@ -122,7 +123,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let mut copies = Vec::new();
     if options.layout == RestoreLayout::Boot {
         for archive in &archives {
-            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir, options.convert)?);
+            copies.push(ArchiveCopy::begin(&archive.file, &target.snapshots_dir, options)?);
         }
     }
     space_needed(&archives, &target, &copies)?.check()?;
@@ -159,7 +160,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let base_slot = banks.pop().map(|full| full.slot);
     let storages = assigner.into_storages();
     if let Some(read_back) = &options.read_back {
-        let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots)?;
+        let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
         let partial_on = archives[0].name.as_ref().and_then(|name| name.base_slot);
         read_back.check_snapshot(snapshot, partial_on, options.threads, progress)?;
@@ -189,10 +190,15 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
 }
 
 /// What was unpacked, while it is still in its partial directories.
-fn unpacked_snapshot(slot: u64, bank_snapshot: &PartialDir, roots: &[PartialDir]) -> Result<BankSnapshot> {
+fn unpacked_snapshot(
+    slot: u64,
+    bank_snapshot: &PartialDir,
+    roots: &[PartialDir],
+    threads: usize,
+) -> Result<BankSnapshot> {
     let dir = &bank_snapshot.path;
     let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
-    BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()))
+    BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
 }
 
 /// An archive to restore, with what its name and its tail say.

@@ -126,7 +126,7 @@ fn try_archives(
     let mut read: Vec<ReadArchive> = Vec::new();
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
-            accounts.everything_so_far_is_newer();
+            accounts.everything_so_far_is_newer(options.threads)?;
         }
         let one = ReadArchive::read(archive, distrusted.as_ref(), &accounts, &mut seen_slots, options, progress)
             .map_err(|error| error.of_archive(number))?;
