@@ -237,7 +237,7 @@ fn open_archives(options: &RestoreOptions, progress: &dyn Progress) -> Result<Ve
     let base_of = |at: usize| archives.get(at).and_then(|archive: &SourceArchive| archive.name.as_ref()?.base_slot);
     let full_slot = archives[0].name.as_ref().map(|name| name.slot);
     match (options.layout, archives.len(), base_of(0), base_of(1)) {
-        (RestoreLayout::Archive, 2, ..) => Err(Error::usage("--layout archive unpacks one archive")
+        (RestoreLayout::Archive, 2, ..) => Err(Error::usage("--tree archive unpacks one archive")
             .hint("unpack the incremental archive on its own, into another directory")),
         (RestoreLayout::Boot, _, Some(base), _) => {
             Err(Error::usage(format!("an incremental archive alone does not make a ledger: it builds on slot {base}"))
