@@ -29,8 +29,8 @@ use {
 /// Solana snapshot archives on all cores.
 #[derive(Debug, Parser)]
 #[command(name = "slotpress", version, about, max_term_width = 100, propagate_version = true)]
-#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment, several paths with\n\
-    colons in between. A flag wins; a command ignores variables that do not apply to it.\n\
+#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment, several paths with colons \
+    between them. A flag wins, and a command ignores variables that do not apply to it.\n\
     Exit codes: 0 done, 1 failed, 2 usage, 3 damaged or not what its name says, 4 network, 130 interrupted.")]
 struct Cli {
     #[command(flatten)]

@@ -154,7 +154,7 @@ mod tests {
         file.unlock().expect("unlocked");
         file.try_lock().expect("free");
         assert_eq!(is_ledger_lock_held(dir.path()), Some(true));
-        assert_eq!(device_of_mount(&OwnedFd::from(file)).is_some(), true);
+        assert!(device_of_mount(&OwnedFd::from(file)).is_some());
         assert_eq!(is_ledger_lock_held(dir.path()), Some(false), "it went with its file");
     }
 }
