@@ -30,7 +30,7 @@ use {
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
 /// What is damaged is found before anything is converted.
-fn convert(_: &Path, _: &Path, _: &Manners, _: &dyn Progress) -> Result<PathBuf, Error> {
+fn convert(_: &Path, _: &Path, _: usize, _: &Manners, _: &dyn Progress) -> Result<PathBuf, Error> {
     Err(Error::failed("a damaged archive was to be converted"))
 }
 

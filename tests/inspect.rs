@@ -38,7 +38,7 @@ fn fails(input: &Path, flags: &[&str], code: i32, message: &str) {
 
 /// What is counted against what a plain walk finds; `is_of_owner` restricts it.
 fn check_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn Fn(&Plain) -> bool) {
-    let lines = inspect(input, &[&["--accounts", "--largest", "7"], flags].concat());
+    let lines = inspect(input, &[&["--by-owner", "--largest", "7"], flags].concat());
     let (live, dead): (Vec<&Plain>, Vec<&Plain>) =
         records.iter().filter(|record| is_wanted(record)).partition(|record| record.lamports > 0);
     let totals = &lines[0];
@@ -124,7 +124,7 @@ fn counts_agree_with_agave() {
     let newest = newest(&records(&archive));
     let live = newest.values().filter(|record| record.lamports > 0).count();
     assert_eq!(expected["accounts"], live, "the test's own walk");
-    let lines = inspect(&archive, &["--accounts"]);
+    let lines = inspect(&archive, &["--by-owner"]);
     let counted = lines[0]["accounts"].as_u64().expect("a count");
     assert!(counted >= live as u64, "older versions are counted too");
     assert_eq!(lines[0]["newest_accounts"], expected["accounts"]);
@@ -134,7 +134,7 @@ fn counts_agree_with_agave() {
 #[test]
 fn a_ledger_has_obsolete_records() {
     let ledger = ledger("ledger-at-40");
-    let lines = inspect(ledger.path(), &["--accounts"]);
+    let lines = inspect(ledger.path(), &["--by-owner"]);
     assert!(lines[0]["obsolete_records"].as_u64().expect("a count") > 0);
     assert!(lines[0]["obsolete_bytes"].as_u64().expect("bytes") > 0);
 }
@@ -267,7 +267,7 @@ fn the_screen_is_eighty_columns_wide() {
         }
         text
     };
-    let text = run(&["--accounts".as_ref(), "--csv".as_ref(), csv.as_os_str()]);
+    let text = run(&["--by-owner".as_ref(), "--csv".as_ref(), csv.as_os_str()]);
     for part in ["1,895 records", "Stake ", "Upgradeable Loader", "10K-100K", "LARGEST ACCOUNTS"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -297,11 +297,11 @@ fn closed_accounts_are_said_to_be_closed() {
 fn what_makes_no_sense_is_refused() {
     let full = fixture(FULL_26);
     fails(&full, &["--account", "nonsense0"], 2, "32 bytes in base58");
-    fails(&full, &["--accounts", "--owner", "1111"], 2, "32 bytes in base58");
-    fails(&full, &["--accounts", "--largest", "10001"], 2, "0 to 10000");
-    fails(&full, &["--owner", TOKEN], 2, "--accounts");
-    fails(&full, &["--accounts", "--csv", full.to_str().expect("text")], 2, "that is what is inspected");
-    fails(&full, &["--accounts", "--csv", "/nowhere/at/all.csv"], 2, "its directory does not exist");
+    fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
+    fails(&full, &["--by-owner", "--largest", "10001"], 2, "0 to 10000");
+    fails(&full, &["--owner", TOKEN], 2, "--by-owner");
+    fails(&full, &["--by-owner", "--csv", full.to_str().expect("text")], 2, "that is what is inspected");
+    fails(&full, &["--by-owner", "--csv", "/nowhere/at/all.csv"], 2, "its directory does not exist");
     let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
     fails(&full, &["--account", nobody], 1, "no storage holds the account");
     fails(&fixture(INCREMENTAL_26_40), &["--account", nobody], 1, "full archive of slot 26");
@@ -322,7 +322,7 @@ fn damage_is_not_passed_over() {
         bytes[middle..middle + 64].fill(0x55);
         let damaged = out.path().join(format!("damaged-{}", name(&source)));
         fs::write(&damaged, bytes).expect("written");
-        fails(&damaged, &["--accounts"], 3, "not all of its records can be read");
+        fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
         fails(&damaged, &["--account", nobody], 3, "not all of its records can be read");
     }
 }
@@ -333,7 +333,7 @@ fn a_damaged_index_is_done_without() {
     let out = temp_dir();
     let ledger = ledger("ledger-at-40");
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    let good = inspect(&ours, &["--accounts"]);
+    let good = inspect(&ours, &["--by-owner"]);
     let account = good.last().expect("a large account")["account"].as_str().expect("a key").to_string();
     let flags = ["--account", &account];
     let found = inspect(&ours, &flags);
@@ -345,7 +345,7 @@ fn a_damaged_index_is_done_without() {
     let index_end = bytes.len() - 9 - items * item_bytes - 8;
     bytes[index_end - 20] ^= 1;
     fs::write(&ours, bytes).expect("written");
-    for (flags, expected) in [(&["--accounts"][..], &good), (&flags[..], &found)] {
+    for (flags, expected) in [(&["--by-owner"][..], &good), (&flags[..], &found)] {
         let output = slotpress().arg("inspect").arg(&ours).args(flags).arg("--json").output().expect("runs");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && stderr.contains("\"warning\""), "{stderr}");
@@ -353,4 +353,42 @@ fn a_damaged_index_is_done_without() {
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(&lines, expected);
     }
+}
+
+/// Looking must not take the lock, not for a moment: a validator that starts then would fail. Nor is one made.
+#[test]
+fn a_ledgers_lock_is_looked_at_only() {
+    let ledger = ledger("ledger-at-40");
+    let lock = ledger.path().join("ledger.lock");
+    let _ = fs::remove_file(&lock);
+    let in_use = || inspect(ledger.path(), &[])[0]["in_use"].clone();
+    assert_eq!(in_use(), false);
+    assert!(!lock.exists());
+    let file = fs::File::create(&lock).expect("created");
+    let modified = || fs::metadata(&lock).expect("there").modified().expect("a time");
+    let before = modified();
+    assert_eq!(in_use(), false);
+
+    // Whoever takes it again and again gets it every time, while it is looked at.
+    let (taken, was_seen) = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| (0..12).map(|_| in_use()).filter(|in_use| *in_use == true).count());
+        let mut taken = 0;
+        while !looking.is_finished() {
+            file.try_lock().expect("nobody else takes it");
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            file.unlock().expect("unlocked");
+            taken += 1;
+        }
+        (taken, looking.join().expect("looked"))
+    });
+    assert!(taken > 10, "{taken} times, seen {was_seen} times");
+
+    file.try_lock().expect("free");
+    assert_eq!(in_use(), true);
+    let output = slotpress().arg("inspect").arg(ledger.path()).output().expect("runs");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("holds the ledger's lock"));
+    file.unlock().expect("unlocked");
+    file.try_lock_shared().expect("free");
+    assert_eq!(in_use(), true, "a validator could not take it either");
+    assert_eq!(modified(), before);
 }

@@ -115,7 +115,7 @@ fn the_same_content_from_anywhere() {
         slotpress(&arguments).arg(&out_dir).arg(&ledger).assert().success();
         inputs.push(fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path());
     }
-    slotpress(&["restore", "--layout", "archive", "--ledger"]).arg(path("tree")).arg(&inputs[1]).assert().success();
+    slotpress(&["restore", "--tree", "archive", "--ledger"]).arg(path("tree")).arg(&inputs[1]).assert().success();
     inputs.push(path("tree"));
     let sizes: Vec<_> = inputs
         .iter()

@@ -54,6 +54,7 @@ impl Scene {
             seed: 1,
             incremental_bytes: None,
             storage_count: Some(40),
+            threads: 2,
         };
         synth(&options, &NoProgress).expect("a ledger");
         let mut scene = Self { dir, ledger, archive: PathBuf::new() };

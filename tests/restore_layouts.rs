@@ -265,7 +265,7 @@ fn the_tree_of_an_archive() {
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
     for archive in [fixture(FULL_26), fixture(INCREMENTAL_26_40), ours] {
         let target = Target::new(0);
-        target.command(&[&archive]).args(["--layout", "archive"]).assert().success();
+        target.command(&[&archive]).args(["--tree", "archive"]).assert().success();
         let found: BTreeMap<String, Vec<u8>> =
             tree(&target.ledger).into_iter().map(|(path, content)| (path, content.unwrap_or_default())).collect();
         let mut expected = contents(&archive);
@@ -340,7 +340,7 @@ fn the_owner_of_the_target_owns_everything() {
     let tree_target = Target::new(0);
     fs::create_dir(&tree_target.ledger).expect("made");
     std::os::unix::fs::chown(&tree_target.ledger, Some(OWNER.0), Some(OWNER.1)).expect("given away");
-    tree_target.command(&[&fixture(FULL_26)]).args(["--layout", "archive"]).assert().success();
+    tree_target.command(&[&fixture(FULL_26)]).args(["--tree", "archive"]).assert().success();
     for path in names(&tree_target.ledger) {
         let metadata = fs::symlink_metadata(tree_target.ledger.join(&path)).expect("metadata");
         assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
@@ -422,7 +422,7 @@ fn a_name_that_lies() {
     let path = dir.path().join(INCREMENTAL_26_40.replace("-26-40", "-30-40"));
     fs::copy(fixture(INCREMENTAL_26_40), &path).expect("copied");
     let target = Target::new(0);
-    fails(target.command(&[&path]).args(["--layout", "archive"]), 3, &["not newer than the base slot 30"]);
+    fails(target.command(&[&path]).args(["--tree", "archive"]), 3, &["not newer than the base slot 30"]);
     assert_nothing_left(&target);
 }
 
@@ -445,7 +445,7 @@ fn a_target_that_holds_something() {
         fs::write(&there, "precious").expect("written");
         let mut before = tree(&target.ledger);
         fails(
-            target.command(&[&full]).args(["--layout", layout]),
+            target.command(&[&full]).args(["--tree", layout]),
             1,
             &["is there already", "hint: restore into an empty directory"],
         );
@@ -498,9 +498,9 @@ fn accounts_paths_that_a_validator_refuses() {
 fn one_tree_holds_one_archive() {
     let target = Target::new(0);
     let mut two = target.command(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
-    fails(two.args(["--layout", "archive"]), 2, &["unpacks one archive"]);
+    fails(two.args(["--tree", "archive"]), 2, &["unpacks one archive"]);
     let mut accounts = target.command(&[&fixture(FULL_26)]);
-    accounts.args(["--layout", "archive", "--accounts"]).arg(target.dir.path().join("x"));
+    accounts.args(["--tree", "archive", "--accounts"]).arg(target.dir.path().join("x"));
     fails(&mut accounts, 2, &["have no place in it"]);
     assert_nothing_left(&target);
 }

@@ -9,9 +9,10 @@ use std::{
 };
 
 /// From the bottom up. What stands in one line may not use each other.
-const LAYERS: [&[&str]; 12] = [
+const LAYERS: [&[&str]; 13] = [
     &["error"],
-    &["ledger", "progress", "stopwatch"],
+    &["memory", "pool", "progress", "stopwatch"],
+    &["ledger"],
     &["format", "io", "pipeline", "read_back", "store"],
     &["read"],
     &["rules"],

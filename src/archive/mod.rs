@@ -128,7 +128,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     };
     // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
     let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    let snapshot = find_bank_snapshot(&options.paths, options.slot)?;
+    let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
         check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
     }

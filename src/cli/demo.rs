@@ -38,6 +38,9 @@ pub struct DemoArgs {
     /// Keep everything in this directory, which must be empty or not exist
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -69,7 +72,9 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             temporary.path()
         }
     };
-    let demo = Demo { ledger: dir.join("ledger"), archives: dir.join("archives"), restored: dir.join("restored"), ui };
+    let threads = values::threads_or_all(args.threads);
+    let (ledger, archives, restored) = (dir.join("ledger"), dir.join("archives"), dir.join("restored"));
+    let demo = Demo { ledger, archives, restored, threads, ui };
     fs::create_dir_all(&demo.archives).or_path("create", &demo.archives)?;
 
     demo.say("A ledger, as a validator leaves it when it is stopped gracefully");
@@ -81,6 +86,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             // A tenth of the state changes between two archives.
             incremental_bytes: Some(args.size / 10),
             storage_count: None,
+            threads,
         },
         ui,
     )?;
@@ -101,7 +107,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
-        let found = inspect_archive(&archive.path_in(&demo.archives), 1, ui)?;
+        let found = inspect_archive(&archive.path_in(&demo.archives), threads, ui)?;
         let readers: Vec<String> = found
             .clients
             .iter()
@@ -155,6 +161,7 @@ struct Demo<'a> {
     ledger: PathBuf,
     archives: PathBuf,
     restored: PathBuf,
+    threads: usize,
     ui: &'a Ui,
 }
 
@@ -179,7 +186,7 @@ impl Demo<'_> {
             base_slot,
             codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
             frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
-            threads: values::threads_or_all(None),
+            threads: self.threads,
             memory_bytes: None,
             replace: false,
             force_base: false,
@@ -206,7 +213,7 @@ impl Demo<'_> {
             incremental: Some(incremental.path_in(&self.archives)),
             paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },
             layout: RestoreLayout::Boot,
-            threads: values::threads_or_all(None),
+            threads: self.threads,
             index: crate::read::IndexPolicy::Hint,
             read_back: None,
             convert: None,
@@ -230,7 +237,7 @@ impl Demo<'_> {
         let mut compared = 0;
         for (ledger, base_slot) in [(self.ledger.join("at-full"), None), (self.ledger.clone(), full_slot)] {
             let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-            let plan = Plan::new(find_bank_snapshot(&paths, None)?, base_slot, self.ui)?;
+            let plan = Plan::new(find_bank_snapshot(&paths, None, self.threads)?, base_slot, self.ui)?;
             for (at, storage) in plan.storages.iter().enumerate() {
                 self.ui.check()?;
                 let path = run.join(format!("{}.{}", storage.file.slot, storage.file.id));

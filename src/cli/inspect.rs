@@ -17,14 +17,17 @@ use {
     },
     clap::Args,
     serde::Serialize,
-    std::path::{Path, PathBuf},
+    std::{
+        ffi::OsString,
+        path::{Path, PathBuf},
+    },
 };
 
 /// Tell what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// An archive, or a ledger directory
-    input: PathBuf,
+    pub(super) input: PathBuf,
     /// The bank snapshot of a ledger to look at [default: the newest complete one]
     #[arg(long)]
     slot: Option<u64>,
@@ -32,35 +35,34 @@ pub struct InspectArgs {
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    // Other commands call it --accounts, and share its variable in the environment.
-    #[arg(long, value_name = "DIR", env = "SLOTPRESS_ACCOUNTS", hide_env = true)]
-    account_paths: Vec<PathBuf>,
+    #[arg(long, value_name = "DIR", alias = "account-paths")]
+    pub(super) accounts: Vec<PathBuf>,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
     /// Read all records: accounts and bytes by owner and size, the largest, tombstones, what is superseded
-    #[arg(long, env = "SLOTPRESS_INSPECT_ACCOUNTS", hide_env = true, help_heading = "Accounts")]
-    accounts: bool,
-    /// With --accounts: only those of one owner program
-    #[arg(long, value_name = "KEY", requires = "accounts", value_parser = values::pubkey, help_heading = "Accounts")]
+    #[arg(long, help_heading = "Accounts")]
+    pub(super) by_owner: bool,
+    /// With --by-owner: only those of one owner program
+    #[arg(long, value_name = "KEY", value_parser = values::pubkey, help_heading = "Accounts")]
     owner: Option<Hash>,
-    /// With --accounts: how many of the largest accounts to list, up to 10000 [default: 10]
-    #[arg(long, value_name = "N", requires = "accounts", value_parser = values::largest, help_heading = "Accounts")]
+    /// With --by-owner: how many of the largest accounts to list, up to 10000 [default: 10]
+    #[arg(long, value_name = "N", value_parser = values::largest, help_heading = "Accounts")]
     largest: Option<usize>,
-    /// With --accounts: write the table of owners to a file as CSV
-    #[arg(long, value_name = "FILE", requires = "accounts", help_heading = "Accounts")]
+    /// With --by-owner: write the table of owners to a file as CSV
+    #[arg(long, value_name = "FILE", help_heading = "Accounts")]
     csv: Option<PathBuf>,
-    /// With --accounts: the most memory for finding superseded records [default: half of what is free]
-    #[arg(long, value_name = "SIZE", requires = "accounts", value_parser = values::size, help_heading = "Accounts")]
+    /// With --by-owner: the most memory for finding superseded records [default: half of what is free]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     memory: Option<u64>,
-    /// With --accounts: where to spill what does not fit in memory [default: the system's temporary directory]
-    #[arg(long, value_name = "DIR", requires = "accounts", help_heading = "Accounts")]
+    /// With --by-owner: where to spill what does not fit in memory [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR", help_heading = "Accounts")]
     temporary_dir: Option<PathBuf>,
     /// Find the newest version of one account
-    #[arg(long, value_name = "KEY", conflicts_with = "accounts", value_parser = values::pubkey, help_heading = "Accounts")]
+    #[arg(long, value_name = "KEY", conflicts_with = "by_owner", value_parser = values::pubkey, help_heading = "Accounts")]
     account: Option<Hash>,
     /// With --account: how much of its data to print [default: 1KiB]
-    #[arg(long, value_name = "SIZE", requires = "account", value_parser = values::size, help_heading = "Accounts")]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     data_limit: Option<u64>,
 }
 
@@ -128,21 +130,48 @@ struct LedgerLine<'a> {
     layout: &'static str,
     file_bytes: u64,
     emptied_storages: u64,
-    in_use: bool,
+    in_use: Option<bool>,
+}
+
+/// The arguments as they are spelled today, where they may be of the time when `--accounts` was a switch.
+pub fn from_old_spelling(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let is_switch = |argument: &OsString| argument == "--accounts";
+    let is_old = arguments.iter().any(|argument| argument == "inspect") && arguments.iter().any(is_switch);
+    let today = |argument: &OsString| if is_switch(argument) { "--by-owner".into() } else { argument.clone() };
+    is_old.then(|| arguments.iter().map(today).collect())
+}
+
+/// Flags that go with another one. Not clap's business, which does not know that a switch in the environment is on.
+fn check_flags(args: &InspectArgs) -> Result<()> {
+    let of_owners = [
+        ("--owner", args.owner.is_some()),
+        ("--largest", args.largest.is_some()),
+        ("--csv", args.csv.is_some()),
+        ("--memory", args.memory.is_some()),
+        ("--temporary-dir", args.temporary_dir.is_some()),
+    ];
+    match of_owners.into_iter().find(|(_, is_there)| *is_there && !args.by_owner) {
+        Some((flag, _)) => Err(Error::usage(format!("{flag} goes with --by-owner")).hint("add --by-owner")),
+        None if args.data_limit.is_some() && args.account.is_none() => {
+            Err(Error::usage("--data-limit goes with --account").hint("add --account KEY"))
+        }
+        None => Ok(()),
+    }
 }
 
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
+    check_flags(args)?;
     let threads = values::threads_or_all(args.threads);
     if args.input.is_dir() {
-        let paths = values::ledger_paths(&args.input, &args.snapshots, &args.account_paths);
+        let paths = values::ledger_paths(&args.input, &args.snapshots, &args.accounts);
         if !run_on_accounts(args, AccountsInput::Ledger(&paths, args.slot), threads, ui)? {
-            print_ledger(&inspect_ledger(&paths, args.slot, ui)?, ui);
+            print_ledger(&inspect_ledger(&paths, args.slot, threads, ui)?, ui);
         }
         return Ok(());
     }
-    if args.snapshots.is_some() || !args.account_paths.is_empty() || args.slot.is_some() {
-        let message = "--slot, --snapshots and --account-paths are for a ledger directory, not for an archive";
-        return Err(Error::usage(message));
+    if args.snapshots.is_some() || !args.accounts.is_empty() || args.slot.is_some() {
+        let message = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
+        return Err(Error::usage(message).hint("--by-owner adds up the accounts of an archive"));
     }
     if !run_on_accounts(args, AccountsInput::Archive(&args.input), threads, ui)? {
         print_archive(&inspect_archive(&args.input, threads, ui)?, ui);
@@ -155,7 +184,7 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
     if let Some(pubkey) = args.account {
         let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
         run_account(input, pubkey, data_max, threads, &args.input, ui)?;
-    } else if args.accounts {
+    } else if args.by_owner {
         let options = AccountsOptions {
             owner: args.owner,
             largest: args.largest.unwrap_or(LARGEST_DEFAULT),
@@ -165,7 +194,7 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
         };
         run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
     }
-    Ok(args.account.is_some() || args.accounts)
+    Ok(args.account.is_some() || args.by_owner)
 }
 
 fn bank_part(bank: &BankFile, storages: u64, storage_bytes: u64) -> BankPart {
@@ -330,7 +359,7 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
             &format!("{} of which nothing remains", values::count_of(found.emptied_storages, "storage")),
         );
     }
-    if found.is_in_use {
+    if found.is_in_use == Some(true) {
         field(ui, "in use", "a validator or another slotpress holds the ledger's lock");
     }
 }

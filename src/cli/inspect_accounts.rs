@@ -1,4 +1,4 @@
-//! `slotpress inspect --accounts` and `--account`: what is printed about accounts.
+//! `slotpress inspect --by-owner` and `--account`: what is printed about accounts.
 
 use {
     super::{

@@ -2,9 +2,11 @@
 //!
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
+mod applies;
 mod archive;
 mod codec;
 mod demo;
+mod environment;
 mod inspect;
 mod inspect_accounts;
 mod levels;
@@ -19,14 +21,16 @@ mod verify;
 
 use {
     crate::{cli::ui::Ui, error::Error},
-    clap::{Arg, ArgAction, Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
+    clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
+    environment::{Setting, Variables},
     std::{ffi::OsString, process::ExitCode},
 };
 
 /// Solana snapshot archives on all cores.
 #[derive(Debug, Parser)]
 #[command(name = "slotpress", version, about, max_term_width = 100, propagate_version = true)]
-#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment.\n\
+#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment, several paths with colons \
+    between them. A flag wins, and a command ignores variables that do not apply to it.\n\
     Exit codes: 0 done, 1 failed, 2 usage, 3 damaged or not what its name says, 4 network, 130 interrupted.")]
 struct Cli {
     #[command(flatten)]
@@ -78,8 +82,9 @@ enum Verb {
 
 /// Runs the program with the given arguments, and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let (cli, settings) = match parse(&arguments, &|variable| std::env::var_os(variable)) {
+        Ok(parsed) => parsed,
         Err(error) => {
             // A closed pipe is no reason to fail at printing help.
             let _ = error.print();
@@ -96,6 +101,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(cli.command, &ui) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            let error = environment::explain(error, &settings);
             ui.error(&error);
             ExitCode::from(error.kind().exit_code())
         }
@@ -117,25 +123,22 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
     }
 }
 
-/// The command line, with every long flag readable from the environment too.
+/// The command line.
 fn command() -> Command {
-    with_environment(Cli::command())
+    environment::describe(Cli::command())
 }
 
-fn with_environment(command: Command) -> Command {
-    let command = command.mut_args(|arg: Arg| {
-        let Some(name) = arg.get_long().map(|long| format!("SLOTPRESS_{}", long.replace('-', "_").to_uppercase()))
-        else {
-            return arg;
-        };
-        if arg.get_env().is_some() {
-            return arg; // It has a variable of its own.
-        }
-        let is_switch = matches!(arg.get_action(), ArgAction::SetTrue);
-        let arg = arg.env(name).hide_env(true);
-        if is_switch { arg.value_parser(clap::builder::BoolishValueParser::new()) } else { arg }
-    });
-    command.mut_subcommands(with_environment)
+/// What the arguments and the environment ask for, and which of it is from the environment.
+fn parse(arguments: &[OsString], variables: Variables<'_>) -> Result<(Cli, Vec<Setting>), clap::Error> {
+    let parse = |arguments: &[OsString]| {
+        let (matches, settings) = environment::parse(&command(), arguments, variables)?;
+        Ok((Cli::from_arg_matches(&matches)?, settings))
+    };
+    parse(arguments).or_else(|error: clap::Error| match inspect::from_old_spelling(arguments) {
+        // Only what makes no sense today is read as it was meant once.
+        Some(arguments) if error.use_stderr() => parse(&arguments).map_err(|_| error),
+        _ => Err(error),
+    })
 }
 
 #[cfg(test)]

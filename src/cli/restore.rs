@@ -34,8 +34,8 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "DIR")]
     accounts: Vec<PathBuf>,
     /// What to leave: a ledger that boots, or the tree as it is in the archive
-    #[arg(long, value_enum, default_value_t)]
-    layout: LayoutArg,
+    #[arg(long, alias = "layout", value_enum, default_value_t)]
+    tree: TreeArg,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
@@ -50,7 +50,7 @@ pub struct RestoreArgs {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
-enum LayoutArg {
+enum TreeArg {
     /// A ledger from which a validator boots at once
     #[default]
     Boot,
@@ -80,9 +80,9 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         archive: args.archive.clone(),
         incremental: args.incremental_archive.clone(),
         paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
-        layout: match args.layout {
-            LayoutArg::Boot => RestoreLayout::Boot,
-            LayoutArg::Archive => RestoreLayout::Archive,
+        layout: match args.tree {
+            TreeArg::Boot => RestoreLayout::Boot,
+            TreeArg::Archive => RestoreLayout::Archive,
         },
         threads: values::threads_or_all(args.threads),
         index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },

@@ -31,6 +31,9 @@ pub struct SynthArgs {
     /// How many storages to make [default: as many as a ledger of the size has]
     #[arg(long, value_name = "N")]
     storages: Option<u64>,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +56,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         seed: args.seed,
         incremental_bytes: args.incremental,
         storage_count: args.storages,
+        threads: values::threads_or_all(args.threads),
     };
     print_report(&synth(&options, ui)?, ui);
     Ok(())

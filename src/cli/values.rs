@@ -9,6 +9,7 @@ use crate::{
     archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
     inspect::accounts::LARGEST_MAX,
     ledger::{directory::LedgerPaths, names::Hash},
+    memory,
     read_back::ReadBack,
     verify::own::FullReadBack,
 };
@@ -72,19 +73,10 @@ pub fn largest(text: &str) -> Result<usize, String> {
 }
 
 /// As much memory as asked for, or half of what is free here and now, in bytes.
-pub fn memory_or_half(memory: Option<u64>) -> u64 {
+pub fn memory_or_half(asked: Option<u64>) -> u64 {
     /// Where nothing tells how much there is.
     const UNKNOWN_BYTES: u64 = 2 << 30;
-    memory.unwrap_or_else(|| available_memory_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
-}
-
-/// What the machine has available, or the control group's limit where that is less.
-fn available_memory_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let available = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024;
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-    Some(limit.unwrap_or(u64::MAX).min(available))
+    asked.unwrap_or_else(|| memory::available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
 }
 
 /// How to read back what was written.

@@ -36,7 +36,7 @@ pub struct VerifyArgs {
     incremental_archive: Option<PathBuf>,
     /// The clients that are to load it: what they tolerate is a warning [default: every departure is a failure]
     #[arg(long = "for", value_enum, value_delimiter = ',', value_name = "CLIENTS")]
-    clients: Vec<ClientArg>,
+    pub(super) clients: Vec<ClientArg>,
     /// Check frames, entries, name and bank file only; with an index, without decoding the accounts
     #[arg(long)]
     quick: bool,
@@ -70,7 +70,7 @@ pub struct VerifyArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ClientArg {
+pub(super) enum ClientArg {
     /// Agave 3.0 to 4.4
     Agave,
     /// Firedancer

@@ -17,7 +17,7 @@ use {
         ledger::{
             bank_file::BankFile,
             directory::{Layout, LedgerPaths, find_bank_snapshot},
-            lock::LedgerLock,
+            held_lock::is_ledger_lock_held,
             names::ArchiveName,
         },
         progress::Progress,
@@ -117,8 +117,8 @@ pub struct LedgerInspection {
     pub storage_bytes: u64,
     /// Storages of which nothing remains.
     pub emptied_storages: u64,
-    /// Whether somebody, such as a validator, holds the ledger's lock.
-    pub is_in_use: bool,
+    /// Whether somebody, such as a validator, holds the ledger's lock; `None` where the system does not tell.
+    pub is_in_use: Option<bool>,
 }
 
 /// Looks into an archive.
@@ -227,11 +227,17 @@ impl Visitor for Inspector<'_> {
     }
 }
 
-/// Looks into a ledger. A validator may be running on it; then what is found may be gone a moment later.
-pub fn inspect_ledger(paths: &LedgerPaths, slot: Option<u64>, progress: &dyn Progress) -> Result<LedgerInspection> {
+/// Looks into a ledger with `threads` threads. A validator may be running on it, or start meanwhile: its lock is not
+/// taken, and what is found may be gone a moment later.
+pub fn inspect_ledger(
+    paths: &LedgerPaths,
+    slot: Option<u64>,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<LedgerInspection> {
     progress.stage("Inspecting", None);
-    let is_in_use = paths.ledger.join("ledger.lock").exists() && LedgerLock::acquire(&paths.ledger).is_err();
-    let snapshot = find_bank_snapshot(paths, slot)?;
+    let is_in_use = is_ledger_lock_held(&paths.ledger);
+    let snapshot = find_bank_snapshot(paths, slot, threads)?;
     let (path, layout) = (snapshot.dir.clone(), snapshot.layout);
     let file_bytes = snapshot.storages.iter().map(|storage| storage.file_bytes).sum();
     let listed = snapshot.storages.len() as u64;

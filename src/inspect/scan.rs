@@ -87,7 +87,7 @@ impl<'a> Scan<'a> {
                     false => Some(LedgerLock::acquire(&paths.ledger)?),
                 };
                 progress.stage("Planning", None);
-                let snapshot = find_bank_snapshot(paths, slot)?;
+                let snapshot = find_bank_snapshot(paths, slot, threads)?;
                 let path = snapshot.dir.clone();
                 let file_bytes = snapshot.storages.iter().map(|storage| storage.file_bytes).sum();
                 let plan = Box::new(Plan::new(snapshot, None, progress)?);

@@ -13,7 +13,6 @@ use {
             storages::{StorageFile, StorageRoot, list_roots, stat_listed},
         },
     },
-    rayon::prelude::*,
     std::{
         fs::{self, File},
         io::Read,
@@ -100,10 +99,11 @@ impl BankSnapshot {
         dir: PathBuf,
         files: [PathBuf; 3],
         root_dirs: impl Iterator<Item = PathBuf>,
+        threads: usize,
     ) -> Result<Self> {
         let roots = root_dirs.map(StorageRoot::open).collect::<Result<Vec<_>>>()?;
-        let mut storages = list_roots(&roots)?;
-        storages.par_sort_unstable_by_key(|storage| (storage.slot, storage.id));
+        let mut storages = list_roots(&roots, threads)?;
+        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let [bank_file, status_cache, version] = files;
         let layout = Layout::Unpacked;
         let (obsolete_accounts, missing) = (None, Vec::new());
@@ -131,23 +131,25 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Finds the bank snapshot of `slot`, or the newest complete one, and all its storages. The caller holds the ledger's
-/// lock where the ledger is a validator's.
-pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
-    let snapshot = find_bank_snapshot_with_gaps(paths, slot)?;
+/// Finds the bank snapshot of `slot`, or the newest complete one, and all its storages, which `threads` threads look
+/// up. The caller holds the ledger's lock where the ledger is a validator's.
+pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+    let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some((slot, id)) = snapshot.missing.first() else { return Ok(snapshot) };
     Err(Error::failed(format!("storage {slot}.{id} of the storages list is not in {}", snapshot.shown_roots()))
         .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced"))
 }
 
 /// The same, where storages may be missing.
-pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
+pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     if !paths.ledger.is_dir() {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
             .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
-    let mut snapshot =
-        if paths.is_unpacked_archive() { open_unpacked(&paths.ledger, slot)? } else { open_validators(paths, slot)? };
+    let mut snapshot = match paths.is_unpacked_archive() {
+        true => open_unpacked(&paths.ledger, slot, threads)?,
+        false => open_validators(paths, slot, threads)?,
+    };
     let version = read_version(&snapshot.version)?;
     if !is_known_version(&version) {
         return Err(Error::failed(format!(
@@ -156,7 +158,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>) -> R
             String::from_utf8_lossy(&version).trim()
         )));
     }
-    snapshot.storages.par_sort_unstable_by_key(|storage| (storage.slot, storage.id));
+    snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
     if let Some(pair) = snapshot.storages.windows(2).find(|pair| pair[0].slot == pair[1].slot) {
         return Err(Error::damaged(format!(
             "slot {} has two storages, {} and {}; a snapshot has one per slot",
@@ -189,7 +191,7 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
     Ok(slots)
 }
 
-fn open_validators(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapshot> {
+fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshots_dir = paths.snapshots_dir();
     let slots = bank_snapshot_slots(snapshots_dir)?;
     let dir_of = |slot: u64| snapshots_dir.join("snapshots").join(slot.to_string());
@@ -242,13 +244,13 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapsho
     let (roots, storages, missing) = match layout {
         Layout::HardLinks => {
             let roots = hard_link_roots(paths, &dir, slot)?;
-            let storages = list_roots(&roots)?;
+            let storages = list_roots(&roots, threads)?;
             (roots, storages, Vec::new())
         }
         _ => {
             let roots = run_roots(paths)?;
             let list = read_storages_list(&required(dir.join("storages_list"))?)?;
-            let (storages, missing) = stat_listed(&list, &roots)?;
+            let (storages, missing) = stat_listed(&list, &roots, threads)?;
             (roots, storages, missing)
         }
     };
@@ -266,7 +268,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>) -> Result<BankSnapsho
     })
 }
 
-fn open_unpacked(dir: &Path, slot: Option<u64>) -> Result<BankSnapshot> {
+fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let slots = bank_snapshot_slots(dir)?;
     let found = match (slot, slots.as_slice()) {
         (Some(slot), slots) if slots.contains(&slot) => slot,
@@ -282,7 +284,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>) -> Result<BankSnapshot> {
     };
     let bank_dir = dir.join("snapshots").join(found.to_string());
     let roots = vec![StorageRoot::open(dir.join("accounts"))?];
-    let storages = list_roots(&roots)?;
+    let storages = list_roots(&roots, threads)?;
     Ok(BankSnapshot {
         slot: found,
         layout: Layout::Unpacked,

@@ -6,6 +6,7 @@
 pub mod bank_file;
 pub mod directory;
 pub mod fields;
+pub mod held_lock;
 pub mod lattice;
 pub mod lists;
 pub mod lock;

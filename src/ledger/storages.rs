@@ -4,6 +4,7 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         ledger::{lists::STORAGES_MAX, names::parse_storage_name, record::STORAGE_BYTES_MAX},
+        pool::Pool,
     },
     rayon::prelude::*,
     rustix::fs::{AtFlags, FileType, Mode, OFlags},
@@ -55,8 +56,8 @@ pub struct StorageFile {
     pub modified_ns: i64,
 }
 
-/// Every file of every root, which must all be storages.
-pub fn list_roots(roots: &[StorageRoot]) -> Result<Vec<StorageFile>> {
+/// Every file of every root, which must all be storages. Their metadata is read by `threads` threads.
+pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut names = Vec::new();
     for (index, root) in roots.iter().enumerate() {
         for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
@@ -72,31 +73,30 @@ pub fn list_roots(roots: &[StorageRoot]) -> Result<Vec<StorageFile>> {
             }
         }
     }
-    names.par_iter().map(|((slot, id), root)| require_storage(roots, *root, *slot, *id)).collect()
+    let pool = Pool::start(threads)?;
+    pool.run(|| names.par_iter().map(|((slot, id), root)| require_storage(roots, *root, *slot, *id)).collect())
 }
 
 /// The storages of a list: those that are there, and slot and id of those that are not.
 pub type Listed = (Vec<StorageFile>, Vec<(u64, u32)>);
 
-/// Finds every storage of the list in one of the roots; returns also those that are in none.
-pub fn stat_listed(list: &[(u64, u32)], roots: &[StorageRoot]) -> Result<Listed> {
+/// Finds every storage of the list in one of the roots, on `threads` threads; returns also those that are in none.
+pub fn stat_listed(list: &[(u64, u32)], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
     if roots.len() > usize::from(u16::MAX) {
         return Err(Error::usage("too many accounts paths"));
     }
-    let found = list
-        .par_iter()
-        .map(|(slot, id)| {
-            let mut found = None;
-            for index in 0..roots.len() as u16 {
-                let Some(storage) = stat_storage(roots, index, *slot, *id)? else { continue };
-                if found.replace(storage).is_some() {
-                    return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
-                        .hint("give only the accounts paths that the validator uses, each once"));
-                }
+    let find = |(slot, id): &(u64, u32)| {
+        let mut found = None;
+        for index in 0..roots.len() as u16 {
+            let Some(storage) = stat_storage(roots, index, *slot, *id)? else { continue };
+            if found.replace(storage).is_some() {
+                return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
+                    .hint("give only the accounts paths that the validator uses, each once"));
             }
-            Ok(found.ok_or((*slot, *id)))
-        })
-        .collect::<Result<Vec<_>>>()?;
+        }
+        Ok(found.ok_or((*slot, *id)))
+    };
+    let found = Pool::start(threads)?.run(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
     let mut missing = Vec::new();
     let found = found.into_iter().filter_map(|one| one.map_err(|one| missing.push(one)).ok()).collect();
     Ok((found, missing))

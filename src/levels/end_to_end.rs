@@ -22,9 +22,9 @@ use {
             codec::FrameCodec,
             codec::ZstdLevel,
             export::Subject,
-            memory,
             statistics::{Summary, median, run_warnings},
         },
+        memory,
         progress::Progress,
         read::{Archive, IndexPolicy},
         restore::{RestoreLayout, RestoreOptions, restore},
@@ -243,7 +243,8 @@ fn hash_content(
 ) -> Result<(u64, blake3::Hash)> {
     let is_ledger = paths.ledger.is_dir() && !paths.is_unpacked_archive();
     let _lock = if is_ledger { Some(LedgerLock::acquire(&paths.ledger)?) } else { None };
-    let plan = Plan::new(find_bank_snapshot(paths, options.slot)?, base_slot, progress)?;
+    let snapshot = find_bank_snapshot(paths, options.slot, options.repeat.threads)?;
+    let plan = Plan::new(snapshot, base_slot, progress)?;
     progress.stage("Reading", Some(plan.tar_bytes()));
     let mut hasher = blake3::Hasher::new();
     encode_frames(

@@ -10,10 +10,10 @@ use crate::{
     format::frames::FrameCutter,
     ledger::directory::LedgerPaths,
     levels::{
-        memory,
         sample::choose_frames,
         source::{Chosen, Source},
     },
+    memory,
     progress::Progress,
 };
 

@@ -13,7 +13,6 @@ pub mod input;
 pub mod link;
 pub mod list;
 pub mod measure;
-pub mod memory;
 pub mod recommend;
 pub mod sample;
 pub mod search;

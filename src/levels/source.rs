@@ -110,7 +110,8 @@ impl Source {
     fn open_ledger(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
         let is_unpacked = options.paths.is_unpacked_archive();
         let lock = if is_unpacked { None } else { Some(LedgerLock::acquire(&options.paths.ledger)?) };
-        let plan = Plan::new(find_bank_snapshot(&options.paths, options.slot)?, options.base_slot, progress)?;
+        let snapshot = find_bank_snapshot(&options.paths, options.slot, options.threads)?;
+        let plan = Plan::new(snapshot, options.base_slot, progress)?;
         Ok(Self {
             kind: if is_unpacked { InputKind::UnpackedArchive } else { InputKind::Ledger },
             entry_lengths: plan.entry_lengths().collect(),

@@ -181,11 +181,17 @@ pub fn recompress(
 
 /// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;
 /// returns its path.
-pub fn recompress_for_agave(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf> {
+pub fn recompress_for_agave(
+    archive: &Path,
+    dir: &Path,
+    threads: usize,
+    manners: &Manners,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
     let options = RecompressOptions {
         codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
         frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        threads,
         memory_bytes: None,
         base_slot: None,
         manners: manners.clone(),

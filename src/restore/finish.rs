@@ -12,7 +12,7 @@ use {
         progress::Progress,
         read::{Archive, compression::Compression},
         restore::{
-            ConvertArchive,
+            ConvertArchive, RestoreOptions,
             assign::AssignedStorage,
             place::{BANK_FILE_PARTIAL, PartialDir},
             target::Target,
@@ -49,23 +49,24 @@ enum Way {
     Cloned(Unpublished),
     /// Copied, when everything else is written.
     Copied(Unpublished),
-    /// Made anew in a format that Agave reads.
-    Converted(ConvertArchive),
+    /// Made anew in a format that Agave reads, by so many workers.
+    Converted(ConvertArchive, usize),
 }
 
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &Archive, dir: &Path, convert: Option<ConvertArchive>) -> Result<Self> {
+    pub fn begin(archive: &Archive, dir: &Path, options: &RestoreOptions) -> Result<Self> {
         let path = archive.path();
         let source = File::open(path).or_path("open", path)?;
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let lies_in = |dir: &Path| parent.is_some_and(|parent| is_same_file(parent, dir));
         let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
-            Way::Converted(convert.ok_or_else(|| {
+            let convert = options.convert.ok_or_else(|| {
                 Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.display()))
                     .hint("recompress it first, then restore the result")
-            })?)
+            })?;
+            Way::Converted(convert, options.threads)
         } else if lies_in(dir) || lies_in(&dir.join("remote")) {
             Way::Stays
         } else {
@@ -97,7 +98,7 @@ impl ArchiveCopy {
         match self.way {
             Way::Stays | Way::Cloned(_) => 0,
             // Converted, it is hardly larger than it was.
-            Way::Copied(_) | Way::Converted(_) => self.length_bytes,
+            Way::Copied(_) | Way::Converted(..) => self.length_bytes,
         }
     }
 
@@ -115,10 +116,10 @@ impl ArchiveCopy {
                 ))
                 .hint(format!("rename it to {name}")));
             }
-            Way::Converted(convert) => {
+            Way::Converted(convert, threads) => {
                 let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
                 let was_there = dir.join(converted.to_string()).exists();
-                return Ok((convert(&self.source_path, dir, &self.manners, progress)?, !was_there));
+                return Ok((convert(&self.source_path, dir, threads, &self.manners, progress)?, !was_there));
             }
             Way::Cloned(copy) => copy,
             Way::Copied(copy) => {

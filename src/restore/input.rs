@@ -117,7 +117,7 @@ impl Inputs {
             let archive = match (archive, arriving) {
                 (Some(archive), _) => {
                     if options.layout == RestoreLayout::Boot {
-                        copies.push(ArchiveCopy::begin(&archive, &target.snapshots_dir, options.convert)?);
+                        copies.push(ArchiveCopy::begin(&archive, &target.snapshots_dir, options)?);
                     }
                     archive
                 }

@@ -78,8 +78,9 @@ pub struct RestoreOptions {
     pub manners: Manners,
 }
 
-/// Turns an archive into one that Agave reads, in a directory; returns its path.
-pub type ConvertArchive = fn(archive: &Path, dir: &Path, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
+/// Turns an archive into one that Agave reads, in a directory, with so many workers; returns its path.
+pub type ConvertArchive =
+    fn(archive: &Path, dir: &Path, threads: usize, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
 #[derive(Clone, Debug)]
@@ -162,7 +163,7 @@ fn restore_archives(
     let base_slot = unpacked.pop().map(|full| full.bank.slot);
     let storages = assigner.into_storages();
     if let Some(read_back) = &options.read_back {
-        let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots)?;
+        let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
         read_back.check_snapshot(snapshot, archives[0].base_slot(), options.threads, progress)?;
     }
@@ -203,10 +204,15 @@ fn final_name(archive: &Archive, bank: &BankFile, base_slot: Option<u64>) -> Arc
 }
 
 /// What was unpacked, while it is still in its partial directories.
-fn unpacked_snapshot(slot: u64, bank_snapshot: &PartialDir, roots: &[PartialDir]) -> Result<BankSnapshot> {
+fn unpacked_snapshot(
+    slot: u64,
+    bank_snapshot: &PartialDir,
+    roots: &[PartialDir],
+    threads: usize,
+) -> Result<BankSnapshot> {
     let dir = &bank_snapshot.path;
     let files = [BANK_FILE_PARTIAL, "status_cache", "version"].map(|name| dir.join(name));
-    BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()))
+    BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
 }
 
 /// Bytes that will be written, by file system. Where no index tells, the archive's own length is the least they can be.

@@ -120,9 +120,7 @@ impl Target {
 
     fn prepare_archive(paths: &LedgerPaths) -> Result<Self> {
         if paths.snapshots.is_some() || !paths.accounts.is_empty() {
-            return Err(Error::usage(
-                "--layout archive writes one tree: --snapshots and --accounts have no place in it",
-            ));
+            return Err(Error::usage("--tree archive writes one tree: --snapshots and --accounts have no place in it"));
         }
         let mut made = MadeDirs::default();
         let dir = paths.ledger.clone();

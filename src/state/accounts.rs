@@ -86,8 +86,9 @@ impl Accounts {
     }
 
     /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
-    pub fn everything_so_far_is_newer(&mut self) {
-        self.newer = self.log.known_accounts();
+    pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
+        self.newer = self.log.known_accounts(threads)?;
+        Ok(())
     }
 
     /// What the workers added up; complete once all of them have ended.

@@ -27,6 +27,7 @@
 use {
     crate::{
         error::Result,
+        pool::Pool,
         state::{
             fingerprint::Fingerprint,
             known::KnownPartition,
@@ -168,7 +169,7 @@ impl VersionLog {
         on_round(round.sorted())
     }
 
-    /// Sorts each partition, makes something of it on a thread of its own, and hands that over. All versions of an
+    /// Sorts each partition, makes something of it on one of `threads` threads, and hands that over. All versions of an
     /// account are in one partition. Nothing is left in the log.
     pub fn for_each_partition<R: Send>(
         &self,
@@ -176,12 +177,13 @@ impl VersionLog {
         read: &(dyn Fn(&[Version]) -> R + Sync),
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
+        let pool = Pool::start(threads)?;
         let mut rest = self.partitions.as_slice();
         while !rest.is_empty() {
             let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
             rest = after;
             let read_one = |partition: &Mutex<Partition>| Ok(read(&self.take_sorted(partition)?));
-            let results: Vec<R> = group.par_iter().map(read_one).collect::<Result<_>>()?;
+            let results: Vec<R> = pool.run(|| group.par_iter().map(read_one).collect::<Result<_>>())?;
             results.into_iter().try_for_each(&mut *on_result)?;
         }
         Ok(())
@@ -199,22 +201,23 @@ impl VersionLog {
     }
 
     /// The accounts in the log so far, for asking; `None` when they do not fit in a half of the memory, which is taken
-    /// away from the log. The log keeps them.
-    pub fn known_accounts(&self) -> Option<KnownAccounts> {
+    /// away from the log. The log keeps them. They are put in order by `threads` threads.
+    pub fn known_accounts(&self, threads: usize) -> Result<Option<KnownAccounts>> {
         let items_of = |partition: &Mutex<Partition>| lock(partition).chunks.iter().map(Vec::len).sum::<usize>() as u64;
         let items: u64 = self.partitions.iter().map(items_of).sum();
         let log_bytes = self.log_bytes.load(Relaxed);
         if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > log_bytes / 2 {
-            return None;
+            return Ok(None);
         }
         let known_of = |partition: &Mutex<Partition>| {
             let fingerprints = lock(partition).chunks.iter().flatten().map(|version| version.fingerprint).collect();
             KnownPartition::new(fingerprints, PARTITIONS.ilog2())
         };
-        let partitions: Vec<KnownPartition> = self.partitions.par_iter().map(known_of).collect();
+        let pool = Pool::start(threads)?;
+        let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
         let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
         self.log_bytes.store(log_bytes.saturating_sub(known_bytes).max(LOG_BYTES_MIN), Relaxed);
-        Some(KnownAccounts(partitions))
+        Ok(Some(KnownAccounts(partitions)))
     }
 }
 
@@ -260,7 +263,7 @@ mod tests {
                 *entry = (*entry).max((slot_of(*storage), *storage));
             }
             log.append(&mut batch).expect("appended");
-            let known = log.known_accounts().expect("small");
+            let known = log.known_accounts(2).expect("threads").expect("small");
             for (key, _) in &records {
                 prop_assert!(known.contains(&printer.of(&[*key; 32])));
             }

@@ -5,7 +5,7 @@
 //! capitalization all agree, so that every other command works on it. **Not bootable**: there is no proof of history
 //! and no valid vote, and the stakes in the bank file have no accounts behind them.
 //!
-//! Each storage is a function of the seed and its index (`layout`, `storage`): all cores make storages at once,
+//! Each storage is a function of the seed and its index (`layout`, `storage`): all workers make storages at once,
 //! nothing grows with the number of accounts, and the bytes depend on the options only. A newer storage knows which
 //! accounts of an older one it replaces by arithmetic; the older one knows it too, and leaves them out of the sums.
 //!
@@ -31,6 +31,7 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         ledger::{lists::STORAGES_MAX, names::Hash},
+        pool::Pool,
         progress::Progress,
     },
     directory::{Placed, StateDirectory, claim_empty, link_or_copy},
@@ -61,6 +62,8 @@ pub struct SynthOptions {
     pub incremental_bytes: Option<u64>,
     /// Spread the full state over this many storages, instead of a number that fits its size.
     pub storage_count: Option<u64>,
+    /// Workers; they change no byte.
+    pub threads: usize,
 }
 
 /// A state of the ledger, as a validator stopped at its slot leaves it.
@@ -138,7 +141,7 @@ fn check_options(options: &SynthOptions) -> Result<()> {
 }
 
 fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
-    let SynthOptions { out_dir, size_bytes, seed, incremental_bytes, storage_count } = options;
+    let SynthOptions { out_dir, size_bytes, seed, incremental_bytes, storage_count, threads } = options;
     let layout = Layout::new(*seed, *size_bytes, *storage_count, *incremental_bytes);
     if layout.count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
@@ -151,12 +154,11 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     progress.stage("making storages", None);
     let sums = Mutex::new(StateSums::zero());
     let mut written_bytes = 0;
+    let pool = Pool::start(*threads)?;
+    let place_one = |at| place(&layout, at, &full_dir, has_two_states.then_some(out_dir), &sums, progress);
     for round in rounds(&layout) {
-        let placed: Vec<(Placed, u64)> = round
-            .clone()
-            .into_par_iter()
-            .map(|at| place(&layout, at, &full_dir, has_two_states.then_some(out_dir), &sums, progress))
-            .collect::<Result<_>>()?;
+        let placed: Vec<(Placed, u64)> =
+            pool.run(|| round.clone().into_par_iter().map(place_one).collect::<Result<_>>())?;
         for (at, (placed, bytes)) in round.zip(&placed) {
             let (slot, id) = (Layout::slot(at), layout.id(at));
             if !layout.is_incremental(at) {

@@ -16,7 +16,8 @@ use {
 };
 
 fn options(out_dir: &Path, size_bytes: u64) -> SynthOptions {
-    SynthOptions { out_dir: out_dir.to_path_buf(), size_bytes, seed: 7, incremental_bytes: None, storage_count: None }
+    let out_dir = out_dir.to_path_buf();
+    SynthOptions { out_dir, size_bytes, seed: 7, incremental_bytes: None, storage_count: None, threads: 2 }
 }
 
 fn make(options: &SynthOptions) -> SynthReport {
@@ -191,10 +192,9 @@ fn one_state_is_valid_and_about_as_large_as_asked() {
 fn bytes_depend_on_the_options_only() {
     let make_with = |seed, threads| {
         let temporary = tempfile::tempdir().expect("a directory");
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
         let incremental_bytes = Some(1 << 18);
-        let options = SynthOptions { seed, incremental_bytes, ..options(temporary.path(), 1 << 20) };
-        pool.install(|| make(&options));
+        let options = SynthOptions { seed, incremental_bytes, threads, ..options(temporary.path(), 1 << 20) };
+        make(&options);
         files(temporary.path())
     };
     let one = make_with(7, 1);

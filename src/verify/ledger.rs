@@ -54,7 +54,7 @@ pub fn verify_ledger(
     };
     let findings = Findings::new();
     let stopwatch = Stopwatch::start();
-    let mut report = match find_bank_snapshot_with_gaps(paths, slot) {
+    let mut report = match find_bank_snapshot_with_gaps(paths, slot, options.threads) {
         Ok(snapshot) => verify_snapshot(snapshot, base_slot, options, progress)?,
         Err(error) => failed_report(error, findings, &paths.ledger, options)?,
     };

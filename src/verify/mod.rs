@@ -117,7 +117,7 @@ fn try_archives(
     let mut read: Vec<VerifiedArchive> = Vec::new();
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
-            accounts.everything_so_far_is_newer();
+            accounts.everything_so_far_is_newer(options.threads).map_err(other)?;
         }
         let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, options, progress)
             .map_err(|error| (number, error))?;

@@ -58,7 +58,7 @@ pub struct TableArgs {
     #[arg(long, conflicts_with = "sample")]
     end_to_end: bool,
     /// Where --end-to-end puts archives and ledgers, which it removes [default: the directory for temporary files]
-    #[arg(long, value_name = "DIR", requires = "end_to_end")]
+    #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Also write the rows as comma-separated values
     #[arg(long, value_name = "FILE")]
@@ -91,6 +91,9 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     args.input.check()?;
     let exports = exports(args)?;
     let repeat = args.repeat.options(args.input.threads());
+    if args.scratch.is_some() && !args.end_to_end {
+        return Err(Error::usage("--scratch goes with --end-to-end").hint("add --end-to-end"));
+    }
     if args.end_to_end {
         let options = EndToEndOptions {
             paths: args.input.paths(),

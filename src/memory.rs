@@ -1,0 +1,173 @@
+//! Memory of the machine, of the control groups that this process is in, and of the process itself, as Linux tells it;
+//! elsewhere unknown.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Bytes that can be taken without swapping, and without reaching the limit of a control group: of version 1 or 2, its
+/// own or one around it.
+pub fn available_bytes() -> Option<u64> {
+    available_bytes_below(Path::new("/"))
+}
+
+/// The same, of the files below `root`.
+fn available_bytes_below(root: &Path) -> Option<u64> {
+    let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let available = kib_field(&meminfo, "MemAvailable:")?;
+    let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let left = memberships.lines().filter_map(|line| left_in_groups(root, line)).min();
+    Some(left.unwrap_or(u64::MAX).min(available))
+}
+
+/// What the files of a version of control groups are called.
+struct Names {
+    limits: &'static [&'static str],
+    usage: &'static str,
+    /// Lines of `memory.stat`: pages of files, which are given up when somebody needs room.
+    file_pages: [&'static str; 2],
+}
+
+/// `memory.high` does not kill, but slows down until next to nothing goes on.
+const VERSION_2: Names = Names {
+    limits: &["memory.max", "memory.high"],
+    usage: "memory.current",
+    file_pages: ["inactive_file", "active_file"],
+};
+
+const VERSION_1: Names = Names {
+    limits: &["memory.limit_in_bytes"],
+    usage: "memory.usage_in_bytes",
+    file_pages: ["total_inactive_file", "total_active_file"],
+};
+
+/// The least that is left in a group and all those around it; a line of `/proc/self/cgroup` says which group, as
+/// `0::/path` (version 2) or `4:memory:/path`. Within a container, the path may be that of the host: then none of its
+/// directories is there, but the group that is mounted is the container's.
+fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
+    let mut parts = membership.splitn(3, ':');
+    let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let (names, mounts): (_, &[&str]) = match controllers {
+        "" if number == "0" => (VERSION_2, &["sys/fs/cgroup", "sys/fs/cgroup/unified"]),
+        _ if controllers.split(',').any(|controller| controller == "memory") => (VERSION_1, &["sys/fs/cgroup/memory"]),
+        _ => return None,
+    };
+    let group = Path::new(path.trim_start_matches('/'));
+    let dirs = |mount: &&str| -> Vec<PathBuf> { group.ancestors().map(|dir| root.join(mount).join(dir)).collect() };
+    mounts.iter().flat_map(dirs).filter_map(|dir| left_in_group(&dir, &names)).min()
+}
+
+fn left_in_group(dir: &Path, names: &Names) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
+    // No limit is the word `max`, or in version 1 a number beyond any memory.
+    let limits = names.limits.iter().filter_map(|name| read(name)?.trim().parse::<u64>().ok());
+    let limit = limits.min()?;
+    let usage: u64 = read(names.usage)?.trim().parse().ok()?;
+    let statistics = read("memory.stat").unwrap_or_default();
+    let pages_of = |name: &str| {
+        let line = statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|bytes| bytes.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    let file_pages = names.file_pages.iter().map(|name| pages_of(name)).fold(0, u64::saturating_add);
+    Some(limit.saturating_sub(usage.saturating_sub(file_pages)))
+}
+
+/// The most that this process has held at once, in bytes, since [`reset_peak`] where that works.
+pub fn peak_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// Begins to count the peak anew. Where that is not allowed, the peak is that since the start of the process.
+pub fn reset_peak() {
+    /// What `proc(5)` names for it.
+    const RESET_PEAK: &str = "5";
+    let _ = fs::write("/proc/self/clear_refs", RESET_PEAK);
+}
+
+fn kib_field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields() {
+        assert_eq!(kib_field("MemTotal:  9 kB\nMemAvailable:    8 kB\n", "MemAvailable:"), Some(8192));
+        assert_eq!(kib_field("MemAvailable: x kB", "MemAvailable:"), None);
+        assert_eq!(kib_field("", "VmHWM:"), None);
+    }
+
+    /// What is available where these files are there, besides 1 GiB that is free.
+    fn available(files: &[(&str, &str)]) -> Option<u64> {
+        let root = tempfile::tempdir().expect("a directory");
+        for (path, content) in [("proc/meminfo", "MemAvailable: 1048576 kB\n")].iter().chain(files) {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("created");
+            fs::write(path, content).expect("written");
+        }
+        available_bytes_below(root.path())
+    }
+
+    #[test]
+    fn no_control_group_with_a_limit() {
+        assert_eq!(available(&[]), Some(1 << 30));
+        assert_eq!(available(&[("proc/meminfo", "MemTotal: 1 kB\n")]), None);
+        let unlimited = [
+            ("proc/self/cgroup", "4:memory:/a\n3:cpu:/b\n0::/a\n"),
+            ("sys/fs/cgroup/a/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/memory.current", "5000\n"),
+            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5000\n"),
+        ];
+        assert_eq!(available(&unlimited), Some(1 << 30));
+        assert_eq!(available(&[("proc/self/cgroup", "nonsense\n::\n0:\n")]), Some(1 << 30));
+    }
+
+    #[test]
+    fn version_2() {
+        let own = [
+            ("proc/self/cgroup", "0::/system.slice/slotpress.service\n"),
+            ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10000\n"),
+            ("sys/fs/cgroup/system.slice/slotpress.service/memory.current", "7000\n"),
+            (
+                "sys/fs/cgroup/system.slice/slotpress.service/memory.stat",
+                "anon 3\ninactive_file 900\nactive_file 100\n",
+            ),
+        ];
+        assert_eq!(available(&own), Some(4000), "files in the cache can be given up");
+        let high = ("sys/fs/cgroup/system.slice/slotpress.service/memory.high", "8000\n");
+        assert_eq!(available(&[&own[..], &[high]].concat()), Some(2000));
+        let around =
+            [("sys/fs/cgroup/system.slice/memory.max", "9000"), ("sys/fs/cgroup/system.slice/memory.current", "8999")];
+        assert_eq!(available(&[&own[..], &around].concat()), Some(1), "the group around it has less");
+        let full = ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10\n");
+        assert_eq!(available(&[&own[..], &[full]].concat()), Some(0));
+        let container = [
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", "500\n"),
+            ("sys/fs/cgroup/memory.current", "100\n"),
+        ];
+        assert_eq!(available(&container), Some(400));
+    }
+
+    #[test]
+    fn version_1() {
+        let group = [
+            ("proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/3f\n0::/\n"),
+            ("sys/fs/cgroup/memory/docker/3f/memory.limit_in_bytes", "10000\n"),
+            ("sys/fs/cgroup/memory/docker/3f/memory.usage_in_bytes", "7000\n"),
+            ("sys/fs/cgroup/memory/docker/3f/memory.stat", "inactive_file 5\ntotal_inactive_file 500\n"),
+        ];
+        assert_eq!(available(&group), Some(3500));
+        let container = [
+            ("proc/self/cgroup", "4:memory:/docker/3f\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "10000\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "9000\n"),
+        ];
+        assert_eq!(available(&container), Some(1000), "the host's path is not there, the mounted group is");
+    }
+}

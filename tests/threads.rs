@@ -1,0 +1,77 @@
+//! `--threads` binds everything that runs: threads are counted while the program works.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::{slotpress_path, temp_dir},
+    std::{
+        fs,
+        path::Path,
+        process::{Command, Stdio},
+        time::{Duration, Instant},
+    },
+};
+
+/// One worker, and what does not grow with workers: the main thread, one that decodes or parses ahead, one that reads.
+const THREADS_MAX: usize = 6;
+
+/// What a pool that does not ask would start, on any machine.
+const THREADS_UNBOUND: &str = "24";
+
+/// The most threads that were there at once, of a run that must succeed.
+fn most_threads(arguments: &[&str]) -> usize {
+    let mut command = Command::new(slotpress_path());
+    command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
+    let tasks = Path::new("/proc").join(child.id().to_string()).join("task");
+    let (start, mut most) = (Instant::now(), 0);
+    loop {
+        most = most.max(fs::read_dir(&tasks).map_or(0, |tasks| tasks.flatten().count()));
+        if let Some(status) = child.try_wait().expect("a child") {
+            assert!(status.success(), "{arguments:?}");
+            return most;
+        }
+        if start.elapsed() > Duration::from_secs(120) {
+            let _ = child.kill();
+            panic!("{arguments:?} does not end");
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn one_thread_is_one_thread() {
+    if !Path::new("/proc/self/task").exists() {
+        return;
+    }
+    let dir = temp_dir();
+    let path = |name: &str| dir.path().join(name).to_str().expect("text").to_string();
+    let check = |arguments: &[&str]| {
+        let most = most_threads(arguments);
+        assert!((1..=THREADS_MAX).contains(&most), "{arguments:?}: {most} threads");
+    };
+    let (ledger, older, out) = (path("ledger"), path("ledger/at-full"), path("archives"));
+    fs::create_dir(&out).expect("created");
+    check(&["synth", &ledger, "--size", "24MiB", "--incremental", "4MiB", "--storages", "3000"]);
+    check(&["archive", &older, "-o", &out]);
+    let archives = || -> Vec<String> {
+        let entries = fs::read_dir(&out).expect("read").flatten();
+        let mut paths: Vec<String> = entries.map(|entry| entry.path().to_str().expect("text").to_string()).collect();
+        paths.sort_unstable_by_key(|path| path.contains("incremental"));
+        paths
+    };
+    let full = archives().remove(0);
+    let slot = full.rsplit("snapshot-").next().and_then(|name| name.split('-').next()).expect("a slot").to_string();
+    check(&["archive", &ledger, "-o", &out, "--base-slot", &slot, "--verify"]);
+    let incremental = archives().remove(1);
+    check(&["verify", &full, &incremental]);
+    check(&["verify", &ledger]);
+    check(&["inspect", &ledger]);
+    check(&["inspect", &full, "--by-owner"]);
+    check(&["recompress", &full, "-o", &path("archives"), "--force", "--layout", "clustered"]);
+    check(&["restore", &full, &incremental, "--ledger", &path("restored"), "--verify"]);
+    check(&["levels", &ledger, "--levels", "1", "--repeat", "1", "--min-time", "0"]);
+    check(&["demo", "--size", "8MiB"]);
+}
