@@ -42,6 +42,7 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         layout,
         threads: 2,
         index: if ignore_index { slotpress::read::IndexPolicy::Ignore } else { slotpress::read::IndexPolicy::Hint },
+        check: Default::default(),
         read_back: None,
         convert: Some(convert),
         manners: Manners::default(),

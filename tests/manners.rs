@@ -94,6 +94,7 @@ impl Scene {
             threads: THREADS,
             memory_bytes: None,
             base_slot: None,
+            check: Default::default(),
             manners,
         };
         let sink = Sink::Dir { dir: &dir, replace: false };
@@ -112,6 +113,7 @@ impl Scene {
             index: if ignore_index { slotpress::read::IndexPolicy::Ignore } else { slotpress::read::IndexPolicy::Hint },
             convert: None,
             manners,
+            check: Default::default(),
             read_back: None,
         };
         restore(&options, &NoProgress).expect("restored");

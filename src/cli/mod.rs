@@ -4,6 +4,7 @@
 
 mod applies;
 mod archive;
+mod check;
 mod codec;
 mod demo;
 mod environment;

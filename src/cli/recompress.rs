@@ -2,6 +2,7 @@
 
 use {
     super::{
+        check::{self, AssuranceFields, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
         ui::Ui,
@@ -33,7 +34,8 @@ pub struct RecompressArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The most memory for buffers; fewer workers run where it does not suffice
+    /// The most memory for buffers (fewer workers run where it does not suffice), and as much for finding superseded
+    /// accounts, of which what does not fit is spilled beside the output [default: 1GiB for those]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
@@ -42,6 +44,8 @@ pub struct RecompressArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    check: CheckArgs,
     #[command(flatten)]
     manners: MannersArgs,
 }
@@ -63,6 +67,8 @@ struct RecompressLine<'a> {
     output_bytes: u64,
     elapsed_seconds: f64,
     cpu_seconds: f64,
+    #[serde(flatten)]
+    assurance: AssuranceFields,
 }
 
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
@@ -79,6 +85,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         threads: values::threads_or_all(args.threads),
         memory_bytes: args.memory,
         base_slot: args.base_slot,
+        check: args.check.options(args.memory),
         manners: args.manners.apply(ui),
     };
     let mut stdout = std::io::stdout();
@@ -88,7 +95,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
-    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, taken } = report;
+    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, assurance, taken } = report;
     let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&RecompressLine {
@@ -106,6 +113,7 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
             output_bytes: *output_bytes,
             elapsed_seconds: taken.elapsed.as_secs_f64(),
             cpu_seconds: taken.cpu.as_secs_f64(),
+            assurance: AssuranceFields::of(assurance),
         });
         return;
     }
@@ -124,4 +132,5 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
         values::show_rate(*tar_bytes, taken.elapsed),
         taken.cpu_percent()
     ));
+    check::print_assurance(assurance, ui);
 }

@@ -1,7 +1,12 @@
 //! `slotpress restore`
 
 use {
-    super::{manners::MannersArgs, ui::Ui, values},
+    super::{
+        check::{self, AssuranceFields, CheckArgs},
+        manners::MannersArgs,
+        ui::Ui,
+        values,
+    },
     crate::{
         error::Result,
         read::IndexPolicy,
@@ -46,6 +51,11 @@ pub struct RestoreArgs {
     #[arg(long)]
     ignore_index: bool,
     #[command(flatten)]
+    check: CheckArgs,
+    /// The most memory for finding superseded accounts; what does not fit is spilled beside the output [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Check")]
+    memory: Option<u64>,
+    #[command(flatten)]
     manners: MannersArgs,
 }
 
@@ -73,6 +83,8 @@ struct RestoreLine<'a> {
     archives: &'a [PathBuf],
     accounts: &'a [PathBuf],
     validator_flags: Vec<String>,
+    #[serde(flatten)]
+    assurance: AssuranceFields,
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
@@ -86,6 +98,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         },
         threads: values::threads_or_all(args.threads),
         index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
+        check: args.check.options(args.memory),
         read_back: args.verify.then(|| values::read_back(None)),
         manners: args.manners.apply(ui),
         convert: Some(recompress_for_agave),
@@ -115,6 +128,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
             archives: &report.archives,
             accounts: &report.accounts,
             validator_flags: flags,
+            assurance: AssuranceFields::of(&report.assurance),
         });
         return;
     }
@@ -132,6 +146,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         values::show_rate(report.output_bytes, report.taken.elapsed),
         report.taken.cpu_percent()
     ));
+    check::print_assurance(&report.assurance, ui);
     if flags.is_empty() {
         return;
     }

@@ -88,7 +88,7 @@ impl SupersededWorker<'_> {
         let length = (record.header.stored_bytes() / LENGTH_UNIT_BYTES) as u32;
         let length = if is_wanted { length | IS_WANTED } else { length };
         let is_tombstone = record.header.lamports == 0;
-        let item = Version::new(Fingerprint([first, second, length]), slot.min(SLOT_MAX) as u32, is_tombstone);
+        let item = Version::new(Fingerprint([first, second, length]), slot.min(SLOT_MAX) as u32, is_tombstone, 0);
         if self.batch.push(item) {
             self.flush();
         }

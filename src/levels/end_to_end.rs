@@ -28,6 +28,7 @@ use {
         progress::Progress,
         read::{Archive, IndexPolicy},
         restore::{RestoreLayout, RestoreOptions, restore},
+        state::check::{CheckMode, CheckOptions},
         stopwatch::Taken,
     },
     std::{
@@ -187,6 +188,8 @@ impl<'a> EndToEnd<'a> {
             layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
             threads: self.options.repeat.threads,
             index: IndexPolicy::Hint,
+        // What is measured is unpacking; the content is compared otherwise.
+        check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
             manners: crate::io::Manners::default(),
             read_back: None,
             convert: None,
@@ -226,6 +229,8 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
         layout: RestoreLayout::Archive,
         threads,
         index: IndexPolicy::Hint,
+        // What is measured is unpacking; the content is compared otherwise.
+        check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
         manners: crate::io::Manners::default(),
         read_back: None,
         convert: None,

@@ -32,7 +32,10 @@ use {
         pipeline::run_in_order,
     },
     crossbeam_channel::{Receiver, Sender, bounded},
-    std::sync::{Mutex, PoisonError},
+    std::sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// Which frames are read.
@@ -65,6 +68,7 @@ pub fn read_by_index(
         uses,
         pass,
         visitor,
+        frames_with_checksum: AtomicU64::default(),
         contradiction: Mutex::new(None),
     };
     let new_worker = || {
@@ -90,6 +94,7 @@ pub fn read_by_index(
     }
     result?;
     visitor.check()?;
+    read.frames.frames_with_checksum = reading.frames_with_checksum.into_inner();
     Ok(read)
 }
 
@@ -106,6 +111,7 @@ struct Reading<'a> {
     uses: Vec<EntryUse>,
     pass: &'a Pass<'a>,
     visitor: &'a dyn Visitor,
+    frames_with_checksum: AtomicU64,
     /// How the index contradicts the content.
     contradiction: Mutex<Option<Error>>,
 }
@@ -235,6 +241,7 @@ impl Reading<'_> {
             FrameStart::Zstd(header)
                 if header.content_bytes.is_none_or(|content| content == u64::from(frame.content_bytes)) =>
             {
+                self.frames_with_checksum.fetch_add(u64::from(header.has_checksum), Relaxed);
                 Ok(())
             }
             _ => {

@@ -10,7 +10,7 @@ use {
             check_frame_size,
             encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
             layout::{FrameLink, Linker, warn_left_as_is},
-            sink::Sink,
+            sink::{OpenSink, Sink},
             threads_within,
             writer::{ArchiveWriter, FrameTotals},
         },
@@ -27,7 +27,7 @@ use {
             Archive, ArchiveStream, IndexPolicy, Pass, ReadArchive,
             compression::{Compression, sniff},
             in_order::read_in_order,
-            visit::{EntrySink, EntryUse, Problem, Visitor},
+            visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
             walk::{Recycler, SeenFrame},
         },
         restore,
@@ -36,6 +36,14 @@ use {
             clients::Rule,
             documents::judge_storage_map,
             findings::Findings,
+        },
+        state::{
+            accounts::AccountsPass,
+            again::read_again,
+            check::{
+                Assurance, CheckMode, CheckOptions, StateCheck, StateOutcome, has_frame_checksums, judge_outcome,
+            },
+            settle::RATIO_TYPICAL,
         },
         stopwatch::{Stopwatch, Taken},
     },
@@ -71,6 +79,8 @@ pub struct RecompressOptions {
     pub memory_bytes: Option<u64>,
     /// The base slot of an incremental archive that comes without a name.
     pub base_slot: Option<u64>,
+    /// How the state is checked on the way.
+    pub check: CheckOptions,
     /// How to behave towards whoever else uses the machine.
     pub manners: Manners,
 }
@@ -92,6 +102,8 @@ pub struct RecompressReport {
     pub output_bytes: u64,
     /// Frames inside, without skippable ones.
     pub frames: FrameTotals,
+    /// What integrity and completeness rest on.
+    pub assurance: Assurance,
     /// Time from the start until the archive was on disk under its name.
     pub taken: Taken,
 }
@@ -131,11 +143,13 @@ pub fn recompress(
     let sink_path = sink.path();
     progress.stage("Recompressing", input.length_bytes());
 
+    let (state, why_not) = plan_state_check(&input, base_slot, &sink, options)?;
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
     let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &sink_path, &options.codec);
     let (decoded, encoded) = std::thread::scope(|scope| {
-        let reading = Reading { recycler: &recycler, frames_tx, options, threads, base_slot, progress };
+        let state = state.as_ref();
+        let reading = Reading { recycler: &recycler, frames_tx, options, threads, base_slot, state, progress };
         let input = &mut input;
         let decoding = scope.spawn(move || reading.run(input));
         let encoded = encode_linked_frames(
@@ -162,6 +176,14 @@ pub fn recompress(
     let tar_bytes = decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
     let (output_bytes, frames) = writer.finish(decoded.entries.into_iter(), options.frame_size_bytes)?;
     warn_left_as_is(frames.left_as_is, progress);
+    let outcome = match &state {
+        None => StateOutcome::NotChecked(why_not.to_string()),
+        Some(state) => finish_state(state, &decoded.bank, &input, &sink, options, progress)?,
+    };
+    let is_choice = why_not == CHECKSUMS || options.check.mode == CheckMode::Frames;
+    judge_outcome(&outcome, is_choice, &decoded.bank, &options.check, progress)
+        .map_err(|error| error.within_damaged(input.place()))?;
+    let assurance = Assurance::new(outcome, &decoded.bank, input.has_index());
 
     progress.stage("Syncing", None);
     progress.check()?;
@@ -175,8 +197,71 @@ pub fn recompress(
         tar_bytes,
         output_bytes,
         frames,
+        assurance,
         taken: stopwatch.taken(),
     })
+}
+
+/// Why a state need not be checked.
+const CHECKSUMS: &str = "every frame carries a checksum";
+
+/// Decides whether the state is checked; if not, says why not.
+fn plan_state_check(
+    input: &Input,
+    base_slot: Option<u64>,
+    sink: &OpenSink<'_>,
+    options: &RecompressOptions,
+) -> Result<(Option<StateCheck>, &'static str)> {
+    let check = &options.check;
+    let is_asked = check.mode == CheckMode::State || check.expect_hash.is_some() || check.is_required;
+    let why_not = match check.mode {
+        _ if base_slot.is_some() => Some("an incremental archive alone is part of a state only"),
+        CheckMode::Frames if !is_asked => Some("--check frames"),
+        CheckMode::Auto if !is_asked && input.has_frame_checksums() => Some(CHECKSUMS),
+        _ => None,
+    };
+    if let Some(why_not) = why_not {
+        return Ok((None, why_not));
+    }
+    // Beside the output; of a stream, where other programs put what is temporary.
+    let spill_dir = sink.file_path().and_then(Path::parent).map_or_else(std::env::temp_dir, Path::to_path_buf);
+    let bytes = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_TYPICAL);
+    Ok((Some(StateCheck::new(check.memory_bytes, &spill_dir, bytes, is_refused)?), ""))
+}
+
+/// Everything has been read and written: has superseded records read again, from the new archive where that is a file,
+/// from the source where only that is one, and compares.
+fn finish_state(
+    state: &StateCheck,
+    bank: &BankFile,
+    input: &Input,
+    sink: &OpenSink<'_>,
+    options: &RecompressOptions,
+    progress: &dyn Progress,
+) -> Result<StateOutcome> {
+    let path = match (sink.file_path(), input) {
+        (Some(path), _) => Some(path.to_path_buf()),
+        (None, Input::File { archive, .. }) => Some(archive.path_buf()),
+        (None, Input::Stream { .. }) => None,
+    };
+    let mut is_lost = false;
+    let outcome = state.finish(bank, options.threads, progress, &mut |task, wanted| {
+        let Some(path) = &path else {
+            is_lost = true;
+            return Err(Error::failed("superseded accounts cannot be read again from a pipe"));
+        };
+        progress.stage("Subtracting", None);
+        let mut archive = Archive::open(path, IndexPolicy::Hint, &options.manners)?;
+        // A source is not known to be indexed rightly; what was just written is.
+        if sink.file_path().is_none() {
+            archive.tail = None;
+        }
+        Ok(read_again(&archive, 0, wanted, &state.pass(task), options.threads, progress)?)
+    });
+    match outcome {
+        Err(error) if is_lost => Ok(StateOutcome::NotChecked(error.to_string())),
+        outcome => outcome.map_err(|error| error.within_damaged(input.place())),
+    }
 }
 
 /// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;
@@ -194,6 +279,8 @@ pub fn recompress_for_agave(
         threads,
         memory_bytes: None,
         base_slot: None,
+        // Restoring checks what it reads.
+        check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
         manners: manners.clone(),
     };
     let sink = Sink::Dir { dir, replace: false };
@@ -222,8 +309,8 @@ impl Input {
         match source {
             Source::File(path) => {
                 let _watch = options.manners.io_hint.watch([&path]);
-                // In order: the whole archive is read anyway, and its entries are wanted one after another.
-                let archive = Archive::open(&path, IndexPolicy::Ignore, &options.manners)?;
+                // It is read in order; the index tells what is in it, and whether frames carry checksums.
+                let archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
                 Ok(Self::File { archive, _watch })
             }
             Source::Stream(mut reader) => {
@@ -251,6 +338,16 @@ impl Input {
             Self::File { archive, .. } => archive.source.length_bytes(),
             Self::Stream { .. } => None,
         }
+    }
+
+    /// Whether an index tells what belongs into the archive.
+    fn has_index(&self) -> bool {
+        matches!(self, Self::File { archive, .. } if archive.tail.is_some())
+    }
+
+    /// Whether an index says that every frame carries a checksum.
+    fn has_frame_checksums(&self) -> bool {
+        matches!(self, Self::File { archive, .. } if has_frame_checksums(archive))
     }
 
     fn place(&self) -> String {
@@ -284,6 +381,7 @@ struct Reading<'a> {
     options: &'a RecompressOptions,
     threads: usize,
     base_slot: Option<u64>,
+    state: Option<&'a StateCheck>,
     progress: &'a dyn Progress,
 }
 
@@ -317,7 +415,8 @@ impl Reading<'_> {
     fn read(&self, input: &mut Input, frames: &mut FramesOut<'_>) -> Result<Decoded> {
         let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
         let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
-        let reader = Reader { rules, entries: Mutex::default() };
+        let records = self.state.map(StateCheck::first_pass);
+        let reader = Reader { rules, entries: Mutex::default(), records: records.as_ref() };
         let count = CountedProgress { inner: self.progress, input_bytes: AtomicU64::default() };
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
@@ -326,12 +425,27 @@ impl Reading<'_> {
         let stream = input.stream(&self.options.manners, self.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         let Reframing { assembler, frames } = reframing;
+        self.check_index(input, &read, &reader)?;
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         assembler.finish(&mut |frame| frames.send(frame))?;
         let input_bytes = count.input_bytes.into_inner();
         let entries = reader.entries.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Decoded { entries, bank, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
+    }
+
+    /// What was not checked for its checksums' sake must have them, and be what its index says.
+    fn check_index(&self, input: &Input, read: &ReadArchive, reader: &Reader<'_>) -> Result<()> {
+        let (None, Input::File { archive: Archive { tail: Some(tail), .. }, .. }) = (self.state, input) else {
+            return Ok(());
+        };
+        let entries = reader.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_checksums = read.frames.frames_with_checksum == read.frames.frames || !input.has_frame_checksums();
+        if has_checksums && *entries == tail.index.entries {
+            return Ok(());
+        }
+        Err(Error::damaged("the archive's index does not say what is in it")
+            .hint("--check state goes by the accounts instead"))
     }
 
     /// Whether the source as a whole is what it should be.
@@ -356,14 +470,27 @@ impl Reading<'_> {
 struct Reader<'a> {
     rules: ArchiveRules<'a>,
     entries: Mutex<Vec<Entry>>,
+    /// What looks at records.
+    records: Option<&'a AccountsPass<'a>>,
 }
 
 impl Visitor for Reader<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
-        let is_document = !matches!(entry.kind, EntryKind::Storage { .. });
-        Ok(EntryUse { is_document, is_for_sink: true, records_of: None })
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, is_for_sink: true, records_of: None });
+        };
+        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id));
+        Ok(EntryUse { is_document: false, is_for_sink: true, records_of })
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.records.map(|records| records as &dyn RecordVisitor)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.records.map_or(Ok(()), |records| records.accounts.check())
     }
 
     fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {

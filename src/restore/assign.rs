@@ -59,13 +59,6 @@ pub struct Assigner {
     next_id: u32,
 }
 
-/// The assigner as it was before an archive.
-#[derive(Clone, Copy, Debug)]
-pub struct Checkpoint {
-    storages: usize,
-    next_id: u32,
-}
-
 impl Assigner {
     /// Spreads storages over `roots` accounts paths, and makes ids unique; or, with `keeps_ids`, leaves ids alone.
     pub fn new(roots: u16, keeps_ids: bool) -> Self {
@@ -99,21 +92,6 @@ impl Assigner {
             self.next_id += 1;
         }
         id
-    }
-
-    /// What has been assigned so far, to come back to.
-    pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { storages: self.storages.len(), next_id: self.next_id }
-    }
-
-    /// Takes back what was assigned since, and returns it.
-    pub fn roll_back(&mut self, to: Checkpoint) -> Vec<AssignedStorage> {
-        let taken_back = self.storages.split_off(to.storages);
-        for storage in &taken_back {
-            self.ids.remove(&storage.id);
-        }
-        self.next_id = to.next_id;
-        taken_back
     }
 
     /// Every storage so far, in the order of the archives.
@@ -153,23 +131,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn what_is_taken_back_is_assigned_again() {
-        let mut assigner = Assigner::new(2, false);
-        let ids = [7, 7, ID_MAX, 3];
-        for (slot, id) in (0..).zip(&ids[..2]) {
-            assigner.assign(&storage(slot, *id)).expect("assigned");
-        }
-        let (checkpoint, before) = (assigner.checkpoint(), assigner.clone());
-        let assign_rest = |assigner: &mut Assigner| -> Vec<Destination> {
-            let rest = (2..).zip(&ids[2..]).map(|(slot, id)| assigner.assign(&storage(slot, *id)));
-            rest.collect::<Result<_>>().expect("assigned")
-        };
-        let once = assign_rest(&mut assigner);
-        assert_eq!(assigner.roll_back(checkpoint).len(), 2);
-        assert_eq!(assigner.storages(), before.storages());
-        assert_eq!(assign_rest(&mut assigner), once);
     }
 }

@@ -9,6 +9,7 @@ mod finish;
 mod input;
 pub mod place;
 mod space;
+mod superseded;
 mod target;
 mod unpack;
 
@@ -22,18 +23,26 @@ use {
             names::{ArchiveName, Hash},
         },
         progress::Progress,
-        read::{Archive, IndexPolicy},
+        read::{Archive, IndexPolicy, ReadError},
         read_back::ReadBack,
         restore::{
-            assign::Assigner,
+            assign::{AssignedStorage, Assigner},
             finish::{ArchiveCopy, finish_archive_layout, finish_boot_layout},
             input::Inputs,
             place::{BANK_FILE_PARTIAL, PartialDir},
             space::SpaceNeeded,
+            superseded::read_superseded,
             target::Target,
             unpack::{UnpackOptions, Unpacked, unpack},
         },
         rules::{archive::SeenSlots, documents::judge_storage_map, findings::Findings},
+        state::{
+            accounts::Task,
+            check::{
+                Assurance, CheckMode, CheckOptions, StateCheck, StateOutcome, has_frame_checksums, judge_outcome,
+            },
+            settle::RATIO_TYPICAL,
+        },
         stopwatch::{Stopwatch, Taken},
     },
     std::{
@@ -72,6 +81,8 @@ pub struct RestoreOptions {
     /// Makes, in the archives directory, what Agave reads of an archive that it does not read; without it, such an
     /// archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
+    /// How the state is checked on the way.
+    pub check: CheckOptions,
     /// Read everything back before the ledger is complete.
     pub read_back: Option<Arc<dyn ReadBack>>,
     /// How to behave towards whoever else uses the machine.
@@ -103,6 +114,8 @@ pub struct RestoreReport {
     pub archives: Vec<PathBuf>,
     /// The accounts paths.
     pub accounts: Vec<PathBuf>,
+    /// What integrity and completeness rest on.
+    pub assurance: Assurance,
     /// Time from the start until everything was on disk.
     pub taken: Taken,
 }
@@ -140,28 +153,22 @@ fn restore_archives(
     let bank_snapshot = PartialDir::create(&target.partial_bank, &target.owner)?;
     let unpack_options =
         UnpackOptions { roots: &roots, bank_snapshot: &bank_snapshot, owner: target.owner, threads: options.threads };
-    let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
-    let seen_slots = SeenSlots::default();
-    let mut unpacked: Vec<Unpacked> = Vec::new();
-    let mut names = Vec::new();
-    for archive in &mut *archives {
-        let base_slot = unpacked.last().map(|full| full.bank.slot).or(archive.base_slot());
-        input::check_base(archive, base_slot)?;
-        progress.stage("Restoring", archive.source.length_bytes());
-        // The bank file, status cache and version of the newer archive are the ones that stay.
-        bank_snapshot.clear()?;
-        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, &unpack_options, progress)
-            .and_then(|one| check_map(&one, unpacked.last(), base_slot).map(|()| one))
-            .map_err(|error| error.within_damaged(archive.path().display()))?;
-        names.push(final_name(archive, &one.bank, base_slot));
-        unpacked.push(one);
-    }
+    let restored = loop {
+        match unpack_all(archives, target, &unpack_options, options, progress) {
+            // The tar stream is the truth, the index a hint: once more without it.
+            Err((number, ReadError::Index(error))) if archives[number].tail.is_some() => {
+                archives[number].distrust_index(error);
+                archives[number].warn_of_index(progress);
+                roots.iter().try_for_each(PartialDir::clear)?;
+            }
+            Err((number, error)) => return Err(Error::from(error).within_damaged(archives[number].path().display())),
+            Ok(restored) => break restored,
+        }
+    };
+    let Restored { bank, base_slot, names, storages, assurance } = restored;
 
     progress.stage("Syncing", None);
     progress.check()?;
-    let bank = unpacked.pop().ok_or_else(|| Error::failed("no archive"))?.bank;
-    let base_slot = unpacked.pop().map(|full| full.bank.slot);
-    let storages = assigner.into_storages();
     if let Some(read_back) = &options.read_back {
         let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
@@ -184,8 +191,104 @@ fn restore_archives(
         output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
         archives: archives_placed,
         accounts: target.accounts.clone(),
+        assurance,
         taken: Taken::default(),
     })
+}
+
+/// What was unpacked of all archives, and found to be sound.
+struct Restored {
+    bank: BankFile,
+    base_slot: Option<u64>,
+    names: Vec<ArchiveName>,
+    storages: Vec<AssignedStorage>,
+    assurance: Assurance,
+}
+
+/// Unpacks all archives, and checks the state that they make up. An error says of which archive it is.
+fn unpack_all(
+    archives: &[Archive],
+    target: &Target,
+    unpack_options: &UnpackOptions<'_>,
+    options: &RestoreOptions,
+    progress: &dyn Progress,
+) -> Result<Restored, (usize, ReadError)> {
+    let roots = unpack_options.roots;
+    let last = archives.len().saturating_sub(1);
+    let whole = |error: Error| (last, ReadError::Other(error));
+    let (state, why_not) = plan_state_check(archives, target, options).map_err(whole)?;
+    let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
+    let seen_slots = SeenSlots::default();
+    let mut unpacked: Vec<Unpacked> = Vec::new();
+    let mut names = Vec::new();
+    for (number, archive) in archives.iter().enumerate() {
+        let base_slot = unpacked.last().map(|full| full.bank.slot).or(archive.base_slot());
+        input::check_base(archive, base_slot).map_err(whole)?;
+        progress.stage("Restoring", archive.source.length_bytes());
+        // The bank file, status cache and version of the newer archive are the ones that stay.
+        unpack_options.bank_snapshot.clear().map_err(whole)?;
+        let one =
+            unpack(archive, base_slot, &mut assigner, &seen_slots, state.as_ref(), unpack_options, progress)
+                .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
+                .map_err(|error| (number, error))?;
+        names.push(final_name(archive, &one.bank, base_slot));
+        unpacked.push(one);
+    }
+    let Some(newest) = unpacked.pop() else { return Err(whole(Error::failed("no archive"))) };
+    let (bank, base_slot) = (newest.bank, unpacked.pop().map(|full| full.bank.slot));
+    let outcome = match &state {
+        None => StateOutcome::NotChecked(why_not.to_string()),
+        Some(state) => state
+            .finish(&bank, options.threads, progress, &mut |superseded, _| {
+                progress.stage("Subtracting", None);
+                let Task::Subtract(list) = superseded else { return Ok(()) };
+                if list.has_duplicates() {
+                    return Err(Error::damaged("an account is twice in one storage"));
+                }
+                let pass = state.pass(superseded);
+                read_superseded(list, assigner.storages(), roots, &pass, options.threads, progress)
+            })
+            .map_err(whole)?,
+    };
+    let is_choice = why_not == CHECKSUMS || options.check.mode == CheckMode::Frames;
+    judge_outcome(&outcome, is_choice, &bank, &options.check, progress).map_err(whole)?;
+    let has_index = archives.iter().all(|archive| archive.tail.is_some());
+    let assurance = Assurance::new(outcome, &bank, has_index);
+    Ok(Restored { bank, base_slot, names, storages: assigner.into_storages(), assurance })
+}
+
+/// Why a state need not be checked.
+const CHECKSUMS: &str = "every frame carries a checksum";
+
+/// Decides whether the state is checked; if not, says why not.
+fn plan_state_check(
+    archives: &[Archive],
+    target: &Target,
+    options: &RestoreOptions,
+) -> Result<(Option<StateCheck>, &'static str)> {
+    let check = &options.check;
+    let is_alone = archives.first().is_some_and(|archive| archive.base_slot().is_some());
+    let is_asked = check.mode == CheckMode::State || check.expect_hash.is_some() || check.is_required;
+    let why_not = match check.mode {
+        _ if is_alone => Some("an incremental archive alone is part of a state only"),
+        CheckMode::Frames if !is_asked => Some("--check frames"),
+        CheckMode::Auto if !is_asked && archives.iter().all(has_frame_checksums) => Some(CHECKSUMS),
+        _ => None,
+    };
+    if let Some(why_not) = why_not {
+        return Ok((None, why_not));
+    }
+    let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
+    let state = StateCheck::new(check.memory_bytes, &target.snapshots_dir, bytes, is_refused)?;
+    Ok((Some(state), ""))
+}
+
+/// Bytes that an archive unpacks to, as its index tells, or rather too many.
+fn unpacked_bytes(archive: &Archive) -> u64 {
+    match &archive.tail {
+        Some(tail) => tail.index.tar_bytes(),
+        None => archive.length_bytes().saturating_mul(RATIO_TYPICAL),
+    }
 }
 
 /// Checks an archive's storages, with those of the full one below it, against its storage map.

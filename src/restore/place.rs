@@ -7,7 +7,7 @@ use {
         io::writer::WriteBehind,
         restore::assign::Destination,
     },
-    rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid},
+    rustix::fs::{Gid, Mode, OFlags, Uid},
     std::{
         fs::{self, File},
         ops::Range,
@@ -58,12 +58,11 @@ impl PartialDir {
         Ok(file.into())
     }
 
-    /// Removes a file in it, where there is one.
-    pub fn remove_file(&self, name: &str) -> Result<()> {
-        match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(Error::io("remove", &self.path.join(name), &error.into())),
-        }
+    /// Opens a file in it for reading.
+    pub fn open_file(&self, name: &str) -> Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty()).or_path("open", &self.path.join(name))?;
+        Ok(file.into())
     }
 
     /// Removes the files in it: the next archive brings its own.

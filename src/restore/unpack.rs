@@ -2,14 +2,14 @@
 
 use {
     crate::{
-        error::{IoContext, Result},
+        error::{Error, IoContext, Result},
         format::entry::{Entry, EntryKind},
         io::writer::WriteBehind,
         ledger::bank_file::BankFile,
         progress::Progress,
         read::{
             Archive, Pass, ReadError,
-            visit::{EntrySink, EntryUse, Problem, Visitor},
+            visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
         },
         restore::{
@@ -20,6 +20,10 @@ use {
             archive::{ArchiveRules, JudgedArchive, SeenSlots},
             clients::Rule,
             findings::Findings,
+        },
+        state::{
+            accounts::AccountsPass,
+            check::{StateCheck, has_frame_checksums},
         },
     },
     std::sync::{Mutex, PoisonError, RwLock},
@@ -75,52 +79,34 @@ fn is_silent(rule: Rule) -> bool {
     matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
 }
 
-/// Unpacks an archive: by its index where that fits, in order otherwise. An incremental archive builds on `base_slot`.
+/// Unpacks an archive: by its index where it has one, in order otherwise. An incremental archive builds on `base_slot`.
+/// With `state`, its records are hashed as they pass.
 pub fn unpack(
-    archive: &mut Archive,
-    base_slot: Option<u64>,
-    assigner: &mut Assigner,
-    seen_slots: &SeenSlots,
-    options: &UnpackOptions<'_>,
-    progress: &dyn Progress,
-) -> Result<Unpacked> {
-    let checkpoint = assigner.checkpoint();
-    let slots_before = seen_slots.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    match try_unpack(archive, base_slot, assigner, seen_slots, options, progress) {
-        // The tar stream is the truth, the index a hint: once more without it.
-        Err(ReadError::Index(error)) if archive.tail.is_some() => {
-            archive.distrust_index(error);
-            archive.warn_of_index(progress);
-            for storage in assigner.roll_back(checkpoint) {
-                options.roots[usize::from(storage.root)].remove_file(&format!("{}.{}", storage.slot, storage.id))?;
-            }
-            options.bank_snapshot.clear()?;
-            *seen_slots.lock().unwrap_or_else(PoisonError::into_inner) = slots_before;
-            progress.stage("Restoring", Some(archive.length_bytes()));
-            Ok(try_unpack(archive, base_slot, assigner, seen_slots, options, progress)?)
-        }
-        other => Ok(other?),
-    }
-}
-
-fn try_unpack(
     archive: &Archive,
     base_slot: Option<u64>,
     assigner: &mut Assigner,
     seen_slots: &SeenSlots,
+    state: Option<&StateCheck>,
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
     let UnpackOptions { roots, bank_snapshot, owner, threads } = *options;
     let write_behind = &WriteBehind::new(archive.manners.io_hint);
     let findings = Findings::refusing(is_refused);
+    let records = state.map(StateCheck::first_pass);
     let unpacking = Unpacking {
         rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
         assigner: Mutex::new(assigner),
         destinations: RwLock::default(),
+        records: records.as_ref(),
         places: Places { roots, bank_snapshot, owner, is_shared: archive.tail.is_some(), write_behind },
     };
     let mut read = archive.read(&Pass::new(threads, progress), &unpacking)?;
+    if state.is_none() && has_frame_checksums(archive) && read.frames.frames_with_checksum < read.frames.frames {
+        // What was not checked for the checksums' sake must be checked after all.
+        let error = Error::damaged("the archive's index says that every frame carries a checksum, but some do not");
+        return Err(ReadError::Index(error));
+    }
     write_behind.finish().or_path("write to", &bank_snapshot.path)?;
     let judged = unpacking.rules.finish(archive, &mut read)?;
     let broken = findings.broken_rules();
@@ -131,7 +117,7 @@ fn try_unpack(
     match &judged.bank {
         Some((bank, _)) => Ok(Unpacked { bank: bank.clone(), judged }),
         // The rules see to it that there is one.
-        None => Err(crate::Error::damaged("the archive holds no bank file").into()),
+        None => Err(Error::damaged("the archive holds no bank file").into()),
     }
 }
 
@@ -140,6 +126,8 @@ struct Unpacking<'a> {
     rules: ArchiveRules<'a>,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
+    /// What looks at records.
+    records: Option<&'a AccountsPass<'a>>,
     places: Places<'a>,
 }
 
@@ -148,8 +136,12 @@ impl Visitor for Unpacking<'_> {
         self.rules.entry(entry)?;
         let destination = self.assigner.lock().unwrap_or_else(PoisonError::into_inner).assign(entry)?;
         self.destinations.write().unwrap_or_else(PoisonError::into_inner).push(destination);
-        let is_document = !matches!(entry.kind, EntryKind::Storage { .. });
-        Ok(EntryUse { is_document, is_for_sink: true, records_of: None })
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, is_for_sink: true, records_of: None });
+        };
+        // Storages have the numbers of their assignment.
+        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id));
+        Ok(EntryUse { is_document: false, is_for_sink: true, records_of })
     }
 
     fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
@@ -158,6 +150,14 @@ impl Visitor for Unpacking<'_> {
 
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
         self.rules.problem(problem)
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.records.map(|records| records as &dyn RecordVisitor)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.records.map_or(Ok(()), |records| records.accounts.check())
     }
 
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {

@@ -146,7 +146,7 @@ impl<'a> ArchiveRules<'a> {
 
     /// The archive has been read: what can only be judged now.
     pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {
-        if let Some(tail) = &archive.tail {
+        if let Some(tail) = archive.tail.as_ref().filter(|_| self.is_by_index) {
             if !tail.is_plain {
                 let place = Place::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
                 let expected = "the index, then the seek table, until the file's end";

@@ -73,6 +73,13 @@ impl Accounts {
         })
     }
 
+    /// The same, spilling to disk only: never to where files are memory.
+    pub fn spilling_to_disk(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+        let mut this = Self::new(memory_bytes, spill_dir, room_bytes)?;
+        this.log.spill_to_disk(memory_bytes)?;
+        Ok(this)
+    }
+
     /// Numbers a storage.
     pub fn add_storage(&self, slot: u64, id: u32) -> StorageRef {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +239,7 @@ impl RecordSink for AccountsWorker<'_> {
                     self.sums.skipped += 1;
                     return;
                 }
-                if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone)) {
+                if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
                     self.flush();
                 }
                 if !is_tombstone {

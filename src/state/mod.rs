@@ -2,9 +2,12 @@
 //! of every account, in bounded memory.
 //!
 //! [`accounts`] hashes and logs records as they pass, [`versions`] finds out which of them a newer one supersedes, and
-//! [`settle`] has those subtracted and compares what remains. Where records come from is not known here.
+//! [`settle`] has those subtracted and compares what remains. [`check`] is that
+//! as a part of restoring and recompressing.
 
 pub mod accounts;
+pub mod again;
+pub mod check;
 pub mod fingerprint;
 mod known;
 pub mod settle;

@@ -15,13 +15,16 @@ use {
     },
 };
 
-const MORE_MEMORY: &str = "give more --memory, or a --temporary-dir with room for 16 bytes per account";
+const MORE_MEMORY: &str = "give more --memory, or a --temporary-dir with room for 20 bytes per account";
 
 /// A temporary file that blocks of bytes are put into, by many threads.
 #[derive(Debug)]
 pub struct Spill {
     dir: PathBuf,
-    room_bytes: u64,
+    /// What must be free when the file is made.
+    pub(super) room_bytes: u64,
+    /// Whether a file system in memory will not do.
+    pub(super) refuses_memory: bool,
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
 }
@@ -29,7 +32,8 @@ pub struct Spill {
 impl Spill {
     /// A file in `dir`, where `room_bytes` must be free when it is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
-        Self { dir: dir.to_path_buf(), room_bytes, file: Mutex::default(), bytes: AtomicU64::new(0) }
+        let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
+        Self { dir: dir.to_path_buf(), room_bytes, refuses_memory: false, file, bytes }
     }
 
     /// Bytes in the file.
@@ -55,6 +59,21 @@ impl Spill {
         if let Some(file) = &*file {
             return Ok(file.clone());
         }
+        self.check_room()?;
+        let made =
+            tempfile::tempfile_in(&self.dir).map_err(|error| self.error("create a temporary file in", &error))?;
+        Ok(file.insert(Arc::new(made)).clone())
+    }
+
+    /// Whether there is room for what may come, on a disk where that is asked for.
+    pub(super) fn check_room(&self) -> Result<()> {
+        if self.refuses_memory && is_in_memory(&self.dir)? {
+            return Err(Error::failed(format!(
+                "finding superseded accounts takes more memory than it may, and {} is in memory too",
+                self.dir.display()
+            ))
+            .hint("give more --memory, or write to a disk; --check frames goes without"));
+        }
         let stat = rustix::fs::statvfs(&self.dir).or_path("read the free space of", &self.dir)?;
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free_bytes < self.room_bytes {
@@ -65,14 +84,20 @@ impl Spill {
             ))
             .hint(MORE_MEMORY));
         }
-        let made =
-            tempfile::tempfile_in(&self.dir).map_err(|error| self.error("create a temporary file in", &error))?;
-        Ok(file.insert(Arc::new(made)).clone())
+        Ok(())
     }
 
     fn error(&self, doing: &str, error: &io::Error) -> Error {
         Error::io(doing, &self.dir, error).hint(MORE_MEMORY)
     }
+}
+
+/// Whether a directory is on a file system in memory.
+fn is_in_memory(dir: &Path) -> Result<bool> {
+    /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
+    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    let stat = rustix::fs::statfs(dir).or_path("read the file system of", dir)?;
+    Ok(IN_MEMORY.contains(&(stat.f_type as u64)))
 }
 
 #[cfg(test)]

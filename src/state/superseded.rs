@@ -44,6 +44,13 @@ impl Superseded {
         self.to_subtract.0.iter().chain(&self.duplicates.0).map(Version::storage)
     }
 
+    /// The records to subtract, by storage and place in it.
+    pub fn by_place(&self) -> Vec<Version> {
+        let mut versions = self.to_subtract.0.clone();
+        versions.sort_unstable_by_key(|version| (version.storage(), version.offset_bytes()));
+        versions
+    }
+
     /// Puts them in the order in which they are asked for.
     #[must_use]
     pub fn sorted(mut self) -> Self {

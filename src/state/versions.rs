@@ -3,7 +3,7 @@
 //! # How
 //!
 //! Every record is hashed as it streams by, in any order, and added to the sum; what it takes to find the superseded
-//! ones afterwards is logged: 16 bytes a record, in 1,024 partitions by fingerprint. At the end each partition is sorted
+//! ones afterwards is logged: 20 bytes a record, in 1,024 partitions by fingerprint. At the end each partition is sorted
 //! on its own; of each account the record of the highest slot stays, and the others' storages are read once more to
 //! subtract them. That costs a second hash only for what is superseded: little, since validators cut obsolete records
 //! when they archive. An incremental archive, whose accounts do supersede many of the full one, spread over all of it,
@@ -15,14 +15,14 @@
 //!
 //! # Memory
 //!
-//! The log grows to 16 bytes a record (16 GB for a billion) while it fits in three quarters of what was given. Beyond
+//! The log grows to 20 bytes a record (20 GB for a billion) while it fits in three quarters of what was given. Beyond
 //! that, full chunks go to one temporary file ([`spill`](super::spill)). The last quarter is for sorting, so many
 //! partitions at a time as fit in a half of it, and for the superseded records, which are worked off in rounds.
 //!
 //! One partition at least must be sorted in memory: a thousandth of the log, since nobody can foresee which accounts
 //! fall into it ([`fingerprint`](super::fingerprint)). Who writes one account again and again cannot swell it either: of
 //! what a batch holds again and again of one storage, two are kept (they are a failure as it is), and an archive has no more than
-//! 5,000,000 storages, which makes 160 MB.
+//! 5,000,000 storages, which makes 200 MB.
 
 use {
     crate::{
@@ -46,7 +46,7 @@ use {
     },
 };
 
-/// Items in a chunk: 32 KiB, so that all partitions together take at least 32 MiB.
+/// Items in a chunk: 40 KiB, so that all partitions together take at least 40 MiB.
 const CHUNK_ITEMS: usize = 2048;
 
 /// The least memory that the log works in.
@@ -89,6 +89,15 @@ impl VersionLog {
             sort_bytes: (memory_bytes / 8).max(LOG_BYTES_MIN / 8),
             held_bytes: AtomicU64::new(0),
             spill: Spill::new(spill_dir, room_bytes),
+        }
+    }
+
+    /// Spills to disk only. Where it is foreseen that not everything fits in memory, looks at the disk's room at once.
+    pub fn spill_to_disk(&mut self, memory_bytes: u64) -> Result<()> {
+        self.spill.refuses_memory = true;
+        match self.spill.room_bytes > memory_bytes / 4 * 3 {
+            true => self.spill.check_room(),
+            false => Ok(()),
         }
     }
 
@@ -258,7 +267,7 @@ mod tests {
             let log = VersionLog::new(0, &std::env::temp_dir(), 0);
             let mut batch = Batch::default();
             for (key, storage) in &records {
-                batch.push(Version::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage)));
+                batch.push(Version::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
                 let entry = newest.entry(*key).or_insert((slot_of(*storage), *storage));
                 *entry = (*entry).max((slot_of(*storage), *storage));
             }
@@ -292,9 +301,9 @@ mod tests {
         for account in 0..accounts {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&account.to_le_bytes());
-            let mut is_full = batch.push(Version::new(printer.of(&key), account % 7, false));
+            let mut is_full = batch.push(Version::new(printer.of(&key), account % 7, false, 0));
             if account % 10 == 0 {
-                is_full = batch.push(Version::new(printer.of(&key), 8, false));
+                is_full = batch.push(Version::new(printer.of(&key), 8, false, 0));
             }
             if is_full {
                 log.append(&mut batch).expect("appended");
@@ -320,7 +329,7 @@ mod tests {
         let log = VersionLog::new(0, &std::env::temp_dir(), 0);
         let mut batch = Batch::default();
         for number in 0..4_000_000u32 {
-            if batch.push(Version::new(printer.of(&[7; 32]), number / 1_000_000, false)) {
+            if batch.push(Version::new(printer.of(&[7; 32]), number / 1_000_000, false, 8 * u64::from(number))) {
                 log.append(&mut batch).expect("appended");
             }
         }

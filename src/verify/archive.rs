@@ -8,7 +8,7 @@ use {
         read::{
             Archive, IndexPolicy, Pass, ReadError,
             by_index::Extent,
-            visit::{EntryUse, Problem, RecordVisitor, StorageRef, Visitor},
+            visit::{EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
         },
         rules::{
@@ -16,13 +16,13 @@ use {
             clients::Rule,
             findings::{Check, Findings, Place},
         },
-        state::accounts::{Accounts, AccountsPass, Task},
+        state::{
+            accounts::{Accounts, AccountsPass, Task},
+            again,
+        },
         verify::{NamedArchive, VerifyOptions, report::Counts},
     },
-    std::{
-        collections::HashSet,
-        sync::atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    std::collections::HashSet,
 };
 
 /// An archive that has been read, and judged but for its state.
@@ -102,10 +102,8 @@ impl VerifiedArchive {
         }
         progress.stage("Subtracting", None);
         let records = AccountsPass { accounts, findings: &self.findings, task };
-        let visitor = SecondPass { accounts, records, wanted, next_storage: AtomicU32::new(self.first_storage) };
-        let pass = Pass { extent: Extent::Wanted, ..Pass::new(options.threads, progress) };
-        self.archive.read(&pass, &visitor)?;
-        Ok(())
+        let threads = options.threads;
+        Ok(again::read_again(&self.archive, self.first_storage, wanted, &records, threads, progress)?)
     }
 
     /// The state's storages that this archive holds: slot and length of each.
@@ -141,35 +139,6 @@ impl Visitor for FirstPass<'_> {
 
     fn records(&self) -> Option<&dyn RecordVisitor> {
         self.records.map(|records| records as &dyn RecordVisitor)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.accounts.check()
-    }
-}
-
-/// Looks at the records of some storages. What is wrong has been said in the first pass.
-struct SecondPass<'a> {
-    accounts: &'a Accounts,
-    records: AccountsPass<'a>,
-    wanted: &'a HashSet<u32>,
-    next_storage: AtomicU32,
-}
-
-impl Visitor for SecondPass<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
-        let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
-        let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
-        let is_wanted = self.wanted.contains(&storage.number);
-        Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
-    }
-
-    fn problem(&self, _: Problem<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn records(&self) -> Option<&dyn RecordVisitor> {
-        Some(&self.records)
     }
 
     fn check(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 84] = [
+const VALUES: [(&str, &str); 86] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_BANDWIDTH", "1Gbit"),
@@ -16,6 +16,7 @@ const VALUES: [(&str, &str); 84] = [
     ("SLOTPRESS_BUDGET", "10s"),
     ("SLOTPRESS_BUNDLES", "1,2"),
     ("SLOTPRESS_BY_OWNER", "true"),
+    ("SLOTPRESS_CHECK", "state"),
     ("SLOTPRESS_CODEC", "lz4,zlib:1,6"),
     ("SLOTPRESS_COLOR", "never"),
     ("SLOTPRESS_CONGESTION", "bbr"),
@@ -64,6 +65,7 @@ const VALUES: [(&str, &str); 84] = [
     ("SLOTPRESS_QUIET", "1"),
     ("SLOTPRESS_READ_RATE", "1GB/s"),
     ("SLOTPRESS_REPEAT", "2"),
+    ("SLOTPRESS_REQUIRE_STATE", "1"),
     ("SLOTPRESS_RTT", "60ms"),
     ("SLOTPRESS_SAMPLE", "1MiB"),
     ("SLOTPRESS_SCRATCH", "/tmp"),

@@ -1,0 +1,92 @@
+//! The flags and the words about what is checked while an archive streams by.
+
+use {
+    super::{ui::Ui, values},
+    crate::{
+        ledger::names::Hash,
+        state::check::{Assurance, CheckMode, CheckOptions, STATE_MEMORY_BYTES_DEFAULT, StateOutcome},
+    },
+    clap::{Args, ValueEnum},
+    serde::Serialize,
+};
+
+/// What is checked on the way.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Check")]
+pub struct CheckArgs {
+    /// What to check while the archive streams by
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    check: CheckArg,
+    /// Fail where the state cannot be checked, as of an incremental archive alone
+    #[arg(long)]
+    require_state: bool,
+    /// The snapshot hash that a trusted node advertises; implies --check state
+    #[arg(long, value_name = "HASH", value_parser = values::hash)]
+    expect_hash: Option<Hash>,
+    /// The slot that it must be of
+    #[arg(long, value_name = "SLOT")]
+    expect_slot: Option<u64>,
+}
+
+/// [`CheckMode`] as a flag.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum CheckArg {
+    /// The state, unless every frame carries a checksum and an index or a storage map tells that nothing is missing
+    #[default]
+    Auto,
+    /// The state: capitalization and lattice hash over the newest version of every account
+    State,
+    /// Frames, entries and the bank file only
+    Frames,
+}
+
+impl CheckArgs {
+    /// What they ask for, with as much memory.
+    pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
+        CheckOptions {
+            mode: match self.check {
+                CheckArg::Auto => CheckMode::Auto,
+                CheckArg::State => CheckMode::State,
+                CheckArg::Frames => CheckMode::Frames,
+            },
+            is_required: self.require_state,
+            memory_bytes: memory_bytes.unwrap_or(STATE_MEMORY_BYTES_DEFAULT),
+            expect_hash: self.expect_hash,
+            expect_slot: self.expect_slot,
+        }
+    }
+}
+
+/// The same in JSON.
+#[derive(Serialize)]
+pub struct AssuranceFields {
+    state: &'static str,
+    state_reason: Option<String>,
+    accounts_checked: Option<u64>,
+    complete: &'static str,
+}
+
+impl AssuranceFields {
+    /// What integrity and completeness rest on.
+    pub fn of(assurance: &Assurance) -> Self {
+        let complete = assurance.complete.as_str();
+        match &assurance.state {
+            StateOutcome::Checked { accounts } => {
+                Self { state: "checked", state_reason: None, accounts_checked: Some(*accounts), complete }
+            }
+            StateOutcome::NotChecked(why) => {
+                Self { state: "not checked", state_reason: Some(why.clone()), accounts_checked: None, complete }
+            }
+        }
+    }
+}
+
+/// Says what integrity and completeness rest on.
+pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
+    let state = match &assurance.state {
+        StateOutcome::Checked { accounts } => format!("checked, {}", values::count_of(*accounts, "account")),
+        StateOutcome::NotChecked(why) => format!("not checked ({why})"),
+    };
+    ui.print(&format!("  state    {state}"));
+    ui.print(&format!("  complete {}", assurance.complete.as_str()));
+}

@@ -1,0 +1,73 @@
+//! Superseded records, read again from where they were placed: one by one, in the order of their places.
+
+use {
+    crate::{
+        error::{Error, IoContext, Result},
+        ledger::{
+            record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
+            records::Record,
+        },
+        pipeline::run_in_order,
+        progress::Progress,
+        read::visit::{RecordVisitor, StorageRef},
+        restore::{assign::AssignedStorage, place::PartialDir},
+        state::{accounts::AccountsPass, superseded::Superseded, version::Version},
+    },
+    std::{fs::File, os::unix::fs::FileExt},
+};
+
+/// Read at once: the header and the data of most accounts.
+const FIRST_READ_BYTES: usize = 512;
+
+/// Shows superseded records to `records`. The number of a storage is that of its assignment.
+pub fn read_superseded(
+    superseded: &Superseded,
+    storages: &[AssignedStorage],
+    roots: &[PartialDir],
+    records: &AccountsPass<'_>,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let versions = superseded.by_place();
+    let by_storage = versions.chunk_by(|one, other| one.storage() == other.storage());
+    let new_worker = || {
+        let mut worker = records.new_worker();
+        Ok(move |versions: &[Version], buffer: &mut Vec<u8>| {
+            let number = versions.first().map(Version::storage).unwrap_or_default();
+            let missing = || Error::failed(format!("storage number {number} was not placed"));
+            let storage = storages.get(number as usize).ok_or_else(missing)?;
+            let root = roots.get(usize::from(storage.root)).ok_or_else(missing)?;
+            let name = format!("{}.{}", storage.slot, storage.id);
+            let file = root.open_file(&name)?;
+            worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
+            for version in versions {
+                let offset_bytes = version.offset_bytes();
+                let (header, data) =
+                    read_record(&file, offset_bytes, buffer).or_path("read", &root.path.join(&name))?;
+                worker.record(Record { offset_bytes, header: &header, data });
+            }
+            Ok(())
+        })
+    };
+    run_in_order(by_storage.map(Ok), threads, &new_worker, progress, &mut |_, ()| records.accounts.check())
+}
+
+fn read_record<'a>(
+    file: &File,
+    offset_bytes: u64,
+    buffer: &'a mut Vec<u8>,
+) -> std::io::Result<(RecordHeader, &'a [u8])> {
+    let changed = || std::io::Error::other("it is not what was written to it");
+    buffer.resize(FIRST_READ_BYTES, 0);
+    let read = file.read_at(buffer, offset_bytes)?;
+    let header = buffer[..read].first_chunk::<RECORD_HEADER_BYTES>().map(RecordHeader::parse).ok_or_else(changed)?;
+    if header.data_len > ACCOUNT_DATA_BYTES_MAX {
+        return Err(changed());
+    }
+    let end = RECORD_HEADER_BYTES + header.data_len as usize;
+    if end > read {
+        buffer.resize(end, 0);
+        file.read_exact_at(&mut buffer[read..], offset_bytes + read as u64)?;
+    }
+    Ok((header, &buffer[RECORD_HEADER_BYTES..end]))
+}
