@@ -8,7 +8,7 @@ use {
         error::{Error, Result},
         format::clients::Rule,
         ledger::{
-            lattice::{ELEMENTS, LatticeHash},
+            lattice::{LatticeAccumulator, LatticeHash},
             names::Hash,
         },
         verify::{
@@ -54,7 +54,7 @@ pub struct Sums {
 
 impl Default for Sums {
     fn default() -> Self {
-        Self { lattice: LatticeHash([0; ELEMENTS]), lamports: 0, records: 0, tombstones: 0, skipped: 0 }
+        Self { lattice: LatticeHash::zero(), lamports: 0, records: 0, tombstones: 0, skipped: 0 }
     }
 }
 
@@ -173,6 +173,8 @@ pub struct AccountsWorker<'a> {
     listed: [&'a [Version]; 2],
     batch: Batch,
     sums: Sums,
+    /// Hashes several accounts at a time; goes into `sums` at the end.
+    lattice: LatticeAccumulator,
     visit: Option<Box<dyn VisitWorker + 'a>>,
 }
 
@@ -192,6 +194,7 @@ impl<'a> AccountsWorker<'a> {
             listed: [&[]; 2],
             batch: Batch::default(),
             sums: Sums::default(),
+            lattice: LatticeAccumulator::new(),
             visit,
         }
     }
@@ -217,7 +220,7 @@ impl<'a> AccountsWorker<'a> {
     }
 
     fn contribute(&mut self, record: &Record<'_>) {
-        self.sums.lattice.add_account(&record.header.account(record.data));
+        self.lattice.add(&record.header.account(record.data));
         self.sums.lamports = self.sums.lamports.wrapping_add(u128::from(record.header.lamports));
     }
 }
@@ -278,6 +281,7 @@ impl RecordSink for AccountsWorker<'_> {
 impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
+        self.sums.lattice.add(&self.lattice.take());
         self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(_)));
     }
 }
