@@ -8,7 +8,7 @@ use {
     slotpress::{
         format::entry::{Entry, EntryKind},
         ledger::{
-            lattice::LatticeHash,
+            lattice::{AccountView, LatticeAccumulator},
             records::{Record, RecordFault, RecordSink, RecordWalker},
         },
         progress::NoProgress,
@@ -64,14 +64,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sizes = Sizes::of(&file)?;
     let chunk = 1000;
     let hash_seconds = on_all(threads, records.div_ceil(chunk) as usize, || {
-        let mut sum = LatticeHash::zero();
+        let mut sum = LatticeAccumulator::new();
         let data = vec![7; 10 << 20];
         let sizes = &sizes.0;
         move |at: usize| {
             for number in at as u64 * chunk..(at as u64 + 1) * chunk {
                 let length = sizes[number as usize % sizes.len()];
                 let data = &data[..length];
-                sum.add_account(&slotpress::ledger::lattice::AccountView {
+                sum.add(&AccountView {
                     pubkey: &[1; 32],
                     owner: &[2; 32],
                     lamports: number + 1,

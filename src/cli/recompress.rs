@@ -95,7 +95,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
-    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, assurance, taken } = report;
+    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, assurance, taken } =
+        report;
     let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&RecompressLine {

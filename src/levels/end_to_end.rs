@@ -188,8 +188,8 @@ impl<'a> EndToEnd<'a> {
             layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
             threads: self.options.repeat.threads,
             index: IndexPolicy::Hint,
-        // What is measured is unpacking; the content is compared otherwise.
-        check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
+            // What is measured is unpacking; the content is compared otherwise.
+            check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
             manners: crate::io::Manners::default(),
             read_back: None,
             convert: None,

@@ -40,9 +40,7 @@ use {
         state::{
             accounts::AccountsPass,
             again::read_again,
-            check::{
-                Assurance, CheckMode, CheckOptions, StateCheck, StateOutcome, has_frame_checksums, judge_outcome,
-            },
+            check::{Assurance, CheckMode, CheckOptions, StateCheck, StateOutcome, has_frame_checksums, judge_outcome},
             settle::RATIO_TYPICAL,
         },
         stopwatch::{Stopwatch, Taken},

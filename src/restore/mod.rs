@@ -38,9 +38,7 @@ use {
         rules::{archive::SeenSlots, documents::judge_storage_map, findings::Findings},
         state::{
             accounts::Task,
-            check::{
-                Assurance, CheckMode, CheckOptions, StateCheck, StateOutcome, has_frame_checksums, judge_outcome,
-            },
+            check::{Assurance, CheckMode, CheckOptions, StateCheck, StateOutcome, has_frame_checksums, judge_outcome},
             settle::RATIO_TYPICAL,
         },
         stopwatch::{Stopwatch, Taken},
@@ -227,10 +225,9 @@ fn unpack_all(
         progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
         unpack_options.bank_snapshot.clear().map_err(whole)?;
-        let one =
-            unpack(archive, base_slot, &mut assigner, &seen_slots, state.as_ref(), unpack_options, progress)
-                .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
-                .map_err(|error| (number, error))?;
+        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, state.as_ref(), unpack_options, progress)
+            .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
+            .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));
         unpacked.push(one);
     }

@@ -7,7 +7,7 @@ use {
     crate::{
         error::{Error, Result},
         ledger::{
-            lattice::{ELEMENTS, LatticeHash},
+            lattice::{LatticeAccumulator, LatticeHash},
             names::Hash,
             records::{Record, RecordFault, RecordFaultKind, RecordSink},
         },
@@ -46,7 +46,7 @@ pub struct Sums {
 
 impl Default for Sums {
     fn default() -> Self {
-        Self { lattice: LatticeHash([0; ELEMENTS]), lamports: 0, records: 0, tombstones: 0, skipped: 0 }
+        Self { lattice: LatticeHash::zero(), lamports: 0, records: 0, tombstones: 0, skipped: 0 }
     }
 }
 
@@ -178,6 +178,8 @@ struct AccountsWorker<'a> {
     listed: [&'a [Version]; 2],
     batch: Batch,
     sums: Sums,
+    /// Hashes several accounts at a time; goes into `sums` at the end.
+    lattice: LatticeAccumulator,
 }
 
 impl<'a> AccountsWorker<'a> {
@@ -191,6 +193,7 @@ impl<'a> AccountsWorker<'a> {
             listed: [&[]; 2],
             batch: Batch::default(),
             sums: Sums::default(),
+            lattice: LatticeAccumulator::new(),
         }
     }
 
@@ -212,7 +215,7 @@ impl<'a> AccountsWorker<'a> {
     }
 
     fn contribute(&mut self, record: &Record<'_>) {
-        self.sums.lattice.add_account(&record.header.account(record.data));
+        self.lattice.add(&record.header.account(record.data));
         self.sums.lamports = self.sums.lamports.wrapping_add(u128::from(record.header.lamports));
     }
 }
@@ -289,6 +292,7 @@ pub fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) 
 impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
+        self.sums.lattice.add(&self.lattice.take());
         self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(..)));
     }
 }

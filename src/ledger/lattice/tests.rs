@@ -1,0 +1,156 @@
+use {
+    super::{AccountView, Backend, LatticeAccumulator, LatticeHash},
+    proptest::prelude::*,
+};
+
+/// An account whose fields differ with its number and length.
+fn account<'a>(number: u64, data: &'a [u8], keys: &'a [[u8; 32]; 2]) -> AccountView<'a> {
+    AccountView {
+        pubkey: &keys[0],
+        owner: &keys[1],
+        lamports: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        executable: number.is_multiple_of(3),
+        data,
+    }
+}
+
+fn keys(number: u64) -> [[u8; 32]; 2] {
+    ["pubkey", "owner"].map(|name| *blake3::hash(format!("{name} {number}").as_bytes()).as_bytes())
+}
+
+/// Bytes without a pattern that a block or a chunk could repeat.
+fn bytes(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(b"data").finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// One accumulator for each backend that this machine has; says which it has not.
+fn accumulators() -> Vec<(Backend, LatticeAccumulator)> {
+    let accumulator = |backend| match LatticeAccumulator::with_backend(backend) {
+        None => {
+            println!("not tested: this machine has no {backend:?}");
+            None
+        }
+        Some(accumulator) => Some((backend, accumulator)),
+    };
+    Backend::ALL.into_iter().filter_map(accumulator).collect()
+}
+
+#[test]
+fn sums_commute_and_cancel() {
+    let account = |lamports, data| AccountView { pubkey: &[1; 32], owner: &[2; 32], lamports, executable: false, data };
+    let one = LatticeHash::of_account(&account(1, b"one"));
+    let two = LatticeHash::of_account(&account(2, b"two"));
+    let (mut sum, mut other) = (one.clone(), two.clone());
+    sum.add(&two);
+    other.add(&one);
+    assert_eq!(sum, other);
+    sum.subtract(&one);
+    assert_eq!(sum, two);
+    assert_eq!(LatticeHash::of_account(&account(0, b"closed")), LatticeHash::zero());
+    assert_eq!(LatticeHash::from_bytes(&one.to_bytes()), one);
+}
+
+#[test]
+fn what_every_processor_has_is_tested() {
+    let tested: Vec<_> = accumulators().into_iter().map(|(backend, _)| backend).collect();
+    assert!(tested.contains(&Backend::Crate));
+    assert!(tested.contains(&Backend::best()));
+    if cfg!(miri) {
+        return;
+    }
+    assert!(!cfg!(target_arch = "x86_64") || tested.contains(&Backend::Sse2));
+    assert!(!cfg!(all(target_arch = "aarch64", target_endian = "little")) || tested.contains(&Backend::Neon));
+    assert!(!cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || Backend::best() != Backend::Crate);
+}
+
+/// Each length by itself, in a lane by itself.
+#[test]
+fn every_length_up_to_four_chunks_is_as_the_crate_says() {
+    let (data, keys) = (bytes(4096), keys(0));
+    let mut accumulators = accumulators();
+    for length in 0..=4096 {
+        let account = account(length as u64, &data[..length], &keys);
+        let expected = LatticeHash::of_account(&account);
+        for (backend, accumulator) in &mut accumulators {
+            accumulator.add(&account);
+            assert!(accumulator.take() == expected, "{backend:?}, {length} bytes");
+        }
+    }
+}
+
+/// All lengths together, in all lanes, twice through the same accumulator.
+#[test]
+fn full_lanes_are_as_the_crate_says() {
+    let data = bytes(4096);
+    let mut expected = LatticeHash::zero();
+    let mut accumulators = accumulators();
+    for round in 0..2 {
+        for number in 0..6000 {
+            let keys = keys(number);
+            // 2,741 and 4,097 have no common factor: every length up to 4,096 comes, in no order.
+            let account = account(number + round, &data[..(number * 2741 % 4097) as usize], &keys);
+            expected.add_account(&account);
+            for (_, accumulator) in &mut accumulators {
+                accumulator.add(&account);
+            }
+        }
+        for (backend, accumulator) in &mut accumulators {
+            assert!(accumulator.take() == expected, "{backend:?}, round {round}");
+            assert!(accumulator.take() == LatticeHash::zero(), "{backend:?}: nothing was left");
+        }
+        expected = LatticeHash::zero();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// Up to the largest account there is, of 10 MiB, and beyond; most of them near a power of two.
+    #[test]
+    fn long_accounts_are_as_the_crate_says(
+        log in 10u32..24, off in -130i64..130, random in 0usize..10_485_760, number: u64,
+    ) {
+        let keys = keys(number);
+        for length in [((1i64 << log) + off).min(10 << 20) as usize, random] {
+            let data = bytes(length);
+            let account = account(number, &data, &keys);
+            let expected = LatticeHash::of_account(&account);
+            for (backend, mut accumulator) in accumulators() {
+                accumulator.add(&account);
+                prop_assert!(accumulator.take() == expected, "{:?}, {} bytes", backend, length);
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Accounts of any fields, closed ones among them, taken at any time.
+    #[test]
+    fn any_accounts_are_as_the_crate_says(
+        accounts in prop::collection::vec(
+            (prop_oneof![prop::collection::vec(any::<u8>(), 0..200), prop::collection::vec(any::<u8>(), 900..1100)],
+             any::<[u8; 32]>(), any::<[u8; 32]>(), prop_oneof![Just(0), any::<u64>()], any::<bool>(), 0..100u32),
+            0..60,
+        ),
+    ) {
+        let mut expected = LatticeHash::zero();
+        let mut all: Vec<_> =
+            accumulators().into_iter().map(|(backend, own)| (backend, own, LatticeHash::zero())).collect();
+        for (data, pubkey, owner, lamports, executable, chance) in &accounts {
+            let account = AccountView { pubkey, owner, lamports: *lamports, executable: *executable, data };
+            expected.add_account(&account);
+            for (_, accumulator, sum) in &mut all {
+                accumulator.add(&account);
+                if *chance == 0 {
+                    sum.add(&accumulator.take());
+                }
+            }
+        }
+        for (backend, mut accumulator, mut sum) in all {
+            sum.add(&accumulator.take());
+            prop_assert!(sum == expected, "{:?}", backend);
+        }
+    }
+}
