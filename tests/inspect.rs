@@ -213,7 +213,12 @@ fn newer_versions_win_whatever_the_order() {
     fs::write(&tar, make_tar(&entries)).expect("written");
     let indexed = temp_dir();
     let mut recompress = slotpress();
-    recompress.arg("recompress").arg(&tar).arg("-o").arg(indexed.path()).args(["--frame-size", "64KiB"]);
+    recompress.arg("recompress").arg(&tar).arg("-o").arg(indexed.path()).args([
+        "--frame-size",
+        "64KiB",
+        "--check",
+        "frames",
+    ]);
     let made = recompress.output().expect("runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let indexed = indexed.path().join(FULL_26);

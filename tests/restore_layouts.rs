@@ -397,12 +397,15 @@ fn an_incremental_archive_on_another_full_one() {
     fs::write(&full, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
 
     let alone = Target::new(0);
-    alone.restore(&[&full]);
+    // Its state is not the bank file's: of an archive without checksums that is found, unless nobody asks.
+    fails(&mut alone.command(&[&full]), 3, &["do not add up to the bank file's capitalization"]);
+    assert_nothing_left(&alone);
+    alone.command(&[&full]).args(["--check", "frames"]).assert().success();
     let target = Target::new(0);
     fails(
         &mut target.command(&[&full, &fixture(INCREMENTAL_26_40)]),
         3,
-        &["storage 5.5 of the bank file's storage map is missing", "does not belong to this full one"],
+        &["a storage of the bank file's storage map is missing", "accounts/5.5"],
     );
     assert_nothing_left(&target);
 }
@@ -422,7 +425,7 @@ fn a_name_that_lies() {
     let path = dir.path().join(INCREMENTAL_26_40.replace("-26-40", "-30-40"));
     fs::copy(fixture(INCREMENTAL_26_40), &path).expect("copied");
     let target = Target::new(0);
-    fails(target.command(&[&path]).args(["--tree", "archive"]), 3, &["not newer than the base slot 30"]);
+    fails(target.command(&[&path]).args(["--tree", "archive"]), 3, &["not newer than the base slot", "above 30"]);
     assert_nothing_left(&target);
 }
 
@@ -498,7 +501,7 @@ fn accounts_paths_that_a_validator_refuses() {
 fn one_tree_holds_one_archive() {
     let target = Target::new(0);
     let mut two = target.command(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
-    fails(two.args(["--tree", "archive"]), 2, &["unpacks one archive"]);
+    fails(two.args(["--tree", "archive"]), 2, &["is unpacked from one archive"]);
     let mut accounts = target.command(&[&fixture(FULL_26)]);
     accounts.args(["--tree", "archive", "--accounts"]).arg(target.dir.path().join("x"));
     fails(&mut accounts, 2, &["have no place in it"]);

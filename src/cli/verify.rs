@@ -9,6 +9,7 @@ use {
             clients::{Client, ClientVerdict},
             findings::{Check, Failure, Place},
         },
+        state::check::Completeness,
         verify::{
             NamedArchive, VerifyOptions,
             report::{CheckResult, Counts, VerifyReport},
@@ -103,6 +104,7 @@ struct VerifyLine<'a> {
     expected_hash: Option<Hash>,
     expected_slot: Option<u64>,
     clients: &'a [ClientVerdict],
+    complete: Option<&'static str>,
     #[serde(flatten)]
     counts: &'a Counts,
     elapsed_seconds: f64,
@@ -168,6 +170,7 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
             expected_hash: report.expected_hash,
             expected_slot: report.expected_slot,
             clients: &report.clients,
+            complete: report.complete.map(Completeness::as_str),
             counts: &report.counts,
             elapsed_seconds: report.taken.elapsed.as_secs_f64(),
             cpu_seconds: report.taken.cpu.as_secs_f64(),
@@ -214,6 +217,24 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
     }
     if report.ok && report.was_made(Check::State) {
         print_trust(report.expected_hash, ui);
+    }
+    if report.ok {
+        print_verdict(report, ui);
+    }
+}
+
+/// The last line of a report without failures: what it rests on, and what is not known.
+fn print_verdict(report: &VerifyReport, ui: &Ui) {
+    let unknown = report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
+    let unknown: Vec<String> =
+        unknown.filter_map(|check| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?))).collect();
+    let complete = report.complete.map(Completeness::as_str).unwrap_or("not checked");
+    match unknown.as_slice() {
+        [] => print_wrapped("", &format!("GOOD: every check was made to its end; complete {complete}"), ui),
+        unknown => {
+            let text = format!("no failure was found; complete {complete}; not checked: {}", unknown.join("; "));
+            print_wrapped("", &text, ui);
+        }
     }
 }
 

@@ -134,7 +134,7 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
             other => break other,
         }
     };
-    Ok(inspected.map_err(Error::from).map_err(|error| error.within_damaged(path.display()))?)
+    inspected.map_err(Error::from).map_err(|error| error.within_damaged(path.display()))
 }
 
 fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection, ReadError> {

@@ -17,6 +17,9 @@ use {
     },
 };
 
+/// What is done with all archives, and their ways into the archives directory.
+pub type Work<'a, R> = &'a mut dyn FnMut(&mut [Archive], Vec<ArchiveCopy>) -> Result<R>;
+
 /// Whether a path stands for standard input.
 pub fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
@@ -72,7 +75,7 @@ impl Inputs {
         target: &Target,
         options: &RestoreOptions,
         progress: &dyn Progress,
-        work: &mut dyn FnMut(&mut [Archive], Vec<ArchiveCopy>) -> Result<R>,
+        work: Work<'_, R>,
     ) -> Result<R> {
         let is_boot = options.layout == RestoreLayout::Boot;
         let mut kept = None;

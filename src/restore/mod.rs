@@ -38,7 +38,7 @@ use {
         rules::{archive::SeenSlots, documents::judge_storage_map, findings::Findings},
         state::{
             accounts::Task,
-            check::{Assurance, CheckMode, CheckOptions, StateCheck, StateOutcome, has_frame_checksums, judge_outcome},
+            check::{Assurance, CheckOptions, StateCheck, StateOutcome, WhyNot, has_frame_checksums, judge_outcome},
             settle::RATIO_TYPICAL,
         },
         stopwatch::{Stopwatch, Taken},
@@ -214,7 +214,8 @@ fn unpack_all(
     let roots = unpack_options.roots;
     let last = archives.len().saturating_sub(1);
     let whole = |error: Error| (last, ReadError::Other(error));
-    let (state, why_not) = plan_state_check(archives, target, options).map_err(whole)?;
+    let why_not = why_not_checked(archives, options);
+    let state = why_not.is_none().then(|| new_state_check(archives, target, options)).transpose().map_err(whole)?;
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
     let seen_slots = SeenSlots::default();
     let mut unpacked: Vec<Unpacked> = Vec::new();
@@ -233,9 +234,10 @@ fn unpack_all(
     }
     let Some(newest) = unpacked.pop() else { return Err(whole(Error::failed("no archive"))) };
     let (bank, base_slot) = (newest.bank, unpacked.pop().map(|full| full.bank.slot));
-    let outcome = match &state {
-        None => StateOutcome::NotChecked(why_not.to_string()),
-        Some(state) => state
+    let outcome = match (&state, why_not) {
+        (None, Some(why_not)) => StateOutcome::from(why_not),
+        (None, None) => return Err(whole(Error::failed("the state was not checked"))),
+        (Some(state), _) => state
             .finish(&bank, options.threads, progress, &mut |superseded, _| {
                 progress.stage("Subtracting", None);
                 let Task::Subtract(list) = superseded else { return Ok(()) };
@@ -247,37 +249,22 @@ fn unpack_all(
             })
             .map_err(whole)?,
     };
-    let is_choice = why_not == CHECKSUMS || options.check.mode == CheckMode::Frames;
-    judge_outcome(&outcome, is_choice, &bank, &options.check, progress).map_err(whole)?;
+    judge_outcome(&outcome, why_not, &bank, &options.check, progress).map_err(whole)?;
     let has_index = archives.iter().all(|archive| archive.tail.is_some());
     let assurance = Assurance::new(outcome, &bank, has_index);
     Ok(Restored { bank, base_slot, names, storages: assigner.into_storages(), assurance })
 }
 
-/// Why a state need not be checked.
-const CHECKSUMS: &str = "every frame carries a checksum";
+/// Why the state of archives is not checked; `None` where it is.
+fn why_not_checked(archives: &[Archive], options: &RestoreOptions) -> Option<WhyNot> {
+    let is_part = archives.first().is_some_and(|archive| archive.base_slot().is_some());
+    options.check.why_not(is_part, archives.iter().all(has_frame_checksums))
+}
 
-/// Decides whether the state is checked; if not, says why not.
-fn plan_state_check(
-    archives: &[Archive],
-    target: &Target,
-    options: &RestoreOptions,
-) -> Result<(Option<StateCheck>, &'static str)> {
-    let check = &options.check;
-    let is_alone = archives.first().is_some_and(|archive| archive.base_slot().is_some());
-    let is_asked = check.mode == CheckMode::State || check.expect_hash.is_some() || check.is_required;
-    let why_not = match check.mode {
-        _ if is_alone => Some("an incremental archive alone is part of a state only"),
-        CheckMode::Frames if !is_asked => Some("--check frames"),
-        CheckMode::Auto if !is_asked && archives.iter().all(has_frame_checksums) => Some(CHECKSUMS),
-        _ => None,
-    };
-    if let Some(why_not) = why_not {
-        return Ok((None, why_not));
-    }
+/// Gets ready for checking the state; what does not fit in memory is spilled beside the output.
+fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreOptions) -> Result<StateCheck> {
     let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
-    let state = StateCheck::new(check.memory_bytes, &target.snapshots_dir, bytes, is_refused)?;
-    Ok((Some(state), ""))
+    StateCheck::new(options.check.memory_bytes, &target.snapshots_dir, bytes, is_refused)
 }
 
 /// Bytes that an archive unpacks to, as its index tells, or rather too many.

@@ -189,7 +189,7 @@ rules! {
     /// Storages and storage map agree.
     StorageMap, Both, Look, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage that the storage map names is there, and as long as it says.
-    StorageMapGap, Both, Look, "a storage is missing or shorter than the bank file's storage map says: Agave 4.0 and 4.1 refuse that";
+    StorageMapGap, Both, Source, "a storage of the bank file's storage map is missing or too short";
     /// The status cache can be read to its end.
     StatusCache, None, Source, "the status cache makes no sense";
     /// Records end where their storage ends.

@@ -63,6 +63,43 @@ impl Default for CheckOptions {
     }
 }
 
+/// Why a state is not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyNot {
+    /// It is an incremental archive alone.
+    Part,
+    /// Nobody asked for it.
+    Frames,
+    /// Damage cannot stay unnoticed.
+    Checksums,
+}
+
+impl WhyNot {
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Part => "an incremental archive alone is part of a state only",
+            Self::Frames => "--check frames",
+            Self::Checksums => "every frame carries a checksum",
+        }
+    }
+}
+
+impl CheckOptions {
+    /// Why the state is not checked of what is a part of one, or of archives whose frames all carry checksums; `None`
+    /// where it is.
+    pub fn why_not(&self, is_part: bool, has_frame_checksums: bool) -> Option<WhyNot> {
+        let is_asked = self.mode == CheckMode::State || self.expect_hash.is_some() || self.is_required;
+        match self.mode {
+            _ if is_part => Some(WhyNot::Part),
+            _ if is_asked => None,
+            CheckMode::Frames => Some(WhyNot::Frames),
+            CheckMode::Auto if has_frame_checksums => Some(WhyNot::Checksums),
+            CheckMode::Auto | CheckMode::State => None,
+        }
+    }
+}
+
 /// What is known of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateOutcome {
@@ -73,6 +110,12 @@ pub enum StateOutcome {
     },
     /// Not checked, and why.
     NotChecked(String),
+}
+
+impl From<WhyNot> for StateOutcome {
+    fn from(why_not: WhyNot) -> Self {
+        Self::NotChecked(why_not.as_str().to_string())
+    }
 }
 
 /// What tells that no storage is missing.
@@ -172,10 +215,10 @@ impl StateCheck {
 }
 
 /// Refuses a state that is not the one that was asked for, or that could not be checked although it had to be; warns of
-/// one that nobody chose not to check.
+/// one that is a part only, or could not be read again.
 pub fn judge_outcome(
     outcome: &StateOutcome,
-    is_choice: bool,
+    why_not: Option<WhyNot>,
     bank: &BankFile,
     options: &CheckOptions,
     progress: &dyn Progress,
@@ -186,7 +229,7 @@ pub fn judge_outcome(
         return Err(crate::Error::damaged(format!("the state is not checked: {why}"))
             .hint("--require-state asks for it; leave it out to go without"));
     }
-    if !is_choice {
+    if matches!(why_not, None | Some(WhyNot::Part)) {
         progress.warn(&format!("the state is not checked: {why}"));
     }
     Ok(())

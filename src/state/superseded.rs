@@ -56,7 +56,8 @@ impl Superseded {
     pub fn sorted(mut self) -> Self {
         for list in [&mut self.to_subtract, &mut self.duplicates] {
             list.0.sort_unstable_by_key(|version| (version.storage(), version.fingerprint));
-            list.0.dedup();
+            // Of an account that a storage holds again and again, one is enough.
+            list.0.dedup_by_key(|version| (version.storage(), version.fingerprint));
         }
         self
     }

@@ -74,6 +74,7 @@ pub fn verify_snapshot(
     let stopwatch = Stopwatch::start();
     let findings = Findings::new();
     let (slot, dir) = (snapshot.slot, snapshot.dir.clone());
+    let has_list = snapshot.layout == Layout::StoragesList;
     progress.stage("Planning", None);
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
     let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
@@ -120,11 +121,12 @@ pub fn verify_snapshot(
     counts.storages = plan.storages.len() as u64;
     counts.add_state(&settled, &accounts);
     let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
-    if let Some(bank) = bank {
+    if let Some(bank) = &bank {
         report.hash = Some(bank.snapshot_hash());
         (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
     }
     report.counts = counts;
+    report.set_completeness(bank.as_ref(), has_list);
     (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
     report.taken = stopwatch.taken();
     Ok(report)

@@ -162,7 +162,9 @@ fn judge(
     let mut counts = Counts::default();
     read.iter().for_each(|one| add_counts(&mut counts, one));
     counts.add_state(&settled, accounts);
-    let summary = bank.map(|bank| (bank.slot, bank.snapshot_hash(), bank.capitalization));
+    let bank = bank.cloned();
+    let has_index = read.iter().all(|one| one.archive.tail.is_some());
+    let summary = bank.as_ref().map(|bank| (bank.slot, bank.snapshot_hash(), bank.capitalization));
     let findings = Findings::new();
     let mut paths = Vec::new();
     for one in read {
@@ -177,6 +179,7 @@ fn judge(
     report.base_slot = base_slot;
     (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
     report.counts = counts;
+    report.set_completeness(bank.as_ref(), has_index);
     Ok(report)
 }
 

@@ -2,12 +2,16 @@
 
 use {
     crate::{
-        ledger::names::Hash,
+        ledger::{bank_file::BankFile, names::Hash},
         rules::{
             clients::{Client, ClientVerdict, Rule, verdicts},
             findings::{Check, Failure, Findings},
         },
-        state::{accounts::Accounts, settle::Settled},
+        state::{
+            accounts::Accounts,
+            check::{Assurance, Completeness, StateOutcome},
+            settle::Settled,
+        },
         stopwatch::Taken,
     },
     serde::Serialize,
@@ -46,6 +50,8 @@ pub struct VerifyReport {
     pub hash: Option<Hash>,
     /// Lamports in existence, as recomputed, or as the bank file says.
     pub capitalization: Option<u64>,
+    /// What tells that no storage is missing; `None` where the bank file could not be read.
+    pub complete: Option<Completeness>,
     /// The checks, in order.
     pub checks: Vec<CheckResult>,
     /// What is wrong.
@@ -131,6 +137,7 @@ impl VerifyReport {
             base_slot: None,
             hash: None,
             capitalization: None,
+            complete: None,
             checks,
             unlisted_count: per_rule.values().sum::<u64>() - listed.min(per_rule.values().sum()),
             failures,
@@ -139,6 +146,22 @@ impl VerifyReport {
             counts: Counts::default(),
             taken: Taken::default(),
         }
+    }
+
+    /// Says what tells that nothing is missing: the state where it was checked, else the storage map, else an index (of
+    /// a ledger, its storages list).
+    pub fn set_completeness(&mut self, bank: Option<&BankFile>, has_index: bool) {
+        let Some(bank) = bank else { return };
+        let outcome = match self.was_made(Check::State) {
+            true => StateOutcome::Checked { accounts: self.counts.accounts },
+            false => StateOutcome::NotChecked(String::new()),
+        };
+        self.complete = Some(Assurance::new(outcome, bank, has_index).complete);
+    }
+
+    /// Whether it is about a ledger, which has no frames.
+    pub fn is_ledger(&self) -> bool {
+        self.counts.frames == 0
     }
 
     /// Whether a check was made to its end.

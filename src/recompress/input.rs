@@ -1,0 +1,110 @@
+//! The source of a recompression: a file, or a stream that has no name to check its content against.
+
+use {
+    super::{RecompressOptions, Source},
+    crate::{
+        error::{Error, Result},
+        format::entry::BLOCK_BYTES,
+        io::{Manners, Watch},
+        ledger::names::ArchiveName,
+        progress::Progress,
+        read::{
+            Archive, ArchiveStream, IndexPolicy,
+            compression::{Compression, sniff},
+        },
+        state::check::has_frame_checksums,
+    },
+    std::{
+        io::{Cursor, Read},
+        path::Path,
+    },
+};
+
+/// The source, open.
+pub enum Input {
+    /// A file.
+    File {
+        /// The archive.
+        archive: Box<Archive>,
+        /// Dropped last: what looking at the first bytes brought into the page cache.
+        _watch: Watch,
+    },
+    /// A stream.
+    Stream {
+        /// Its bytes.
+        reader: Box<dyn Read + Send>,
+        /// How it is compressed.
+        compression: Compression,
+    },
+}
+
+/// What errors call a stream.
+const STANDARD_INPUT: &str = "standard input";
+
+impl Input {
+    /// Opens it, and looks at its first bytes.
+    pub fn open(source: Source, options: &RecompressOptions) -> Result<Self> {
+        match source {
+            Source::File(path) => {
+                let _watch = options.manners.io_hint.watch([&path]);
+                // It is read in order; the index tells what is in it, and whether frames carry checksums.
+                let archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
+                Ok(Self::File { archive: Box::new(archive), _watch })
+            }
+            Source::Stream(mut reader) => {
+                let mut start = Vec::new();
+                reader
+                    .by_ref()
+                    .take(BLOCK_BYTES)
+                    .read_to_end(&mut start)
+                    .map_err(|error| Error::io("read", Path::new(STANDARD_INPUT), &error))?;
+                let compression = sniff(&start).map_err(|error| error.within(STANDARD_INPUT))?;
+                Ok(Self::Stream { reader: Box::new(Cursor::new(start).chain(reader)), compression })
+            }
+        }
+    }
+
+    /// What its name says.
+    pub fn name(&self) -> Option<&ArchiveName> {
+        match self {
+            Self::File { archive, .. } => archive.name.as_ref(),
+            Self::Stream { .. } => None,
+        }
+    }
+
+    /// Its length, where it is known.
+    pub fn length_bytes(&self) -> Option<u64> {
+        match self {
+            Self::File { archive, .. } => archive.source.length_bytes(),
+            Self::Stream { .. } => None,
+        }
+    }
+
+    /// Whether an index tells what belongs into the archive.
+    pub fn has_index(&self) -> bool {
+        matches!(self, Self::File { archive, .. } if archive.tail.is_some())
+    }
+
+    /// Whether an index says that every frame carries a checksum.
+    pub fn has_frame_checksums(&self) -> bool {
+        matches!(self, Self::File { archive, .. } if has_frame_checksums(archive))
+    }
+
+    /// What errors name.
+    pub fn place(&self) -> String {
+        match self {
+            Self::File { archive, .. } => archive.path().display().to_string(),
+            Self::Stream { .. } => STANDARD_INPUT.to_string(),
+        }
+    }
+
+    /// Its bytes from the first to the last.
+    pub fn stream<'a>(&'a mut self, manners: &Manners, progress: &'a dyn Progress) -> ArchiveStream<'a> {
+        match self {
+            Self::File { archive, .. } => archive.stream(progress),
+            Self::Stream { reader, compression } => {
+                ArchiveStream { reader: Box::new(manners.paced(reader, progress)), compression: *compression }
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The decoding side: the source is decoded, checked, and put into frames anew.
+
+use {
+    super::{RecompressOptions, input::Input, is_refused},
+    crate::{
+        archive::layout::{FrameLink, Linker},
+        error::{Error, Result},
+        format::{
+            assemble::FrameAssembler,
+            entry::{Entry, EntryKind},
+        },
+        ledger::bank_file::BankFile,
+        progress::Progress,
+        read::{
+            Pass, ReadArchive,
+            in_order::read_in_order,
+            visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
+            walk::{Recycler, SeenFrame},
+        },
+        rules::{
+            archive::{ArchiveRules, JudgedArchive, SeenSlots},
+            documents::judge_storage_map,
+            findings::Findings,
+        },
+        state::{accounts::AccountsPass, check::StateCheck},
+    },
+    crossbeam_channel::Sender,
+    std::sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// What came out of the decoding side.
+pub struct Decoded {
+    /// Its entries.
+    pub entries: Vec<Entry>,
+    /// Its bank.
+    pub bank: BankFile,
+    /// Bytes of the source.
+    pub input_bytes: u64,
+}
+
+/// The decoding side: source to frames of tar.
+pub struct Reading<'a> {
+    /// Buffers for frames.
+    pub recycler: &'a Recycler,
+    /// Where frames go.
+    pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
+    /// How to recompress.
+    pub options: &'a RecompressOptions,
+    /// Workers of the encoding side.
+    pub threads: usize,
+    /// The base slot of an incremental archive.
+    pub base_slot: Option<u64>,
+    /// The state in the making, where it is checked.
+    pub state: Option<&'a StateCheck>,
+    /// Who is told.
+    pub progress: &'a dyn Progress,
+}
+
+impl Reading<'_> {
+    /// Reads the whole source. `Ok(None)`: the encoding side has failed, and says why itself.
+    pub fn run(self, input: &mut Input) -> Result<Option<Decoded>> {
+        let mut frames = FramesOut {
+            frames_tx: &self.frames_tx,
+            recycler: self.recycler,
+            linker: Linker::new(self.options.codec.layout),
+            is_inside: false,
+            is_refused: false,
+        };
+        let result = self.read(input, &mut frames);
+        match result {
+            Err(_) if frames.is_refused => Ok(None),
+            Err(error) => {
+                let error = error.within_damaged(input.place());
+                let _ = self.frames_tx.send(Err(error.clone()));
+                Err(error)
+            }
+            Ok(decoded) => Ok(Some(decoded)),
+        }
+    }
+
+    fn read(&self, input: &mut Input, frames: &mut FramesOut<'_>) -> Result<Decoded> {
+        let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
+        let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
+        let records = self.state.map(StateCheck::first_pass);
+        let reader = Reader { rules, entries: Mutex::default(), records: records.as_ref() };
+        let count = CountedProgress { inner: self.progress, input_bytes: AtomicU64::default() };
+        // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
+        let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
+        let assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
+        let mut reframing = Reframing { assembler, frames };
+        let stream = input.stream(&self.options.manners, self.progress);
+        let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
+        let Reframing { assembler, frames } = reframing;
+        self.check_index(input, &read, &reader)?;
+        let judged = self.judge(input, &reader.rules, read)?;
+        let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        assembler.finish(&mut |frame| frames.send(frame))?;
+        let input_bytes = count.input_bytes.into_inner();
+        let entries = reader.entries.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Decoded { entries, bank, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
+    }
+
+    /// What was not checked for its checksums' sake must have them, and be what its index says.
+    fn check_index(&self, input: &Input, read: &ReadArchive, reader: &Reader<'_>) -> Result<()> {
+        let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
+        let Some(tail) = &archive.tail else { return Ok(()) };
+        let entries = reader.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_checksums = read.frames.frames_with_checksum == read.frames.frames || !input.has_frame_checksums();
+        if has_checksums && *entries == tail.index.entries {
+            return Ok(());
+        }
+        Err(Error::damaged("the archive's index does not say what is in it")
+            .hint("--check state goes by the accounts instead"))
+    }
+
+    /// Whether the source as a whole is what it should be.
+    fn judge(&self, input: &Input, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {
+        let judged = match input {
+            Input::File { archive, .. } => rules.finish(archive, &mut read)?,
+            Input::Stream { .. } => rules.finish_entries(read.documents, read.is_whole)?,
+        };
+        if let Some((_, map)) = &judged.bank {
+            let findings = Findings::refusing(is_refused);
+            let storages = judged.entries.storages();
+            judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input.name() {
+                None => error.hint("an incremental archive from standard input needs --base-slot"),
+                Some(_) => error,
+            })?;
+        }
+        Ok(judged)
+    }
+}
+
+/// Checks entries, and remembers them.
+struct Reader<'a> {
+    rules: ArchiveRules<'a>,
+    entries: Mutex<Vec<Entry>>,
+    /// What looks at records.
+    records: Option<&'a AccountsPass<'a>>,
+}
+
+impl Visitor for Reader<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, is_for_sink: true, records_of: None });
+        };
+        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id));
+        Ok(EntryUse { is_document: false, is_for_sink: true, records_of })
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.records.map(|records| records as &dyn RecordVisitor)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.records.map_or(Ok(()), |records| records.accounts.check())
+    }
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        self.rules.problem(problem)
+    }
+}
+
+/// Frames on their way to the encoding side.
+struct FramesOut<'a> {
+    frames_tx: &'a Sender<Result<(Vec<u8>, FrameLink)>>,
+    recycler: &'a Recycler,
+    linker: Linker,
+    /// Whether the stream is inside an entry whose header is in a frame already.
+    is_inside: bool,
+    /// Nobody takes frames any more.
+    is_refused: bool,
+}
+
+impl FramesOut<'_> {
+    fn send(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
+        let link = self.linker.link(self.is_inside);
+        if self.frames_tx.send(Ok((frame, link))).is_err() {
+            self.is_refused = true;
+            return Err(Error::failed("the encoding side has stopped"));
+        }
+        Ok(self.recycler.take())
+    }
+}
+
+/// Puts entries into frames anew.
+struct Reframing<'a, 'f> {
+    assembler: FrameAssembler,
+    frames: &'a mut FramesOut<'f>,
+}
+
+impl EntrySink for Reframing<'_, '_> {
+    fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+        self.assembler.begin(entry, &mut |frame| self.frames.send(frame))?;
+        self.frames.is_inside = true;
+        Ok(())
+    }
+
+    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+        self.assembler.content(bytes, &mut |frame| self.frames.send(frame))
+    }
+
+    fn end(&mut self, entry: &Entry) -> Result<()> {
+        self.assembler.end(entry, &mut |frame| self.frames.send(frame))?;
+        self.frames.is_inside = false;
+        Ok(())
+    }
+}
+
+/// Counts the compressed bytes that were read, and reports them as input.
+struct CountedProgress<'a> {
+    inner: &'a dyn Progress,
+    input_bytes: AtomicU64,
+}
+
+impl Progress for CountedProgress<'_> {
+    fn advance(&self, input_bytes: u64, _: u64) {
+        self.input_bytes.fetch_add(input_bytes, Relaxed);
+        self.inner.advance(input_bytes, 0);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.inner.is_interrupted()
+    }
+}
