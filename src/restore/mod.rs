@@ -245,7 +245,8 @@ fn unpack_all(
                     return Err(Error::damaged("an account is twice in one storage"));
                 }
                 let pass = state.pass(superseded);
-                read_superseded(list, assigner.storages(), roots, &pass, options.threads, progress)
+                let (storages, hint) = (assigner.storages(), options.manners.io_hint);
+                read_superseded(list, storages, roots, hint, &pass, options.threads, progress)
             })
             .map_err(whole)?,
     };

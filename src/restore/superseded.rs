@@ -3,6 +3,7 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
+        io::IoHint,
         ledger::{
             record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
             records::Record,
@@ -24,6 +25,7 @@ pub fn read_superseded(
     superseded: &Superseded,
     storages: &[AssignedStorage],
     roots: &[PartialDir],
+    io_hint: IoHint,
     records: &AccountsPass<'_>,
     threads: usize,
     progress: &dyn Progress,
@@ -46,7 +48,8 @@ pub fn read_superseded(
                     read_record(&file, offset_bytes, buffer).or_path("read", &root.path.join(&name))?;
                 worker.record(Record { offset_bytes, header: &header, data });
             }
-            Ok(())
+            // It was written a moment ago, and nobody else reads it: as after writing, no page of it stays.
+            io_hint.write_behind(&file, &(0..storage.content_bytes)).or_path("write", &root.path.join(&name))
         })
     };
     run_in_order(by_storage.map(Ok), threads, &new_worker, progress, &mut |_, ()| records.accounts.check())
