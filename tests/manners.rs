@@ -19,7 +19,7 @@ use {
         progress::NoProgress,
         recompress::{RecompressOptions, Source, recompress},
         restore::{RestoreLayout, RestoreOptions, restore},
-        synth::{SynthOptions, synth},
+        synth::{AgaveVersion, SynthOptions, synth},
     },
     std::{
         collections::BTreeMap,
@@ -54,6 +54,7 @@ impl Scene {
             seed: 1,
             incremental_bytes: None,
             storage_count: Some(40),
+            agave: AgaveVersion::default(),
         };
         synth(&options, &NoProgress).expect("a ledger");
         let mut scene = Self { dir, ledger, archive: PathBuf::new() };

@@ -18,7 +18,7 @@ use {
         ledger::directory::{LedgerPaths, find_bank_snapshot},
         progress::Progress,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
-        synth::{SynthOptions, synth},
+        synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, SynthOptions, synth},
     },
     clap::Args,
     serde::Serialize,
@@ -79,8 +79,9 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             size_bytes: args.size,
             seed: 1,
             // A tenth of the state changes between two archives.
-            incremental_bytes: Some(args.size / 10),
+            incremental_bytes: Some((args.size / 10).max(INCREMENTAL_BYTES_MIN)),
             storage_count: None,
+            agave: AgaveVersion::default(),
         },
         ui,
     )?;
