@@ -19,7 +19,7 @@ use {
         progress::NoProgress,
         recompress::{RecompressOptions, Source, recompress},
         restore::{RestoreLayout, RestoreOptions, restore},
-        synth::{SynthOptions, synth},
+        synth::{AgaveVersion, SynthOptions, synth},
     },
     std::{
         collections::BTreeMap,
@@ -55,6 +55,7 @@ impl Scene {
             incremental_bytes: None,
             storage_count: Some(40),
             threads: 2,
+            agave: AgaveVersion::default(),
         };
         synth(&options, &NoProgress).expect("a ledger");
         let mut scene = Self { dir, ledger, archive: PathBuf::new() };

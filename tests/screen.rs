@@ -57,7 +57,7 @@ fn json_of_archive_and_restore() {
     assert!(output.status.success() && output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash storages input_bytes output_bytes elapsed_seconds cpu_seconds archives \
-                 accounts validator_flags";
+                 accounts validator_flags state state_reason accounts_checked complete";
     assert_eq!(fields(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"restore".into(), &26.into(), &27.into()));
     assert_eq!(line["path"].as_str(), target.join("snapshots/26").to_str());

@@ -19,7 +19,7 @@ use {
         progress::Progress,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
         state::check::CheckOptions,
-        synth::{SynthOptions, synth},
+        synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, SynthOptions, synth},
     },
     clap::Args,
     serde::Serialize,
@@ -85,9 +85,10 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             size_bytes: args.size,
             seed: 1,
             // A tenth of the state changes between two archives.
-            incremental_bytes: Some(args.size / 10),
+            incremental_bytes: Some((args.size / 10).max(INCREMENTAL_BYTES_MIN)),
             storage_count: None,
             threads,
+            agave: AgaveVersion::default(),
         },
         ui,
     )?;

@@ -4,17 +4,17 @@ use {
     super::{ui::Ui, values},
     crate::{
         error::Result,
-        synth::{SynthOptions, SynthReport, SynthState, synth},
+        synth::{AgaveVersion, SynthOptions, SynthReport, SynthState, synth},
     },
-    clap::Args,
+    clap::{Args, ValueEnum},
     serde::Serialize,
     std::path::{Path, PathBuf},
 };
 
 /// Make a lifelike ledger, for trying and measuring
 ///
-/// Every other command works on it: its files, lists, hashes and names are valid. No validator can boot from it, since
-/// its blocks and votes are made up.
+/// Every other command works on it, and both clients load it: its files, lists, hashes, names and sysvars are valid,
+/// and genesis.bin is there. No validator can follow the chain from it, since its blocks and votes are made up.
 #[derive(Debug, Args)]
 pub struct SynthArgs {
     /// The directory for the ledger; must be empty or not exist
@@ -34,6 +34,32 @@ pub struct SynthArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
+    /// The version of Agave whose layout on disk to make
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t = Agave::V4_2)]
+    agave: Agave,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Agave {
+    /// Fastboot 3.0.0; 4.3 too
+    #[value(name = "4.2")]
+    V4_2,
+    /// Fastboot 3.1.0: startup hints, no storage map
+    #[value(name = "4.4")]
+    V4_4,
+    /// Fastboot 5.0.0: tagged lists, no accounts/snapshot
+    #[value(name = "4.5")]
+    V4_5,
+}
+
+impl From<Agave> for AgaveVersion {
+    fn from(agave: Agave) -> Self {
+        match agave {
+            Agave::V4_2 => Self::V4_2,
+            Agave::V4_4 => Self::V4_4,
+            Agave::V4_5 => Self::V4_5,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -57,6 +83,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         incremental_bytes: args.incremental,
         storage_count: args.storages,
         threads: values::threads_or_all(args.threads),
+        agave: args.agave.into(),
     };
     print_report(&synth(&options, ui)?, ui);
     Ok(())
@@ -87,6 +114,9 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
         ));
     }
     if !ui.is_json() {
-        ui.print(&format!("Made in {}. No validator can boot from it.", values::show_duration(report.elapsed)));
+        ui.print(&format!(
+            "Made in {}. Validators load it, but cannot follow the chain: its blocks and votes are made up.",
+            values::show_duration(report.elapsed)
+        ));
     }
 }

@@ -1,9 +1,10 @@
 //! What is on disk, and what its bytes mean: names, bank snapshot directories, the bank file, storages and their
-//! records, the lattice hash.
+//! records, the lattice hash, the bank hash.
 //!
 //! No compression, no network and no terminal live here; every other module stands on this one.
 
 pub mod bank_file;
+pub mod bank_hash;
 pub mod directory;
 pub mod fields;
 pub mod held_lock;

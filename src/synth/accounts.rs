@@ -12,14 +12,16 @@
 //! | metadata | 4 % | 8 % | 679 or 607: name, symbol, address of a description, creators of a collection, zeros |
 //! | master editions | 2.5 % | 3 % | 282, nearly all zeros |
 //! | program state | 10 % | 28 % | pools, order books, positions, obligations, claims, names: addresses, numbers, arrays in part in use |
-//! | stake accounts | 1.2 % | 1 % | 200: an authority twice, a voter, a stake |
+//! | stake accounts | 1.2 % | 1 % | 200: an authority twice, zeros: not delegated |
 //! | nonces | 0.5 % | 0.3 % | 80: an authority, a blockhash |
 //! | lookup tables | 0.03 % | 0.1 % | 56 and up to 256 addresses |
-//! | vote accounts | 0.01 % | 0.1 % | 3,762: votes, credits, zeros |
 //! | programs | 0.01 % | 0 % | 36: the address of the code |
 //! | code | 0.008 % | 2 % | 16 to 272 KiB: instructions that repeat, texts, zeros |
 //!
 //! Every record adds 136 bytes, of which the address is random and the owner one of some twenty.
+//!
+//! Vote accounts, stakes that are delegated and the network's own accounts come on top: they agree with the bank file
+//! (`stakes`, `sysvars`).
 //!
 //! What the bytes are lives in `tokens` (the token programs and metadata) and `states` (everything else).
 
@@ -58,10 +60,8 @@ pub enum Kind {
     Metadata,
     /// A master edition of an NFT.
     Edition,
-    /// A stake account.
+    /// A stake account that is not delegated.
     Stake,
-    /// A vote account.
-    Vote,
     /// State of a program, by the index of its template in `states`.
     State(u8),
     /// An address lookup table.
@@ -82,7 +82,7 @@ pub struct Shape {
 }
 
 /// How many of 100,000 accounts are of each kind, most common first. Program state takes the rest.
-const PER_100_000: [(u64, Kind); 12] = [
+const PER_100_000: [(u64, Kind); 11] = [
     (60_000, Kind::Token),
     (13_000, Kind::Wallet),
     (4_500, Kind::Token2022),
@@ -92,7 +92,6 @@ const PER_100_000: [(u64, Kind); 12] = [
     (1_200, Kind::Stake),
     (500, Kind::Nonce),
     (30, Kind::LookupTable),
-    (12, Kind::Vote),
     (10, Kind::Program),
     (8, Kind::Code),
 ];
@@ -162,7 +161,6 @@ impl Universe {
             Kind::Wallet => 0,
             Kind::Nonce => states::NONCE_BYTES,
             Kind::Stake => states::STAKE_BYTES,
-            Kind::Vote => states::VOTE_BYTES,
             Kind::State(template) => states::state_bytes(template),
             Kind::LookupTable => states::lookup_table_bytes(&mut rng),
             Kind::Program => states::PROGRAM_BYTES,
@@ -199,7 +197,6 @@ impl Universe {
             Kind::Metadata | Kind::Edition => keys::METADATA,
             Kind::Wallet | Kind::Nonce => keys::SYSTEM,
             Kind::Stake => keys::STAKE,
-            Kind::Vote => keys::VOTE,
             Kind::State(template) => states::state_owner(template),
             Kind::LookupTable => keys::LOOKUP_TABLE,
             Kind::Program | Kind::Code => keys::LOADER,
@@ -213,7 +210,6 @@ impl Universe {
             Kind::Wallet => {}
             Kind::Nonce => states::write_nonce(&mut draw, storage),
             Kind::Stake => states::write_stake(&mut draw, storage),
-            Kind::Vote => states::write_vote(&mut draw, storage),
             Kind::State(template) => states::write_state(&mut draw, template, storage),
             Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
             Kind::Program => states::write_program(&mut draw, storage),
@@ -237,20 +233,33 @@ impl Universe {
     }
 }
 
-/// Appends a tombstone: a record that closes an account.
-pub fn write_tombstone(pubkey: [u8; 32], storage: &mut Vec<u8>) {
+/// Appends the record of an account that is not of the mix, to a storage that ends at a multiple of 8.
+pub fn write_own_record(
+    pubkey: [u8; 32],
+    owner: [u8; 32],
+    lamports: u64,
+    data: &[u8],
+    storage: &mut Vec<u8>,
+) -> RecordHeader {
     let header = RecordHeader {
         write_version: 0,
-        data_len: 0,
+        data_len: data.len() as u64,
         pubkey,
-        lamports: 0,
+        lamports,
         rent_epoch: u64::MAX,
-        owner: keys::SYSTEM,
+        owner,
         executable: 0,
         padding: [0; 7],
         stored_hash: [0; 32],
     };
     storage.extend_from_slice(&header.to_bytes());
+    storage.extend_from_slice(data);
+    header
+}
+
+/// Appends a tombstone: a record that closes an account.
+pub fn write_tombstone(pubkey: [u8; 32], storage: &mut Vec<u8>) {
+    write_own_record(pubkey, keys::SYSTEM, 0, &[], storage);
 }
 
 /// The least balance of an account of that size, which most accounts hold exactly.
@@ -266,7 +275,6 @@ fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
         Kind::Wallet if now.permille(250) => least,
         Kind::Wallet => least + now.log_uniform(40),
         Kind::Stake => least + now.log_uniform(41),
-        Kind::Vote => least + now.log_uniform(36),
         _ if now.permille(30) => least + now.log_uniform(32),
         _ => least,
     }

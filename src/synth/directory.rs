@@ -1,16 +1,17 @@
-//! Where the files go: the directory tree that a gracefully stopped Agave 4.2 leaves (fastboot 3.0.0).
+//! Where the files go: the directory tree that a gracefully stopped Agave leaves.
 
 use {
     super::{
         SynthState,
-        bank::{Bank, write_status_cache},
+        bank::Bank,
+        fields::Out,
+        genesis::write_genesis,
         layout::Layout,
+        status_cache::write_status_cache,
         storage::{Storage, Sums},
+        version::{AgaveVersion, write_startup_hints},
     },
-    crate::{
-        error::{Error, IoContext, Result},
-        ledger::lists::write_storages_list,
-    },
+    crate::error::{Error, IoContext, Result},
     std::{
         fs::{self, File},
         io::{BufWriter, Write},
@@ -22,10 +23,11 @@ const WRITE_BUFFER_BYTES: usize = 256 * 1024;
 
 /// One state while its files are written.
 pub struct StateDirectory {
+    agave: AgaveVersion,
     is_full: bool,
     ledger: PathBuf,
     bank_snapshot: PathBuf,
-    slot: u64,
+    last: u64,
     obsolete: BufWriter<File>,
     obsolete_path: PathBuf,
     /// The length of each storage without its obsolete records.
@@ -35,20 +37,25 @@ pub struct StateDirectory {
 
 impl StateDirectory {
     /// Makes the directories of a state of `storage_count` storages, and begins the list of obsolete records.
-    pub fn create(ledger: &Path, is_full: bool, storage_count: u64) -> Result<Self> {
-        let slot = Layout::slot(storage_count - 1);
-        let bank_snapshot = ledger.join("snapshots").join(slot.to_string());
-        for directory in [bank_snapshot.clone(), ledger.join("accounts/run"), ledger.join("accounts/snapshot")] {
+    pub fn create(ledger: &Path, agave: AgaveVersion, is_full: bool, storage_count: u64) -> Result<Self> {
+        let last = storage_count - 1;
+        let bank_snapshot = ledger.join("snapshots").join(Layout::slot(last).to_string());
+        let mut directories = vec![bank_snapshot.clone(), ledger.join("accounts/run")];
+        if agave.has_accounts_snapshot_dir() {
+            directories.push(ledger.join("accounts/snapshot"));
+        }
+        for directory in directories {
             fs::create_dir_all(&directory).or_path("create", &directory)?;
         }
         let obsolete_path = bank_snapshot.join("obsolete_accounts");
         let mut obsolete = create_file(&obsolete_path)?;
         obsolete.write_all(&storage_count.to_le_bytes()).or_path("write", &obsolete_path)?;
         Ok(Self {
+            agave,
             is_full,
             ledger: ledger.to_path_buf(),
             bank_snapshot,
-            slot,
+            last,
             obsolete,
             obsolete_path,
             lengths: Vec::with_capacity(storage_count as usize),
@@ -69,7 +76,7 @@ impl StateDirectory {
             (storage.cut_newer, &storage.list_newer)
         };
         let mut item = Vec::with_capacity(32 + list.len());
-        for field in [slot, u64::from(id), cut_bytes, list.len() as u64 / 24] {
+        for field in [slot, u64::from(id), cut_bytes, (list.len() / self.agave.obsolete_record_bytes()) as u64] {
             item.extend_from_slice(&field.to_le_bytes());
         }
         item.extend_from_slice(list);
@@ -85,36 +92,46 @@ impl StateDirectory {
         self.obsolete.flush().or_path("write", &self.obsolete_path)?;
         let count = self.lengths.len() as u64;
         let storages = (0..self.lengths.len()).map(|at| (Layout::slot(at as u64), layout.id(at as u64)));
-        let write = |name: &str, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| -> Result<()> {
-            let path = self.bank_snapshot.join(name);
+        let write_at = |path: PathBuf, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
             let mut file = create_file(&path)?;
             content(&mut file).and_then(|()| file.flush()).or_path("write", &path)
         };
-        write("storages_list", &mut |file| write_storages_list(file, storages.clone()))?;
+        let write = |name: &str, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
+            write_at(self.bank_snapshot.join(name), content)
+        };
+        let (slot, height, agave) = (Layout::slot(self.last), Layout::height(self.last), self.agave);
+        let universe = &layout.universe;
+        let genesis = self.ledger.join("genesis.bin");
+        write_at(genesis.clone(), &mut |file| write_genesis(universe, file))?;
+        write("storages_list", &mut |file| agave.write_storages_list(file, storages.clone()))?;
         let bank = Bank {
-            universe: &layout.universe,
-            slot: self.slot,
-            parent_slot: self.slot - 1,
+            universe,
+            height,
             capitalization: sums.capitalization,
             data_bytes: sums.data_bytes,
             lattice: &sums.lattice,
-            storage_bytes: self.storage_bytes,
+            stakes: layout.stakes(self.last),
         };
-        write(&self.slot.to_string(), &mut |file| {
-            bank.write(file, storages.clone().zip(&self.lengths).map(|((slot, id), length)| (slot, id, *length)))
+        let mapped = if agave.has_storage_map() { self.lengths.len() } else { 0 };
+        write(&slot.to_string(), &mut |file| {
+            let storage_map = storages.clone().zip(&self.lengths).take(mapped);
+            bank.write(file, storage_map.map(|((slot, id), length)| (slot, id, *length)))
         })?;
-        write("status_cache", &mut |file| write_status_cache(&layout.universe, self.slot, self.storage_bytes, file))?;
+        write("status_cache", &mut |file| write_status_cache(universe, height, self.storage_bytes, file))?;
         write("version", &mut |file| file.write_all(b"1.2.0"))?;
-        write("fastboot_version", &mut |file| file.write_all(b"3.0.0"))?;
+        if agave.has_startup_hints() {
+            write("startup_hints", &mut |file| write_startup_hints(file, sums.accounts))?;
+        }
+        write("fastboot_version", &mut |file| file.write_all(agave.fastboot_version().as_bytes()))?;
 
-        let mut bytes = 0;
+        let mut bytes = fs::metadata(&genesis).or_path("read", &genesis)?.len();
         for entry in fs::read_dir(&self.bank_snapshot).or_path("read", &self.bank_snapshot)? {
             let entry = entry.or_path("read", &self.bank_snapshot)?;
             bytes += entry.metadata().or_path("read", &entry.path())?.len();
         }
         let state = SynthState {
             ledger_dir: self.ledger.clone(),
-            slot: self.slot,
+            slot,
             hash: sums.lattice.snapshot_hash(),
             capitalization: sums.capitalization,
             accounts: sums.accounts,
@@ -136,21 +153,19 @@ pub struct Placed {
 
 impl Placed {
     /// Takes a storage's obsolete records, as the lists hold them, and drops its bytes.
-    pub fn of(storage: &Storage, has_two_states: bool) -> Self {
+    pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
         let list = |is_full: bool| {
-            let records = storage.obsolete.iter().filter(|record| record.in_full || !is_full);
-            records
-                .flat_map(|record| [record.offset, record.data_len, record.slot])
-                .flat_map(u64::to_le_bytes)
-                .collect::<Vec<u8>>()
+            let mut out = Out(Vec::new());
+            let mut records = storage.obsolete.iter().filter(|record| record.in_full || !is_full);
+            records.try_for_each(|record| agave.write_obsolete(&mut out, record)).map(|()| out.0)
         };
-        Self {
+        Ok(Self {
             length: storage.length,
             cut_full: storage.cut_bytes(true),
             cut_newer: storage.cut_bytes(false),
-            list_full: list(true),
-            list_newer: if has_two_states { list(false) } else { Vec::new() },
-        }
+            list_full: list(true)?,
+            list_newer: if has_two_states { list(false)? } else { Vec::new() },
+        })
     }
 }
 

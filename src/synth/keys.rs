@@ -14,3 +14,5 @@ pub const VOTERS: u64 = 4;
 pub const COLLECTIONS: u64 = 5;
 /// The pool of blockhashes.
 pub const BLOCKHASHES: u64 = 6;
+/// The pool of bank hashes.
+pub const BANK_HASHES: u64 = 7;

@@ -5,20 +5,15 @@
 use {
     super::{
         accounts::{Kind, Origin, Shape, Universe},
+        bank, chain,
         rng::{Rng, mix},
+        stakes::{Scale, Stakes},
+        states,
+        sysvars::SYSVARS_BYTES,
     },
     crate::ledger::record::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX, align8},
     std::ops::Range,
 };
-
-/// The slot of the first storage.
-pub const FIRST_SLOT: u64 = 350_006_400;
-/// Slots in an epoch.
-pub const SLOTS_PER_EPOCH: u64 = 432_000;
-/// The epoch around which the accounts were last touched.
-pub const EPOCH: u64 = FIRST_SLOT / SLOTS_PER_EPOCH;
-/// The time of the first slot in seconds since 1970.
-pub const UNIX_TIME: u64 = 1_751_000_000;
 
 /// On average, a storage of a ledger below mainnet's size has this many bytes; thousands of tiny ones included.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
@@ -79,6 +74,7 @@ pub struct Layout {
     emptied: Vec<u64>,
     /// How many of 2^32 accounts of the full state change in the incremental one.
     change_share: u64,
+    scale: Scale,
 }
 
 impl Layout {
@@ -89,13 +85,18 @@ impl Layout {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
         });
-        // The newer versions of replaced accounts come on top of a storage's own: about 2 % of the full state, half of
-        // the incremental one.
-        let mut targets = sizes(&universe, 0..full_count, size_bytes - size_bytes / 50);
+        // What is not of the account mix comes on top: sysvars and vote accounts at the end of each state, delegated
+        // stakes.
+        let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
+        let end_bytes = SYSVARS_BYTES + scale.voters * stored(states::VOTE_BYTES);
+        let own_bytes = end_bytes + scale.delegations * stored(states::STAKE_BYTES);
+        // The newer versions of replaced accounts do too: about 2 % of the full state, half of the incremental one.
+        let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
         let mut replaced_until = Vec::new();
         let mut change_share = 0;
         if let Some(bytes) = incremental_bytes {
             let count = (bytes / (STORAGE_BYTES_MEAN / 2)).clamp(8, STORAGES_MAINNET);
+            let bytes = bytes.saturating_sub(end_bytes);
             let newer = sizes(&universe, full_count..full_count + count, bytes / 2);
             // Who replaces how many goes by size.
             let total: u64 = newer.iter().sum::<u64>().max(1);
@@ -122,7 +123,35 @@ impl Layout {
             .into_iter()
             .filter_map(|from| (from..full_count).find(|at| targets[*at as usize] <= 16 * 1024 && at + 64 < full_count))
             .collect();
-        Self { universe, targets, full_count, replaced_until, emptied, change_share }
+        Self { universe, targets, full_count, replaced_until, emptied, change_share, scale }
+    }
+
+    /// The bank's own stakes in the state whose last storage is the given one.
+    pub fn stakes(&self, last: u64) -> Stakes {
+        // Nobody has delegated since the full state.
+        let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
+        Stakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
+    }
+
+    /// Whether a storage is the last of a state: it holds sysvars and vote accounts, which every block writes anew.
+    pub fn is_last(&self, storage: u64) -> bool {
+        storage + 1 == self.full_count || storage + 1 == self.count()
+    }
+
+    /// The last storage of the incremental state, where there is one.
+    pub fn last_incremental(&self) -> Option<u64> {
+        (self.count() > self.full_count).then(|| self.count() - 1)
+    }
+
+    /// Which delegated stakes have their accounts in a storage: about as many in each of the full state, but none where
+    /// nothing must remain.
+    pub fn delegations(&self, storage: u64) -> Range<u64> {
+        if self.is_incremental(storage) || self.emptied.contains(&storage) {
+            return 0..0;
+        }
+        let from = |at: u64| (u128::from(self.scale.delegations) * u128::from(at) / u128::from(self.full_count)) as u64;
+        let first = if storage > 0 && self.emptied.contains(&(storage - 1)) { storage - 1 } else { storage };
+        from(first)..from(storage + 1)
     }
 
     /// Storages of the full state.
@@ -145,9 +174,14 @@ impl Layout {
         self.targets[storage as usize]
     }
 
-    /// A storage's slot: one in 20 is skipped, as when a leader is late.
+    /// The height of a storage's block.
+    pub fn height(storage: u64) -> u64 {
+        chain::FIRST_HEIGHT + storage
+    }
+
+    /// A storage's slot.
     pub fn slot(storage: u64) -> u64 {
-        FIRST_SLOT + storage + storage / 19
+        chain::slot_at(Self::height(storage))
     }
 
     /// A storage's id: unique and growing, with gaps.
@@ -165,7 +199,7 @@ impl Layout {
             }
             let origin = Origin { storage, index };
             let shape = self.universe.shape(origin, target);
-            bytes += align8(RECORD_HEADER_BYTES as u64 + shape.data_len);
+            bytes += stored(shape.data_len);
             index += 1;
             Some((origin, shape))
         })
@@ -254,6 +288,10 @@ impl Layout {
         let successor = if rng.permille(800) { Successor::Version } else { Successor::Tombstone };
         Some(Fate { is_obsolete, successor })
     }
+}
+
+fn stored(data_len: u64) -> u64 {
+    align8(RECORD_HEADER_BYTES as u64 + data_len)
 }
 
 /// Prime, so that no pattern of sizes lines up with it.

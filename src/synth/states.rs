@@ -1,6 +1,11 @@
 //! What the other accounts hold: stakes, votes, lookup tables, state of programs, and programs' code.
 
-use super::{accounts::Draw, keys, layout, rng::Rng};
+use super::{
+    accounts::{Draw, Universe, rent_exempt_lamports},
+    chain, keys,
+    rng::Rng,
+    stakes::{Delegation, WARMUP_RATE},
+};
 
 /// A durable nonce.
 pub const NONCE_BYTES: u64 = 80;
@@ -100,7 +105,7 @@ pub fn state_owner(template: u8) -> [u8; 32] {
 fn number(rng: &mut Rng) -> u64 {
     match rng.below(10) {
         0..3 => 0,
-        3 => layout::UNIX_TIME - rng.log_uniform(25),
+        3 => chain::UNIX_TIME - rng.log_uniform(25),
         4..6 => 1_000 * rng.log_uniform(20),
         _ => rng.log_uniform(48),
     }
@@ -155,56 +160,73 @@ pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&5000u64.to_le_bytes());
 }
 
-/// state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate, credits.
+/// A stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup. Those that are delegated
+/// are in the bank file too (`stakes`).
 pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
-    let staker = if draw.fixed.permille(300) {
-        let pool = draw.fixed.zipf(8);
-        draw.universe.shared_key(keys::WALLETS, pool)
-    } else {
-        draw.fixed.key()
-    };
+    out.extend_from_slice(&1u32.to_le_bytes());
+    write_stake_owner(draw.universe, &mut draw.fixed, out);
+}
+
+/// A stake account that is delegated: state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate,
+/// credits.
+pub fn delegated_stake(
+    universe: &Universe,
+    rng: &mut Rng,
+    delegation: &Delegation,
+    vote_address: [u8; 32],
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(&2u32.to_le_bytes());
-    out.extend_from_slice(&2_282_880u64.to_le_bytes());
+    write_stake_owner(universe, rng, out);
+    out.extend_from_slice(&vote_address);
+    for field in [delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(&WARMUP_RATE.to_le_bytes());
+    out.extend_from_slice(&delegation.credits_observed.to_le_bytes());
+}
+
+fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
+    let staker = if rng.permille(300) {
+        let pool = rng.zipf(8);
+        universe.shared_key(keys::WALLETS, pool)
+    } else {
+        rng.key()
+    };
+    out.extend_from_slice(&rent_exempt_lamports(STAKE_BYTES).to_le_bytes());
     out.extend_from_slice(&staker);
     out.extend_from_slice(&staker);
     out.extend_from_slice(&[0; 8 + 8 + 32]);
-    let voter = draw.fixed.zipf(11);
-    out.extend_from_slice(&draw.universe.shared_key(keys::VOTERS, voter));
-    out.extend_from_slice(&draw.changing.log_uniform(41).to_le_bytes());
-    out.extend_from_slice(&(layout::EPOCH - draw.fixed.log_uniform(9)).to_le_bytes());
-    out.extend_from_slice(&u64::MAX.to_le_bytes());
-    out.extend_from_slice(&0.25f64.to_le_bytes());
-    out.extend_from_slice(&draw.changing.log_uniform(34).to_le_bytes());
 }
 
-/// A vote account of the universe at large.
-pub fn write_vote(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
-    vote_state(&mut draw.fixed, &mut draw.changing, layout::EPOCH, out);
+/// The identity of a vote account's validator, which is its voter too.
+pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
+    fixed.key()
 }
 
-/// version, node, withdrawer, commission, 31 votes, root, voter, former voters (none), credits of 64 epochs, time.
-pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, epoch: u64, out: &mut Vec<u8>) {
-    let voter = fixed.key();
+/// A vote account as of a slot: version, node, withdrawer, commission, 31 votes, root, voter, former voters (none),
+/// credits of 64 epochs, time.
+pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
+    let node = vote_node(fixed);
     out.extend_from_slice(&2u32.to_le_bytes());
-    out.extend_from_slice(&voter);
+    out.extend_from_slice(&node);
     out.extend_from_slice(&fixed.key());
     out.push([0, 5, 7, 8, 10, 100][fixed.below(6) as usize]);
     // Half of all vote accounts no longer vote: their last vote is from long ago.
     let is_active = fixed.permille(500);
-    let last =
-        if is_active { layout::FIRST_SLOT - changing.below(32) } else { layout::FIRST_SLOT - fixed.log_uniform(27) };
+    let last = if is_active { slot - 1 - changing.below(32) } else { slot - fixed.log_uniform(27) };
     out.extend_from_slice(&31u64.to_le_bytes());
     for depth in 0..31u64 {
         out.push(1 + changing.zipf(2) as u8);
-        out.extend_from_slice(&(last - (31 - depth)).to_le_bytes());
+        out.extend_from_slice(&(last - (30 - depth)).to_le_bytes());
         out.extend_from_slice(&((31 - depth) as u32).to_le_bytes());
     }
     out.push(1);
-    out.extend_from_slice(&(last - 32).to_le_bytes());
-    let last_epoch = if is_active { epoch } else { last / layout::SLOTS_PER_EPOCH };
+    out.extend_from_slice(&(last - 31).to_le_bytes());
+    let last_epoch = chain::epoch_of(last);
     out.extend_from_slice(&1u64.to_le_bytes());
     out.extend_from_slice(&last_epoch.to_le_bytes());
-    out.extend_from_slice(&voter);
+    out.extend_from_slice(&node);
     out.extend_from_slice(&[0; 32 * 48]);
     out.extend_from_slice(&31u64.to_le_bytes());
     out.push(1);
@@ -219,7 +241,7 @@ pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, epoch: u64, out: &mut Vec
         credits += earned;
     }
     out.extend_from_slice(&last.to_le_bytes());
-    out.extend_from_slice(&(layout::UNIX_TIME - (layout::FIRST_SLOT - last) * 2 / 5).to_le_bytes());
+    out.extend_from_slice(&chain::unix_time_of(last).to_le_bytes());
 }
 
 /// A lookup table of up to 256 addresses.
@@ -231,7 +253,7 @@ pub fn lookup_table_bytes(rng: &mut Rng) -> u64 {
 pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
     out.extend_from_slice(&u64::MAX.to_le_bytes());
-    out.extend_from_slice(&(layout::FIRST_SLOT - draw.fixed.log_uniform(26)).to_le_bytes());
+    out.extend_from_slice(&(chain::FIRST_SLOT - draw.fixed.log_uniform(26)).to_le_bytes());
     out.push(0);
     out.push(1);
     out.extend_from_slice(&draw.fixed.key());
@@ -262,7 +284,7 @@ pub fn write_code(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     let start = out.len();
     let rng = &mut draw.fixed;
     out.extend_from_slice(&3u32.to_le_bytes());
-    out.extend_from_slice(&(layout::FIRST_SLOT - rng.log_uniform(27)).to_le_bytes());
+    out.extend_from_slice(&(chain::FIRST_SLOT - rng.log_uniform(27)).to_le_bytes());
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");

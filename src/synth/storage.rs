@@ -2,14 +2,17 @@
 
 use {
     super::{
-        accounts::{Origin, Shape, write_tombstone},
+        accounts::{Origin, Shape, rent_exempt_lamports, write_own_record, write_tombstone},
+        keys,
         layout::{Layout, Successor},
         rng::Rng,
+        sysvars::{SYSVAR_OWNER, sysvars},
     },
     crate::ledger::{
         lattice::LatticeHash,
         record::{RECORD_HEADER_BYTES, RecordHeader, align8},
     },
+    std::io::Result,
 };
 
 const PURPOSE_OLD: u64 = 201;
@@ -116,7 +119,7 @@ fn stored_bytes(data_len: u64) -> u64 {
 }
 
 /// Makes a storage in the given buffer.
-pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Storage {
+pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
     let universe = &layout.universe;
     bytes.clear();
     let mut sums = StateSums::zero();
@@ -185,12 +188,54 @@ pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Storage {
         }
     }
 
+    write_own_accounts(layout, storage, &mut bytes, &mut sums, &mut obsolete)?;
+
     // Records are marked as they are replaced, not in the order in which they lie here.
     obsolete.sort_by_key(|record| (record.slot, record.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let length = bytes.len() as u64;
     bytes.resize(align8(length) as usize, 0);
     age(layout, storage, &mut bytes);
-    Storage { bytes, length, obsolete, sums }
+    Ok(Storage { bytes, length, obsolete, sums })
+}
+
+/// Writes the accounts that agree with the bank file: delegated stakes throughout the full state, sysvars and vote
+/// accounts at the end of each state. Those at the full state's end are obsolete once the incremental one has newer ones.
+fn write_own_accounts(
+    layout: &Layout,
+    storage: u64,
+    bytes: &mut Vec<u8>,
+    sums: &mut StateSums,
+    obsolete: &mut Vec<Obsolete>,
+) -> Result<()> {
+    let stakes = layout.stakes(storage);
+    for at in layout.delegations(storage) {
+        let (delegation, lamports, data) = stakes.stake_account(at);
+        start_record(bytes);
+        let header = write_own_record(delegation.stake_account, keys::STAKE, lamports, &data, bytes);
+        sums.both.add_account(&header, &data);
+    }
+    if !layout.is_last(storage) {
+        return Ok(());
+    }
+    let is_incremental = layout.is_incremental(storage);
+    let replaced_by = layout.last_incremental().filter(|_| !is_incremental);
+    let sysvars = sysvars(&layout.universe, Layout::height(storage), &stakes)?
+        .into_iter()
+        .map(|(address, data)| (address, SYSVAR_OWNER, rent_exempt_lamports(data.len() as u64), data));
+    let vote_accounts = (0..stakes.scale().voters).map(|voter| {
+        let account = stakes.vote_account(voter);
+        (stakes.vote_address(voter), keys::VOTE, account.lamports, account.data)
+    });
+    for (address, owner, lamports, data) in sysvars.chain(vote_accounts) {
+        let offset = start_record(bytes) as u64;
+        let header = write_own_record(address, owner, lamports, &data, bytes);
+        let sums = if is_incremental { &mut sums.newer } else { &mut sums.full };
+        sums.add_account(&header, &data);
+        if let Some(by) = replaced_by {
+            obsolete.push(Obsolete { offset, data_len: header.data_len, slot: Layout::slot(by), in_full: false });
+        }
+    }
+    Ok(())
 }
 
 /// Pads the record before, and returns where the next one begins.

@@ -8,9 +8,10 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 86] = [
+const VALUES: [(&str, &str); 87] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
+    ("SLOTPRESS_AGAVE", "4.4"),
     ("SLOTPRESS_BANDWIDTH", "1Gbit"),
     ("SLOTPRESS_BASE_SLOT", "26"),
     ("SLOTPRESS_BUDGET", "10s"),

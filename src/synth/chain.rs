@@ -1,0 +1,112 @@
+//! The chain that a synthetic ledger is of: its constants, which slots have a block, and their heights, times and
+//! hashes. All by arithmetic; blocks are the same whatever else the ledger holds.
+
+use super::{accounts::Universe, fields::Out, keys, rng::Rng};
+use std::io::{Result, Write};
+
+/// Slots in an epoch. Leader schedules are known as long before.
+pub const SLOTS_PER_EPOCH: u64 = 432_000;
+/// The slot of the first storage: the first of a group of [`GROUP_SLOTS`].
+pub const FIRST_SLOT: u64 = 350_006_400;
+/// The time of the first slot in seconds since 1970.
+pub const UNIX_TIME: u64 = 1_751_000_000;
+/// When the chain began, in seconds since 1970. Agave compares it with `genesis.bin`.
+pub const GENESIS_UNIX_TIME: u64 = 1_584_368_940;
+/// Ticks in a slot.
+pub const TICKS_PER_SLOT: u64 = 64;
+/// Hashes in a tick.
+pub const HASHES_PER_TICK: u64 = 62_500;
+/// A slot's length in nanoseconds.
+pub const SLOT_NANOSECONDS: u64 = 400_000_000;
+/// Slots of that length in a year.
+pub const SLOTS_PER_YEAR: f64 = 78_892_314.984;
+/// Lamports that a signature costs.
+pub const LAMPORTS_PER_SIGNATURE: u64 = 5_000;
+/// Inflation: initial, terminal, taper, foundation, foundation's term, unused.
+pub const INFLATION: [f64; 6] = [0.08, 0.015, 0.15, 0.05, 7.0, 0.0];
+/// Hard forks: slot and count. The last one is long ago, as mainnet's is.
+pub const HARD_FORKS: [(u64, u64); 1] = [(246_464_040, 1)];
+
+/// One slot of so many is skipped, the last one: as when a leader is late.
+const GROUP_SLOTS: u64 = 20;
+const GROUP_BLOCKS: u64 = GROUP_SLOTS - 1;
+
+/// The height of the first storage's block.
+pub const FIRST_HEIGHT: u64 = FIRST_SLOT / GROUP_SLOTS * GROUP_BLOCKS;
+
+/// The slot of the block at a height.
+pub const fn slot_at(height: u64) -> u64 {
+    height + height / GROUP_BLOCKS
+}
+
+/// Whether a slot has a block.
+pub const fn has_block(slot: u64) -> bool {
+    slot % GROUP_SLOTS < GROUP_BLOCKS
+}
+
+/// The height of a slot's block; for a slot without one, of the next block.
+pub const fn height_of(slot: u64) -> u64 {
+    slot / GROUP_SLOTS * GROUP_BLOCKS + slot % GROUP_SLOTS
+}
+
+/// The epoch of a slot.
+pub const fn epoch_of(slot: u64) -> u64 {
+    slot / SLOTS_PER_EPOCH
+}
+
+/// The time of a slot in seconds since 1970.
+pub const fn unix_time_of(slot: u64) -> u64 {
+    (UNIX_TIME + slot * 2 / 5) - FIRST_SLOT * 2 / 5
+}
+
+/// The blockhash of the block at a height.
+pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
+    Rng::new(universe.number(keys::BLOCKHASHES, height)).key()
+}
+
+/// The bank hash of an older block. The newest one's is computed; those before it are made up, since nobody has their
+/// accounts.
+pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
+    Rng::new(universe.number(keys::BANK_HASHES, height)).key()
+}
+
+/// Writes the epoch schedule: slots, leader schedule offset, no warm-up, first normal epoch and slot.
+pub fn write_epoch_schedule<W: Write>(out: &mut Out<W>) -> Result<()> {
+    out.u64s(&[SLOTS_PER_EPOCH, SLOTS_PER_EPOCH])?;
+    out.bytes(&[0])?;
+    out.u64s(&[0, 0])
+}
+
+/// Writes the fee rate governor: target lamports per signature and signatures per slot, least and most lamports,
+/// percent that is burned.
+pub fn write_fee_rate_governor<W: Write>(out: &mut Out<W>) -> Result<()> {
+    out.u64s(&[10_000, 20_000, 5_000, 100_000])?;
+    out.bytes(&[50])
+}
+
+/// Writes the rent: lamports per byte and year, years that exempt, percent that is burned.
+pub fn write_rent<W: Write>(out: &mut Out<W>) -> Result<()> {
+    out.u64s(&[3_480])?;
+    out.f64s(&[2.0])?;
+    out.bytes(&[50])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_and_heights_agree() {
+        assert_eq!(slot_at(FIRST_HEIGHT), FIRST_SLOT);
+        for height in FIRST_HEIGHT - 60..FIRST_HEIGHT + 60 {
+            let slot = slot_at(height);
+            assert!(has_block(slot));
+            assert_eq!(height_of(slot), height);
+            for skipped in slot + 1..slot_at(height + 1) {
+                assert!(!has_block(skipped));
+            }
+        }
+        assert_eq!(unix_time_of(FIRST_SLOT), UNIX_TIME);
+        assert_eq!(unix_time_of(FIRST_SLOT + 5), UNIX_TIME + 2);
+    }
+}

@@ -1,0 +1,51 @@
+//! `genesis.bin`: how the chain began, as Agave reads it beside every ledger (bincode; layout as in the
+//! `solana-genesis-config` crate).
+//!
+//! Agave refuses a bank file whose time of creation, ticks per slot or epoch schedule differ from it. The cluster type
+//! is that of a development cluster, which none of the known ones can be mistaken for.
+
+use {
+    super::{
+        accounts::{Universe, rent_exempt_lamports},
+        chain,
+        fields::Out,
+        keys,
+        rng::Rng,
+    },
+    std::io::{Result, Write},
+};
+
+const PURPOSE_GENESIS: u64 = 501;
+/// What the first account gave away.
+const FAUCET_LAMPORTS: u64 = 500_000_000_000_000_000;
+const CLUSTER_DEVELOPMENT: u32 = 3;
+const TICK_NANOSECONDS: u32 = (chain::SLOT_NANOSECONDS / chain::TICKS_PER_SLOT) as u32;
+
+/// Writes `genesis.bin`.
+pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
+    let mut out = Out(to);
+    let mut accounts = [0, 1].map(|at| Rng::new(universe.number(PURPOSE_GENESIS, at)).key());
+    accounts.sort_unstable();
+    out.u64s(&[chain::GENESIS_UNIX_TIME, accounts.len() as u64])?;
+    for (address, lamports) in accounts.iter().zip([FAUCET_LAMPORTS, rent_exempt_lamports(0)]) {
+        out.bytes(address)?;
+        out.u64s(&[lamports])?;
+        out.byte_vec(&[])?;
+        out.bytes(&keys::SYSTEM)?;
+        out.bytes(&[0])?;
+        out.u64s(&[u64::MAX])?;
+    }
+    out.u64s(&[0, 0])?; // no native programs besides those that are built in, no rewards pools
+    out.u64s(&[chain::TICKS_PER_SLOT, 1024])?; // and a field that nobody uses
+    // Proof of history: a tick's length (seconds, nanoseconds), no end, hashes in a tick.
+    out.u64s(&[0])?;
+    out.u32(TICK_NANOSECONDS)?;
+    out.bytes(&[0, 1])?;
+    out.u64s(&[chain::HASHES_PER_TICK, 0])?; // and a field that nobody uses
+    chain::write_fee_rate_governor(&mut out)?;
+    chain::write_rent(&mut out)?;
+    out.f64s(&chain::INFLATION)?;
+    chain::write_epoch_schedule(&mut out)?;
+    out.u32(CLUSTER_DEVELOPMENT)?;
+    out.0.flush()
+}

@@ -1,0 +1,82 @@
+//! Who leads a slot: both clients compute the leader from the stakes of its epoch, and Agave refuses a bank file that
+//! names another one.
+//!
+//! The rule (read in the `solana-leader-schedule` crate): vote accounts with stake, in descending order of stake, then
+//! of address, are drawn by stake, one for every four slots of the epoch, from ChaCha20 seeded with the epoch.
+
+use {
+    chacha20::{
+        ChaCha20Rng,
+        rand_core::{Rng as _, SeedableRng},
+    },
+    std::cmp::Reverse,
+};
+
+/// Slots that a leader has in a row.
+const SLOTS_PER_LEADER: u64 = 4;
+
+/// A vote account, as the leader schedule sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Voter {
+    /// The effective stake in lamports.
+    pub stake: u64,
+    /// The vote account's address.
+    pub address: [u8; 32],
+    /// The validator's identity.
+    pub node: [u8; 32],
+}
+
+/// The leader of a slot, given by its index in the epoch; nobody, where nobody has stake.
+pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
+    voters.retain(|voter| voter.stake > 0);
+    voters.sort_unstable_by_key(|voter| Reverse((voter.stake, voter.address)));
+    let total: u64 = voters.iter().map(|voter| voter.stake).sum();
+    if total == 0 {
+        return None;
+    }
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&epoch.to_le_bytes());
+    let mut rng = ChaCha20Rng::from_seed(seed);
+    // Draws whose low half lies above would make some leaders likelier than their stake.
+    let low_max = u64::MAX - (u64::MAX - total + 1) % total;
+    let mut draw = || {
+        loop {
+            let product = u128::from(rng.next_u64()) * u128::from(total);
+            if product as u64 <= low_max {
+                return (product >> 64) as u64;
+            }
+        }
+    };
+    for _ in 0..slot_index / SLOTS_PER_LEADER {
+        draw();
+    }
+    let mut chosen = draw();
+    voters.into_iter().find(|voter| match chosen.checked_sub(voter.stake) {
+        Some(rest) => {
+            chosen = rest;
+            false
+        }
+        None => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(epoch: u64, stakes: &[u64], slots: u64) -> Vec<u8> {
+        let voters: Vec<Voter> =
+            (0..).zip(stakes).map(|(at, stake)| Voter { stake: *stake, address: [at; 32], node: [at; 32] }).collect();
+        (0..slots).map(|slot| leader(epoch, slot, voters.clone()).expect("a leader").node[0]).collect()
+    }
+
+    /// Schedules that Agave's own crate gives (its tests).
+    #[test]
+    fn as_agave_computes_it() {
+        let every_four = |order: &[u8]| order.iter().flat_map(|at| [*at; 4]).collect::<Vec<u8>>();
+        assert_eq!(order(1, &[10, 20, 30], 48), every_four(&[1, 1, 2, 1, 1, 0, 0, 1, 2, 1, 0, 1]));
+        assert_eq!(order(1, &[30, 10, 20], 48), every_four(&[2, 2, 0, 2, 2, 1, 1, 2, 0, 2, 1, 2]));
+        assert_eq!(order(457_469, &[10, 20, 30], 48), every_four(&[1, 2, 2, 2, 2, 2, 2, 1, 0, 2, 2, 0]));
+        assert_eq!(leader(1, 0, vec![]), None);
+    }
+}

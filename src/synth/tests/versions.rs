@@ -1,0 +1,91 @@
+//! The layouts of other versions of Agave: the same state, and what differs is as the format page says.
+
+use super::*;
+
+struct Layouts {
+    files: Vec<BTreeMap<PathBuf, Vec<u8>>>,
+    states: Vec<SynthState>,
+}
+
+fn layouts() -> Layouts {
+    let mut layouts = Layouts { files: Vec::new(), states: Vec::new() };
+    for agave in [AgaveVersion::V4_2, AgaveVersion::V4_4, AgaveVersion::V4_5] {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
+        let report = make(&SynthOptions { agave, incremental_bytes, ..options(temporary.path(), 2 << 20) });
+        if agave == AgaveVersion::V4_4 {
+            report.states.iter().for_each(|state| drop(check(state)));
+        }
+        let contents = files(temporary.path()).into_keys().map(|path| {
+            let content = fs::read(temporary.path().join(&path)).expect("a file");
+            (path, content)
+        });
+        layouts.files.push(contents.collect());
+        layouts.states.extend(report.states.into_iter().last());
+        assert_eq!(temporary.path().join("accounts/snapshot").is_dir(), agave != AgaveVersion::V4_5);
+        assert!(temporary.path().join("accounts/run").is_dir());
+    }
+    layouts
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+#[test]
+fn only_the_lists_differ() {
+    let Layouts { files, states } = layouts();
+    let [old, hints, tagged] = &files[..] else { panic!("three") };
+    assert!(states.windows(2).all(|pair| (pair[0].slot, pair[0].hash) == (pair[1].slot, pair[1].hash)));
+    let bank_snapshot = PathBuf::from(format!("snapshots/{}", states[0].slot));
+    let at = |name: &str| bank_snapshot.join(name);
+    for newer in [hints, tagged] {
+        let differing: Vec<&PathBuf> =
+            newer.iter().filter(|(path, content)| old.get(*path) != Some(content)).map(|(path, _)| path).collect();
+        assert!(differing.iter().all(|path| path.to_string_lossy().contains("snapshots/")), "{differing:?}");
+        assert_eq!(newer.len(), old.len() + 2, "startup hints in both states");
+        let hints = &newer[&at("startup_hints")];
+        assert_eq!((hints.len(), u64_at(hints, 0), u32_at(hints, 8)), (20, 1, 0));
+        assert_eq!(u64_at(hints, 12), states[0].accounts);
+    }
+    assert_eq!(hints[&at("storages_list")], old[&at("storages_list")]);
+    assert_eq!(hints[&at("obsolete_accounts")], old[&at("obsolete_accounts")]);
+    let bank = at(&states[0].slot.to_string());
+    assert_eq!(hints[&bank], tagged[&bank]);
+    assert_eq!(old[&bank].len() - hints[&bank].len(), 32 * states[0].storages as usize, "the storage map is empty");
+    let versions = files.iter().map(|files| &files[&at("fastboot_version")][..]);
+    assert_eq!(versions.collect::<Vec<_>>(), [&b"3.0.0"[..], b"3.1.0", b"5.0.0"]);
+}
+
+#[test]
+fn the_lists_of_4_5_say_the_same() {
+    let Layouts { files, states } = layouts();
+    let at =
+        |version: usize, name: &str| &files[version][&PathBuf::from(format!("snapshots/{}/{name}", states[0].slot))];
+
+    let (old, tagged) = (at(0, "storages_list"), at(2, "storages_list"));
+    assert_eq!(old[..8], tagged[..8]);
+    let items = old[8..].chunks(12).map(|item| (0, u32_at(item, 8), u64_at(item, 0)));
+    let tagged_items = tagged[8..].chunks(16).map(|item| (u32_at(item, 0), u32_at(item, 4), u64_at(item, 8)));
+    assert_eq!(items.collect::<Vec<_>>(), tagged_items.collect::<Vec<_>>());
+
+    let (old, new) = (at(0, "obsolete_accounts"), at(2, "obsolete_accounts"));
+    assert_eq!(old[..8], new[..8]);
+    let (mut from, mut new_from, mut records) = (8, 8, 0);
+    for _ in 0..u64_at(old, 0) {
+        assert_eq!(old[from..from + 32], new[new_from..new_from + 32], "slot, id, bytes, count");
+        let count = u64_at(old, from + 24);
+        (from, new_from, records) = (from + 32, new_from + 32, records + count);
+        for _ in 0..count {
+            assert_eq!(u64_at(old, from), 8 * u64::from(u32_at(new, new_from)));
+            assert_eq!(old[from + 8..from + 24], new[new_from + 4..new_from + 20]);
+            (from, new_from) = (from + 24, new_from + 20);
+        }
+    }
+    assert_eq!((from, new_from), (old.len(), new.len()));
+    assert!(records > 100);
+}

@@ -1,0 +1,99 @@
+//! Which Agave has left the ledger: what differs on disk between its versions (format page, section "A bank snapshot
+//! directory"). Storages are the same in all of them.
+
+use {
+    super::{fields::Out, storage::Obsolete},
+    std::io::{Result, Write},
+};
+
+/// A version of Agave, by what it leaves on disk when it is stopped gracefully.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgaveVersion {
+    /// 4.2 and 4.3.
+    #[default]
+    V4_2,
+    /// 4.4: startup hints, and no storage map in the bank file.
+    V4_4,
+    /// 4.5: tagged storages list, smaller obsolete records, no `accounts/snapshot`.
+    V4_5,
+}
+
+/// An obsolete record of 4.5 counts its place in units of this many bytes.
+const OFFSET_UNIT_BYTES: u64 = 8;
+/// In the storages list of 4.5: an append vec.
+const STORAGE_APPEND_VEC: u32 = 0;
+/// In the startup hints: how many accounts there are.
+const HINT_ACCOUNTS: u32 = 0;
+
+impl AgaveVersion {
+    /// What `fastboot_version` holds.
+    pub fn fastboot_version(self) -> &'static str {
+        match self {
+            Self::V4_2 => "3.0.0",
+            Self::V4_4 => "3.1.0",
+            Self::V4_5 => "5.0.0",
+        }
+    }
+
+    /// Whether the bank file maps slots to storages.
+    pub fn has_storage_map(self) -> bool {
+        self == Self::V4_2
+    }
+
+    /// Whether an accounts path has a `snapshot` directory beside `run`.
+    pub fn has_accounts_snapshot_dir(self) -> bool {
+        self != Self::V4_5
+    }
+
+    /// Whether there are `startup_hints`.
+    pub fn has_startup_hints(self) -> bool {
+        self != Self::V4_2
+    }
+
+    /// Bytes of an obsolete record in `obsolete_accounts`.
+    pub fn obsolete_record_bytes(self) -> usize {
+        if self == Self::V4_5 { 20 } else { 24 }
+    }
+
+    /// Writes an obsolete record.
+    pub fn write_obsolete<W: Write>(self, out: &mut Out<W>, record: &Obsolete) -> Result<()> {
+        match self {
+            // Storages are shorter than 2^32 such units.
+            Self::V4_5 => out.u32((record.offset / OFFSET_UNIT_BYTES) as u32)?,
+            _ => out.u64s(&[record.offset])?,
+        }
+        out.u64s(&[record.data_len, record.slot])
+    }
+
+    /// Writes `storages_list`.
+    pub fn write_storages_list(
+        self,
+        to: &mut impl Write,
+        storages: impl ExactSizeIterator<Item = (u64, u32)>,
+    ) -> Result<()> {
+        let mut out = Out(to);
+        out.u64s(&[storages.len() as u64])?;
+        for (slot, id) in storages {
+            match self {
+                Self::V4_5 => {
+                    out.u32(STORAGE_APPEND_VEC)?;
+                    out.u32(id)?;
+                    out.u64s(&[slot])?;
+                }
+                _ => {
+                    out.u64s(&[slot])?;
+                    out.u32(id)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes `startup_hints`.
+pub fn write_startup_hints(to: &mut impl Write, accounts: u64) -> Result<()> {
+    let mut out = Out(to);
+    out.u64s(&[1])?;
+    out.u32(HINT_ACCOUNTS)?;
+    out.u64s(&[accounts])
+}
