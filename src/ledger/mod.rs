@@ -12,5 +12,7 @@ pub mod lock;
 pub mod names;
 pub mod programs;
 pub mod record;
+pub mod split;
+pub mod startup_hints;
 pub mod status_cache;
 pub mod storages;

@@ -2,13 +2,14 @@
 
 use {
     crate::{
-        archive::plan::{Plan, StorageFault},
+        archive::plan::{Plan, PlanOptions, StorageFault},
         error::{Error, ErrorKind, Result},
         format::clients::Rule,
         ledger::{
             directory::{BankSnapshot, Layout, LedgerPaths, find_bank_snapshot_with_gaps},
             fields::FieldReader,
             lock::LedgerLock,
+            startup_hints::{self, check_startup_hints},
             status_cache::parse_status_cache,
         },
         pipeline::run_in_order,
@@ -71,7 +72,12 @@ pub fn verify_snapshot(
     let bank = judge_documents(documents, Some(slot), &findings).map(|(bank, _)| bank);
     // Every rule about storages and the storage map that the ledger must keep to.
     let faults = StorageFaults::of_list(&snapshot, base_slot, &findings);
-    let planned = Plan::new_with_gaps(snapshot, base_slot, progress, &mut |fault| {
+    if let Err(error) = check_startup_hints(&dir) {
+        let place = Place::entry(startup_hints::FILE_NAME);
+        findings.add_error(Check::Entries, Rule::StartupHints, place, &error);
+    }
+    let plan_options = PlanOptions { threads: options.threads, ..PlanOptions::new(base_slot) };
+    let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| {
         faults.add(&fault);
         Ok(())
     });
@@ -135,11 +141,14 @@ struct StorageFaults<'a> {
 impl<'a> StorageFaults<'a> {
     /// Says which storages of the storages list are missing.
     fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Self {
-        for (slot, id) in &snapshot.missing {
-            let expected = format!("a file in {}, as the storages list says", snapshot.shown_roots());
-            Self::say_missing(*slot, u64::from(*id), expected, findings);
+        for missing in &snapshot.missing {
+            let expected = match missing.ending {
+                "" => format!("a file in {}, as the storages list says", snapshot.shown_roots()),
+                _ => format!("{missing} in {}, as the storages list says", snapshot.shown_roots()),
+            };
+            Self::say_missing(missing.slot, u64::from(missing.id), expected, findings);
         }
-        let missing = RefCell::new(snapshot.missing.iter().map(|(slot, _)| *slot).collect());
+        let missing = RefCell::new(snapshot.missing.iter().map(|missing| missing.slot).collect());
         let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
         if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
             expected += "; or --base-slot, of an incremental archive";
@@ -219,7 +228,17 @@ impl LedgerPass<'_> {
                     self.progress.check()?;
                     self.accounts.check()?;
                     buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
-                    self.plan.read_storage(storage, at, buffer)?;
+                    match self.plan.read_storage(storage, at, buffer) {
+                        Ok(()) => {}
+                        // A split storage's large data is looked at only here; the other storages are read all the same.
+                        Err(error) if error.kind() == ErrorKind::Damaged => {
+                            let place = Place::entry(format!("accounts/{slot}.{id}"));
+                            self.findings.add_error(Check::Entries, Rule::Ledger, place, &error);
+                            self.findings.lose_accounts();
+                            return Ok(());
+                        }
+                        Err(error) => return Err(error),
+                    }
                     walker.feed(buffer, &mut accounts);
                     at += buffer.len() as u64;
                     self.progress.advance(buffer.len() as u64, 0);
