@@ -78,7 +78,7 @@ impl Plan {
             to = &mut to[used..];
             offset += used as u64;
         }
-        let content_offset = offset - BLOCK_BYTES;
+        let content_offset = offset.saturating_sub(BLOCK_BYTES);
         let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(to.len() as u64) as usize;
         let (data, padding) = to.split_at_mut(content_bytes);
         padding.fill(0);

@@ -101,12 +101,12 @@ pub fn verify_snapshot(
     if options.is_quick {
         findings.skip(Check::Records, "--quick");
     } else {
+        progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
+        pass.read(&Task::Add, None)?;
         if findings.has_lost_accounts() {
             findings.skip(Check::Records, "not those of storages that are missing or not sound");
             findings.skip(Check::State, "not all accounts could be read");
         }
-        progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
-        pass.read(&Task::Add, None)?;
     }
     let settled = settle(&accounts, bank.as_ref(), &findings, options, progress, &mut |task, wanted| {
         progress.stage("Subtracting", None);
