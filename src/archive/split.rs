@@ -13,8 +13,8 @@ use {
             lists::{ObsoleteItem, ObsoleteLists},
             record::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX},
             split::{
-                AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, SplitFile, check_data_header,
-                check_uids,
+                AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ReadAt, SplitFile,
+                check_data_header, check_uids,
             },
             storages::{SplitDataFile, StorageFile, StorageKind, StorageRoot},
         },
@@ -147,9 +147,21 @@ impl<'a> SplitStorage<'a> {
         on_read: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<ScannedSplit> {
         self.with_files(|meta, data| {
-            let meta_uid = read_uid(SplitFile::Meta, &meta)?;
+            // What is behind the reader is dropped window by window; the header comes with the first one.
+            let mut behind = None;
+            let mut read = |to: &mut [u8], offset: u64| {
+                let wanted = offset..offset + to.len() as u64;
+                if behind.as_ref().is_none_or(|(end, _)| wanted.end > *end) {
+                    let end = meta.file_bytes.min(offset + SCAN_WINDOW_BYTES as u64).max(wanted.end);
+                    on_read(end - offset)?;
+                    drop(behind.take());
+                    behind = Some((end, meta.io_hint.read_behind(meta.file, &(offset..end), meta.file_bytes)));
+                }
+                meta.read_at(to, offset)
+            };
+            let meta_uid = read_uid(SplitFile::Meta, &meta, &mut read)?;
             if let Some(data) = &data {
-                let data_uid = read_uid(SplitFile::Data, data)?;
+                let data_uid = read_uid(SplitFile::Data, data, &mut |to, offset| data.read_piece(to, offset))?;
                 check_uids(meta_uid, data_uid).map_err(|error| error.within((data.path)().display()))?;
             }
             let range = MetaRange {
@@ -158,10 +170,6 @@ impl<'a> SplitStorage<'a> {
                 first: START.meta_offset,
                 limit: meta.file_bytes,
                 window_bytes: SCAN_WINDOW_BYTES,
-            };
-            let mut read = |to: &mut [u8], offset| {
-                on_read(to.len() as u64)?;
-                meta.read_piece(to, offset)
             };
             scan_entries(range, obsolete, window, &mut read).map_err(|error| error.within((meta.path)().display()))
         })
@@ -205,13 +213,13 @@ impl<'a> SplitStorage<'a> {
 }
 
 /// Reads what a file begins with.
-fn read_uid(kind: SplitFile, source: &Source<'_>) -> Result<u64> {
+fn read_uid(kind: SplitFile, source: &Source<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
         let error = Error::damaged(format!("{} bytes, less than the file's own header takes", source.file_bytes));
         return Err(error.within((source.path)().display()));
     }
-    source.read_at(&mut header, 0)?;
+    read(&mut header, 0)?;
     kind.uid(&header).map_err(|error| error.within((source.path)().display()))
 }
 
@@ -248,7 +256,7 @@ fn scan_entries(
     range: MetaRange,
     obsolete: &[ObsoleteItem],
     window: &mut Vec<u8>,
-    read: &mut dyn FnMut(&mut [u8], u64) -> Result<()>,
+    read: &mut ReadAt<'_>,
 ) -> Result<ScannedSplit> {
     let mut found = ScannedSplit::default();
     let mut obsolete = Obsolete(obsolete);
@@ -317,7 +325,7 @@ fn fill_piece(
     entry_offset: u64,
     obsolete: &[ObsoleteItem],
     piece: &mut Piece<'_>,
-    read: &mut dyn FnMut(&mut [u8], u64) -> Result<()>,
+    read: &mut ReadAt<'_>,
 ) -> Result<Option<Vec<LargeData>>> {
     let end = piece.offset + piece.to.len() as u64;
     let mut large = Vec::new();
