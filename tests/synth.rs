@@ -80,7 +80,6 @@ fn every_command_takes_it() {
 }
 
 #[test]
-#[ignore = "archive does not read the directories of Agave 4.5 (fastboot 5.0.0) yet"]
 fn the_layout_of_4_5_too() {
     let newer = Scene::new("4.4", &["--size", "4MiB"]);
     let newest = Scene::new("4.5", &["--size", "4MiB"]);

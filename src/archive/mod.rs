@@ -11,6 +11,7 @@ pub mod lz4;
 pub mod plan;
 pub mod sink;
 pub mod source;
+pub mod split;
 mod stored;
 pub mod writer;
 pub mod zstd_params;
@@ -20,7 +21,7 @@ use {
         archive::{
             encode::{Codec, FrameCompressor, content_buffer, encode_linked_frames},
             layout::{Linker, clustering_bytes, warn_left_as_is},
-            plan::Plan,
+            plan::{Plan, PlanOptions},
             sink::{OpenSink, Sink},
             writer::{ArchiveWriter, FrameTotals},
         },
@@ -28,7 +29,7 @@ use {
         format::frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
         io::Manners,
         ledger::{
-            directory::{LedgerPaths, find_bank_snapshot},
+            directory::{Layout, LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
             names::ArchiveName,
         },
@@ -132,8 +133,15 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
         check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
-    let mut plan = Plan::new(snapshot, options.base_slot, progress)?;
-    plan.io_hint = options.manners.io_hint;
+    let layout = snapshot.layout;
+    let plan_options = PlanOptions { threads, manners: options.manners.clone(), ..PlanOptions::new(options.base_slot) };
+    let plan = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))?;
+    if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
+        progress.warn(
+            "the bank file names no storages, as those of Agave 4.4 and later: whether all of them are there was not \
+             checked; --verify checks it",
+        );
+    }
     let name = ArchiveName {
         base_slot: options.base_slot,
         slot: plan.bank.slot,

@@ -1,28 +1,30 @@
 //! The plan: every entry of the archive with its length, known before a storage is read.
 //!
-//! Lengths come from the bank file's storage map and the obsolete records, both streamed; the storages themselves are
-//! only looked up. Reading what the plan says lives in `source`.
+//! Lengths come from the bank file's storage map and the obsolete records, both streamed; append vecs are only looked
+//! up, while the `.meta` files of split storages are read once, in parallel: nothing else tells their lengths. Reading
+//! what the plan says lives in `source`, and what is in split storages in `split`.
 
 use {
     crate::{
+        archive::split::{Checkpoint, ScannedSplit, ToScan, scan_splits},
         error::{Error, IoContext, Result},
         format::{
             entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
             limits::ENTRIES_MAX,
         },
-        io::IoHint,
+        io::{IoHint, Manners},
         ledger::{
             bank_file::{BankFile, read_bank_file},
             directory::BankSnapshot,
             fields::FieldReader,
-            lists::scan_obsolete_accounts,
-            record::{STORAGE_BYTES_MAX, align8},
+            lists::{ObsoleteFormat, ObsoleteLists, scan_obsolete_accounts},
+            record::align8,
             storages::{StorageFile, StorageRoot, modified_ns},
         },
         progress::Progress,
     },
     std::{
-        fs::{self, File},
+        fs,
         os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
     },
@@ -46,10 +48,14 @@ pub struct PlannedStorage {
     pub file: StorageFile,
     /// Length of the entry in bytes: the file without its obsolete records, up to its last record.
     pub content_bytes: u64,
+    /// How many of those, at the end, are padding that is not in the file: 0 to 7.
+    pub padding_bytes: u8,
     /// Where in `obsolete_accounts` the list of its obsolete records begins, in bytes.
     pub obsolete_list_offset: u64,
     /// How many of its records are obsolete.
     pub obsolete_count: u64,
+    /// Of a split storage, the first of its [`Plan::checkpoints`], and how many it has.
+    checkpoints: (u32, u32),
 }
 
 impl PlannedStorage {
@@ -87,7 +93,13 @@ pub struct Plan {
     /// The directories that hold them.
     pub roots: Vec<StorageRoot>,
     /// The obsolete records, open for reading each storage's.
-    pub obsolete_accounts: Option<(File, PathBuf)>,
+    pub obsolete_accounts: Option<ObsoleteLists>,
+    /// Places in split storages from which they can be read, in the order of the storages.
+    checkpoints: Vec<Checkpoint>,
+    /// Obsolete records of the storages, also of those of which nothing remains.
+    pub obsolete_records: u64,
+    /// What they would take in an archive, in bytes.
+    pub obsolete_bytes: u64,
     /// How storages are read.
     pub io_hint: IoHint,
 }
@@ -95,28 +107,49 @@ pub struct Plan {
 /// Missing storages that are told of, one by one.
 const MISSING_MAX: usize = 1000;
 
+/// How a plan is made.
+#[derive(Clone, Debug)]
+pub struct PlanOptions {
+    /// Only storages newer than this are taken, for an incremental archive.
+    pub base_slot: Option<u64>,
+    /// Workers for reading the `.meta` files of split storages.
+    pub threads: usize,
+    /// How those, and later all storages, are read.
+    pub manners: Manners,
+}
+
+impl PlanOptions {
+    /// On all cores, with good manners.
+    pub fn new(base_slot: Option<u64>) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { base_slot, threads, manners: Manners::default() }
+    }
+}
+
 impl Plan {
     /// Plans the archive of a bank snapshot. With `base_slot`, only storages newer than it are taken.
     pub fn new(snapshot: BankSnapshot, base_slot: Option<u64>, progress: &dyn Progress) -> Result<Self> {
-        Self::new_with_gaps(snapshot, base_slot, progress, &mut |fault| Err(fault.error))
+        Self::new_with(snapshot, &PlanOptions::new(base_slot), progress, &mut |fault| Err(fault.error))
     }
 
     /// The same, leaving out storages that are missing or not as they should be, where `on_fault` does not return an
     /// error.
-    pub fn new_with_gaps(
+    pub fn new_with(
         snapshot: BankSnapshot,
-        base_slot: Option<u64>,
+        options: &PlanOptions,
         progress: &dyn Progress,
         on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
     ) -> Result<Self> {
+        let base_slot = options.base_slot;
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
         if let Some(base) = base_slot.filter(|base| base >= slot) {
             return Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
                 .hint("the base slot is the slot of the full archive that the incremental one builds on"));
         }
         let mut obsolete = vec![Obsolete::default(); storages.len()];
+        let format = snapshot.layout.obsolete_format();
         if let Some(path) = obsolete_accounts {
-            read_obsolete(path, storages, &mut obsolete, on_fault)?;
+            read_obsolete(path, format, storages, &mut obsolete, on_fault)?;
         }
         progress.check()?;
         let mut map_bytes: Vec<Option<u64>> = vec![None; storages.len()];
@@ -149,30 +182,61 @@ impl Plan {
         }
         progress.check()?;
 
-        // A bank file without a storage map (none does today) leaves only the files' own lengths to go by.
+        let lists = obsolete_accounts.clone().map(|path| ObsoleteLists::open(path, format)).transpose()?;
+        let is_wanted = |file: &StorageFile| base_slot.is_none_or(|base| file.slot > base);
+        let scanned = if storages.iter().any(|file| file.is_split() && is_wanted(file)) {
+            let splits = storages.iter().zip(&obsolete).filter(|(file, _)| file.is_split() && is_wanted(file));
+            progress.stage("Scanning", Some(splits.clone().map(|(file, _)| file.file_bytes).sum()));
+            let splits = splits.map(|(storage, obsolete)| {
+                let Obsolete { list_offset: obsolete_list_offset, count: obsolete_count, .. } = *obsolete;
+                ToScan { storage, obsolete_list_offset, obsolete_count }
+            });
+            scan_splits(splits, lists.as_ref(), roots, (options.threads, &options.manners), progress)?
+        } else {
+            Vec::new()
+        };
+        // One for each split storage that is wanted, in their order.
+        let mut scanned = scanned.into_iter();
+
+        // Agave 4.4 and later write no storage map: then the files and the obsolete records tell the lengths, and for a
+        // ledger, the storages list which files there are.
         let has_map = bank.storage_count > 0;
         let mut planned = Vec::with_capacity(storages.len());
+        let mut checkpoints = Vec::new();
         let mut whole_count = 0u64;
+        let (mut obsolete_records, mut obsolete_bytes) = (0, 0);
         for ((file, obsolete), map_bytes) in storages.iter().zip(&obsolete).zip(&map_bytes) {
-            if base_slot.is_some_and(|base| file.slot <= base) {
+            if !is_wanted(file) {
                 continue;
             }
-            let length = match storage_length(file, obsolete, *map_bytes, has_map) {
+            let path = || roots[usize::from(file.root)].path.join(file.file_name());
+            let length = match file.is_split() {
+                true => scanned.next().unwrap_or_else(|| Ok(ScannedSplit::default())).map(StorageLength::from),
+                false => {
+                    storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(path().display()))
+                }
+            };
+            let length = match length {
                 Ok(length) => length,
                 Err(error) => {
-                    let path = roots[usize::from(file.root)].path.join(name_of(file));
                     let (slot, id) = (file.slot, u64::from(file.id));
-                    on_fault(StorageFault { slot, id, is_missing: false, error: error.within(path.display()) })?;
+                    on_fault(StorageFault { slot, id, is_missing: false, error })?;
                     continue;
                 }
             };
             whole_count += u64::from(length.is_whole);
+            obsolete_records += obsolete.count;
+            obsolete_bytes += obsolete.cut_bytes;
             if length.content_bytes > 0 {
+                let own = (checkpoints.len() as u32, length.checkpoints.len() as u32);
+                checkpoints.extend(length.checkpoints);
                 planned.push(PlannedStorage {
                     file: *file,
                     content_bytes: length.content_bytes,
+                    padding_bytes: length.padding_bytes,
                     obsolete_list_offset: obsolete.list_offset,
                     obsolete_count: obsolete.count,
+                    checkpoints: own,
                 });
             }
         }
@@ -189,12 +253,24 @@ impl Plan {
         if (files.len() + planned.len()) as u64 > ENTRIES_MAX {
             return Err(Error::failed(format!("more than {ENTRIES_MAX} entries: Agave would refuse the archive")));
         }
-        let obsolete_accounts = match snapshot.obsolete_accounts {
-            Some(path) => Some((File::open(&path).or_path("open", &path)?, path)),
-            None => None,
-        };
-        let io_hint = IoHint::default();
-        Ok(Self { bank, base_slot, files, storages: planned, roots: snapshot.roots, obsolete_accounts, io_hint })
+        Ok(Self {
+            bank,
+            base_slot,
+            files,
+            storages: planned,
+            roots: snapshot.roots,
+            obsolete_accounts: lists,
+            checkpoints,
+            obsolete_records,
+            obsolete_bytes,
+            io_hint: options.manners.io_hint,
+        })
+    }
+
+    /// Places from which a split storage can be read.
+    pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
+        let (first, count) = storage.checkpoints;
+        &self.checkpoints[first as usize..][..count as usize]
     }
 
     /// Every entry, in the order of the archive.
@@ -213,10 +289,6 @@ impl Plan {
     }
 }
 
-fn name_of(file: &StorageFile) -> String {
-    format!("{}.{}", file.slot, file.id)
-}
-
 #[derive(Clone, Copy, Default)]
 struct Obsolete {
     list_offset: u64,
@@ -227,6 +299,7 @@ struct Obsolete {
 
 fn read_obsolete(
     path: &Path,
+    format: ObsoleteFormat,
     storages: &[StorageFile],
     obsolete: &mut [Obsolete],
     on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
@@ -236,8 +309,8 @@ fn read_obsolete(
     };
     scan_obsolete_accounts(
         FieldReader::open(path, "the obsolete records")?,
-        // Of a storage that is not there, any record may be obsolete.
-        &|slot, id| Some(find(slot, id).map_or(STORAGE_BYTES_MAX, |at| storages[at].file_bytes)),
+        format,
+        &|slot, id| find(slot, id).map(|at| storages[at]),
         &mut |found| {
             let (slot, id) = (found.slot, found.id);
             let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.display()));
@@ -262,13 +335,26 @@ fn read_obsolete(
     )
 }
 
+#[derive(Debug, Default)]
 struct StorageLength {
     content_bytes: u64,
+    /// Of those, at the end, padding that is not in the file.
+    padding_bytes: u8,
     /// The file is longer than the bank file says, without an obsolete record to explain it.
     is_whole: bool,
+    /// Of a split storage.
+    checkpoints: Vec<Checkpoint>,
 }
 
-/// How much of a storage goes into the archive: `(file with obsolete records cut)[..accounts_current_len]`.
+impl From<ScannedSplit> for StorageLength {
+    fn from(scanned: ScannedSplit) -> Self {
+        let ScannedSplit { content_bytes, checkpoints } = scanned;
+        Self { content_bytes, checkpoints, ..Self::default() }
+    }
+}
+
+/// How much of an append vec goes into the archive: `(file with obsolete records cut)[..accounts_current_len]`; without
+/// a storage map, all of it, padded to whole records as Agave 4.4 does.
 fn storage_length(
     file: &StorageFile,
     obsolete: &Obsolete,
@@ -278,12 +364,18 @@ fn storage_length(
     let cut_file_bytes = file.file_bytes.checked_sub(obsolete.cut_bytes).ok_or_else(|| {
         Error::damaged(format!("its obsolete records take {} of {} bytes", obsolete.cut_bytes, file.file_bytes))
     })?;
+    if !has_map {
+        let content_bytes = align8(cut_file_bytes);
+        let padding_bytes = (content_bytes - cut_file_bytes) as u8;
+        return Ok(StorageLength { content_bytes, padding_bytes, ..StorageLength::default() });
+    }
+    let length = |content_bytes, is_whole| StorageLength { content_bytes, is_whole, ..StorageLength::default() };
     let Some(map_bytes) = map_bytes else {
-        if has_map && cut_file_bytes > 0 && obsolete.count > 0 {
+        if cut_file_bytes > 0 && obsolete.count > 0 {
             return Err(Error::damaged("the bank file's storage map does not name it"));
         }
         // Without obsolete records: all of a full archive's storage became obsolete before the incremental's slot.
-        return Ok(StorageLength { content_bytes: cut_file_bytes, is_whole: has_map && cut_file_bytes > 0 });
+        return Ok(length(cut_file_bytes, cut_file_bytes > 0));
     };
     if map_bytes > cut_file_bytes {
         return Err(Error::damaged(format!(
@@ -292,7 +384,7 @@ fn storage_length(
         .hint("the file was cut or replaced; archive from a ledger that a validator left by a graceful exit"));
     }
     if align8(map_bytes) >= cut_file_bytes {
-        return Ok(StorageLength { content_bytes: map_bytes, is_whole: false });
+        return Ok(length(map_bytes, false));
     }
     // Longer than the bank file says. In a ledger restored from a full and an incremental archive, the bank file is
     // the newer one, while the storages of the full still hold what became obsolete in between: superseded by newer
@@ -302,7 +394,7 @@ fn storage_length(
             "it is too long: {cut_file_bytes} bytes without its obsolete records, where the bank file says {map_bytes}"
         )));
     }
-    Ok(StorageLength { content_bytes: cut_file_bytes, is_whole: true })
+    Ok(length(cut_file_bytes, true))
 }
 
 /// The entries before the storages, in Agave's own order, which Firedancer needs too: the bank file before accounts.
@@ -326,10 +418,10 @@ fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use {super::*, crate::ledger::storages::StorageKind};
 
     fn length(file_bytes: u64, cut_bytes: u64, map_bytes: Option<u64>) -> Result<(u64, bool)> {
-        let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0 };
+        let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0, kind: StorageKind::AppendVec };
         let obsolete = Obsolete { count: u64::from(cut_bytes > 0), cut_bytes, ..Obsolete::default() };
         storage_length(&file, &obsolete, map_bytes, true).map(|length| (length.content_bytes, length.is_whole))
     }
@@ -346,5 +438,25 @@ mod tests {
         assert_eq!(length(400, 0, None).expect("restored"), (400, true), "not in the map");
         assert!(length(400, 136, None).is_err(), "not in the map, but in the list of obsolete records");
         assert_eq!(length(136, 136, None).expect("emptied, not in the map"), (0, false));
+    }
+
+    /// Agave 4.4 and later: whole records, the last one padded though the file of an older version ends before that.
+    #[test]
+    fn lengths_without_a_map() {
+        for (file_bytes, cut_bytes, expected) in [
+            (400, 0, (400, 0)),
+            (400, 136, (264, 0)),
+            (301, 0, (304, 3)),
+            (301, 136, (168, 3)),
+            (301, 165, (136, 0)),
+            (400, 400, (0, 0)),
+        ] {
+            let kind = StorageKind::AppendVec;
+            let file = StorageFile { slot: 1, id: 1, root: 0, file_bytes, modified_ns: 0, kind };
+            let obsolete = Obsolete { count: u64::from(cut_bytes > 0), cut_bytes, ..Obsolete::default() };
+            let length = storage_length(&file, &obsolete, None, false).expect("a length");
+            assert_eq!((length.content_bytes, length.padding_bytes), expected, "{file_bytes} without {cut_bytes}");
+            assert!(!length.is_whole);
+        }
     }
 }

@@ -5,14 +5,20 @@
 
 use {
     crate::{
-        archive::plan::{Plan, PlannedFile, PlannedStorage},
+        archive::{
+            plan::{Plan, PlannedFile, PlannedStorage},
+            split::SplitStorage,
+        },
         error::{Error, IoContext, Result},
         format::{
             entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
             frames::FrameSpan,
         },
         io::IoHint,
-        ledger::{lists::read_kept_ranges, storages::modified_ns},
+        ledger::{
+            lists::ObsoleteItem,
+            storages::{StorageFile, modified_ns},
+        },
     },
     std::{
         fs::File,
@@ -72,7 +78,7 @@ impl Plan {
             to = &mut to[used..];
             offset += used as u64;
         }
-        let content_offset = offset - BLOCK_BYTES;
+        let content_offset = offset.saturating_sub(BLOCK_BYTES);
         let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(to.len() as u64) as usize;
         let (data, padding) = to.split_at_mut(content_bytes);
         padding.fill(0);
@@ -85,32 +91,46 @@ impl Plan {
         }
     }
 
-    /// Reads part of a storage as it goes into the archive: without its obsolete records.
+    /// Reads part of a storage as it goes into the archive: without its obsolete records, and an append vec in any case.
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
         let root = &self.roots[usize::from(storage.file.root)];
-        let file = root.open_storage(storage.file.slot, storage.file.id)?;
-        let source = Source {
-            file: &file,
-            path: &|| root.path.join(format!("{}.{}", storage.file.slot, storage.file.id)),
-            file_bytes: storage.file.file_bytes,
-            modified_ns: storage.file.modified_ns,
-            io_hint: self.io_hint,
-        };
+        if storage.file.is_split() {
+            let obsolete = self.read_obsolete(storage)?;
+            return SplitStorage::open(root, &storage.file, self.io_hint)?.read(
+                self.checkpoints_of(storage),
+                &obsolete,
+                offset,
+                to,
+            );
+        }
+        // The padding after the last record may not be in the file.
+        let stored_bytes = storage.content_bytes - u64::from(storage.padding_bytes);
+        let (to, padding) = to.split_at_mut(stored_bytes.saturating_sub(offset).min(to.len() as u64) as usize);
+        padding.fill(0);
+        let name = storage.file.file_name();
+        let file = root.open_storage(&name)?;
+        let path = || root.path.join(&name);
+        let source = Source::of_storage(&file, &path, &storage.file, self.io_hint);
         match &self.obsolete_accounts {
-            Some((list, path)) if storage.obsolete_count > 0 => {
-                let kept = read_kept_ranges(
-                    list,
-                    path,
-                    storage.obsolete_list_offset,
-                    storage.obsolete_count,
-                    storage.file.file_bytes,
-                )
-                .map_err(|error| error.within((source.path)().display()))?;
+            Some(lists) if storage.obsolete_count > 0 => {
+                let kept = lists
+                    .read_kept_ranges(storage.obsolete_list_offset, storage.obsolete_count, storage.file.file_bytes)
+                    .map_err(|error| error.within(path().display()))?;
                 source.read_kept(&kept, offset, to)?;
             }
             _ => source.read_piece(to, offset)?,
         }
         source.check_unchanged()
+    }
+
+    /// The obsolete records of a storage, ordered by offset.
+    fn read_obsolete(&self, storage: &PlannedStorage) -> Result<Vec<ObsoleteItem>> {
+        match &self.obsolete_accounts {
+            Some(lists) if storage.obsolete_count > 0 => {
+                lists.read_items(storage.obsolete_list_offset, storage.obsolete_count, storage.file.is_split())
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 }
 
@@ -143,29 +163,36 @@ fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8], io_hint: IoHint)
 }
 
 /// An open file, and what the plan knows of it.
-struct Source<'a> {
-    file: &'a File,
-    path: &'a dyn Fn() -> PathBuf,
-    file_bytes: u64,
-    modified_ns: i64,
-    io_hint: IoHint,
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub file: &'a File,
+    pub path: &'a dyn Fn() -> PathBuf,
+    pub file_bytes: u64,
+    pub modified_ns: i64,
+    pub io_hint: IoHint,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// The file of an append vec, or the `.meta` file of a split storage.
+    pub fn of_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
+        let StorageFile { file_bytes, modified_ns, .. } = *storage;
+        Self { file, path, file_bytes, modified_ns, io_hint }
+    }
+
     /// Reads a piece that no other worker reads.
-    fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
+    pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
         let _behind = self.io_hint.read_behind(self.file, &(offset..offset + to.len() as u64), self.file_bytes);
         self.read_at(to, offset)
     }
 
-    fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
+    pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_exact_at(to, offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => changed(&(self.path)()),
             _ => Error::io("read", &(self.path)(), &error),
         })
     }
 
-    fn check_unchanged(&self) -> Result<()> {
+    pub fn check_unchanged(&self) -> Result<()> {
         let path = self.path;
         let metadata = self.file.metadata().map_err(|error| Error::io("read", &path(), &error))?;
         let is_same = metadata.len() == self.file_bytes
@@ -236,7 +263,7 @@ fn run_length(ranges: &[Range<u64>]) -> usize {
     run
 }
 
-fn changed(path: &Path) -> Error {
+pub(super) fn changed(path: &Path) -> Error {
     Error::failed(format!("{} changed while it was read", path.display()))
         .hint("something writes to the ledger; stop it and archive again")
 }

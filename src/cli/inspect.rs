@@ -128,6 +128,7 @@ struct LedgerLine<'a> {
     #[serde(flatten)]
     bank: BankPart,
     layout: &'static str,
+    split_storages: u64,
     file_bytes: u64,
     emptied_storages: u64,
     in_use: Option<bool>,
@@ -324,6 +325,7 @@ fn frames_text(found: &ArchiveInspection) -> String {
 pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
     let layout = match found.layout {
         Layout::StoragesList => "fastboot 3, storages list",
+        Layout::TaggedList => "fastboot 5, storages list",
         Layout::HardLinks => "fastboot 2, hard links",
         Layout::Unpacked => "unpacked archive",
     };
@@ -333,6 +335,7 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
             path: &found.path,
             bank: bank_part(&found.bank, found.storages, found.storage_bytes),
             layout,
+            split_storages: found.split_storages,
             file_bytes: found.file_bytes,
             emptied_storages: found.emptied_storages,
             in_use: found.is_in_use,
@@ -352,6 +355,13 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
             values::show_bytes(found.file_bytes)
         ),
     );
+    if found.split_storages > 0 {
+        field(
+            ui,
+            "split",
+            &format!("{} on disk, an append vec in an archive", values::count_of(found.split_storages, "storage")),
+        );
+    }
     if found.emptied_storages > 0 {
         field(
             ui,

@@ -19,6 +19,7 @@ use {
             directory::{Layout, LedgerPaths, find_bank_snapshot},
             held_lock::is_ledger_lock_held,
             names::ArchiveName,
+            storages::StorageFile,
         },
         progress::Progress,
         read::{
@@ -111,6 +112,8 @@ pub struct LedgerInspection {
     pub bank: BankFile,
     /// Storages that an archive would hold.
     pub storages: u64,
+    /// Storages on disk that are split files, which an archive would hold as append vecs.
+    pub split_storages: u64,
     /// Bytes of storage files on disk.
     pub file_bytes: u64,
     /// Bytes of storages that an archive would hold: without obsolete records.
@@ -239,12 +242,14 @@ pub fn inspect_ledger(
     let is_in_use = is_ledger_lock_held(&paths.ledger);
     let snapshot = find_bank_snapshot(paths, slot, threads)?;
     let (path, layout) = (snapshot.dir.clone(), snapshot.layout);
-    let file_bytes = snapshot.storages.iter().map(|storage| storage.file_bytes).sum();
+    let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
+    let split_storages = snapshot.storages.iter().filter(|storage| storage.is_split()).count() as u64;
     let listed = snapshot.storages.len() as u64;
     let plan = Plan::new(snapshot, None, progress)?;
     Ok(LedgerInspection {
         path,
         layout,
+        split_storages,
         storages: plan.storages.len() as u64,
         file_bytes,
         storage_bytes: plan.storages.iter().map(|storage| storage.content_bytes).sum(),

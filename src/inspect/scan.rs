@@ -41,7 +41,7 @@ pub enum AccountsInput<'a> {
 pub struct ObsoleteTotals {
     /// Obsolete records of storages that are not emptied.
     pub records: u64,
-    /// Bytes of obsolete records, and of padding at the ends of storages.
+    /// Their bytes, as records of an append vec.
     pub bytes: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct Scan<'a> {
 
 enum Source {
     Archive(Box<Archive>),
-    Ledger { plan: Box<Plan>, file_bytes: u64, _lock: Option<LedgerLock> },
+    Ledger { plan: Box<Plan>, _lock: Option<LedgerLock> },
 }
 
 impl<'a> Scan<'a> {
@@ -89,9 +89,8 @@ impl<'a> Scan<'a> {
                 progress.stage("Planning", None);
                 let snapshot = find_bank_snapshot(paths, slot, threads)?;
                 let path = snapshot.dir.clone();
-                let file_bytes = snapshot.storages.iter().map(|storage| storage.file_bytes).sum();
                 let plan = Box::new(Plan::new(snapshot, None, progress)?);
-                (Source::Ledger { plan, file_bytes, _lock: lock }, path)
+                (Source::Ledger { plan, _lock: lock }, path)
             }
         };
         Ok(Self { source, path, threads, findings, progress })
@@ -114,10 +113,8 @@ impl<'a> Scan<'a> {
     pub fn obsolete(&self) -> Option<ObsoleteTotals> {
         match &self.source {
             Source::Archive(_) => None,
-            Source::Ledger { plan, file_bytes, .. } => {
-                let kept: u64 = plan.storages.iter().map(|storage| storage.content_bytes).sum();
-                let records = plan.storages.iter().map(|storage| storage.obsolete_count).sum();
-                Some(ObsoleteTotals { records, bytes: file_bytes.saturating_sub(kept) })
+            Source::Ledger { plan, .. } => {
+                Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes })
             }
         }
     }
@@ -156,7 +153,7 @@ impl<'a> Scan<'a> {
             Source::Ledger { plan, .. } => {
                 let total: u64 = plan.storages.iter().map(|storage| storage.content_bytes).sum();
                 progress.stage(stage, wanted.is_none().then_some(total));
-                read_storages(plan, &records, wanted, threads, progress)?;
+                read_storages(plan, &records, wanted, threads, progress, &|_, error| Err(error))?;
             }
         }
         match self.has_lost_records() {

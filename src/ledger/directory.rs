@@ -1,16 +1,17 @@
 //! Finding a complete bank snapshot on disk, and every storage that belongs to it.
 //!
-//! Three layouts are known (format page, section "A bank snapshot directory"): a storages list (fastboot 3.x), hard
-//! links (fastboot 2.x), and an unpacked archive. What the storages hold is not looked at here.
+//! Four layouts are known (format page, section "A bank snapshot directory"): a storages list (fastboot 3.x), one that
+//! tells append vecs from split files (4.x and 5.x), hard links (2.x), and an unpacked archive. What the storages hold is
+//! not looked at here.
 
 use {
     crate::{
         error::{Error, IoContext, Result},
         ledger::{
-            lists::read_storages_list,
+            lists::{ObsoleteFormat, read_storages_list, read_tagged_storages_list},
             lock::GRACEFUL_STOP,
             names::parse_number,
-            storages::{StorageFile, StorageRoot, list_roots, stat_listed},
+            storages::{APPEND_VEC, ListedStorage, MissingFile, StorageFile, StorageRoot, list_roots, stat_listed},
         },
     },
     std::{
@@ -53,10 +54,19 @@ impl LedgerPaths {
 pub enum Layout {
     /// fastboot 3.x: `storages_list` names the files in `run/`.
     StoragesList,
+    /// fastboot 4.x and 5.x: the same, where each storage is an append vec or split files.
+    TaggedList,
     /// fastboot 2.x: hard links under `snapshot/<slot>/`.
     HardLinks,
     /// The tree of an archive.
     Unpacked,
+}
+
+impl Layout {
+    /// How obsolete records are listed.
+    pub fn obsolete_format(self) -> ObsoleteFormat {
+        if self == Self::TaggedList { ObsoleteFormat::Compact } else { ObsoleteFormat::Wide }
+    }
 }
 
 /// A complete bank snapshot: its files, and its storages ordered by (slot, id).
@@ -80,9 +90,8 @@ pub struct BankSnapshot {
     pub roots: Vec<StorageRoot>,
     /// Every storage, ordered by (slot, id).
     pub storages: Vec<StorageFile>,
-    /// Storages of the storages list that are in none of the roots: slot and id. Empty, but for
-    /// [`find_bank_snapshot_with_gaps`].
-    pub missing: Vec<(u64, u32)>,
+    /// Files of the storages list that are in none of the roots. Empty, but for [`find_bank_snapshot_with_gaps`].
+    pub missing: Vec<MissingFile>,
 }
 
 impl BankSnapshot {
@@ -135,8 +144,8 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
 /// up. The caller holds the ledger's lock where the ledger is a validator's.
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
-    let Some((slot, id)) = snapshot.missing.first() else { return Ok(snapshot) };
-    Err(Error::failed(format!("storage {slot}.{id} of the storages list is not in {}", snapshot.shown_roots()))
+    let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
+    Err(Error::failed(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
         .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced"))
 }
 
@@ -225,9 +234,10 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let layout = match major {
         Some(3) => Layout::StoragesList,
         Some(2) => Layout::HardLinks,
-        Some(4..) => {
+        Some(4..=5) => Layout::TaggedList,
+        Some(6..) => {
             return Err(Error::failed(format!(
-                "{} says {}: the layout of Agave 4.5 and later is not supported yet",
+                "{} says {}: a layout newer than Agave 4.5's is not supported yet",
                 version_path.display(),
                 version.trim()
             ))
@@ -235,7 +245,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
         }
         _ => {
             return Err(Error::failed(format!(
-                "{} says {:?}, which is not a layout that slotpress knows (2.x, 3.x)",
+                "{} says {:?}, which is not a layout that slotpress knows (2.x to 5.x)",
                 version_path.display(),
                 version.trim()
             )));
@@ -249,7 +259,13 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
         }
         _ => {
             let roots = run_roots(paths)?;
-            let list = read_storages_list(&required(dir.join("storages_list"))?)?;
+            let path = required(dir.join("storages_list"))?;
+            let list = if layout == Layout::TaggedList {
+                read_tagged_storages_list(&path)?
+            } else {
+                let append_vec = |(slot, id)| ListedStorage { slot, id, endings: APPEND_VEC };
+                read_storages_list(&path)?.into_iter().map(append_vec).collect()
+            };
             let (storages, missing) = stat_listed(&list, &roots, threads)?;
             (roots, storages, missing)
         }

@@ -6,10 +6,18 @@ use {
         error::{Error, IoContext, Result},
         ledger::{
             fields::FieldReader,
-            record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, align8},
+            record::{ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, align8},
+            split::{META_ALIGNMENT, record_bytes},
+            storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA, StorageFile},
         },
     },
-    std::{fs::File, io::BufRead, ops::Range, os::unix::fs::FileExt, path::Path},
+    std::{
+        fs::File,
+        io::BufRead,
+        ops::Range,
+        os::unix::fs::FileExt,
+        path::{Path, PathBuf},
+    },
 };
 
 /// The most storages of one snapshot. Agave refuses archives of more than 5,000,000 entries; mainnet has about 430,000.
@@ -19,7 +27,50 @@ pub const STORAGES_MAX: u64 = 5_000_000;
 /// a storage long before; 8 million bound the memory of one worker to 128 MiB.
 pub const OBSOLETE_RECORDS_PER_STORAGE_MAX: u64 = 8 * 1024 * 1024;
 
-const OBSOLETE_RECORD_BYTES: u64 = 24;
+/// How obsolete records are listed, by the version in `fastboot_version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObsoleteFormat {
+    /// 2.x and 3.x, 24 bytes: u64 offset in the file, u64 data_len, u64 slot marked.
+    Wide,
+    /// 4.x and 5.x, 20 bytes: u32 offset in units, u64 data_len, u64 slot marked. The unit is 8 bytes in an append vec,
+    /// and 32 bytes in the `.meta` file of a split storage.
+    Compact,
+}
+
+impl ObsoleteFormat {
+    /// Bytes of an item.
+    const fn item_bytes(self) -> usize {
+        match self {
+            Self::Wide => 24,
+            Self::Compact => 20,
+        }
+    }
+
+    /// Reads an item, which is as long as [`Self::item_bytes`] says.
+    fn item(self, bytes: &[u8], is_split: bool) -> ObsoleteItem {
+        let field = |range: Range<usize>| {
+            let mut field = [0; 8];
+            field[..range.len()].copy_from_slice(&bytes[range]);
+            u64::from_le_bytes(field)
+        };
+        match self {
+            Self::Wide => ObsoleteItem { offset: field(0..8), data_len: field(8..16) },
+            Self::Compact => {
+                let unit = if is_split { META_ALIGNMENT } else { RECORD_ALIGNMENT };
+                ObsoleteItem { offset: field(0..4) * unit, data_len: field(4..12) }
+            }
+        }
+    }
+}
+
+/// An obsolete record: where it is in the file (of a split storage, in its `.meta` file), and the length of its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObsoleteItem {
+    /// In bytes from the beginning of the file.
+    pub offset: u64,
+    /// In bytes.
+    pub data_len: u64,
+}
 
 /// Reads a `storages_list`: (slot, id) of every storage, in the file's order.
 pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
@@ -31,6 +82,32 @@ pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
     let mut storages = Vec::with_capacity(count as usize);
     for _ in 0..count {
         storages.push((r.u64()?, r.u32()?));
+    }
+    r.end()?;
+    Ok(storages)
+}
+
+/// Reads a `storages_list` of fastboot 4.x and 5.x: u64 count, then items of u32 0, u32 id, u64 slot (an append vec), or
+/// u32 1, u8 has_data_file, u32 id, u64 slot (split files).
+pub fn read_tagged_storages_list(path: &Path) -> Result<Vec<ListedStorage>> {
+    parse_tagged_storages_list(FieldReader::open(path, "the storages list")?)
+}
+
+fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
+    let count = r.count("the list", 16)?;
+    if count > STORAGES_MAX {
+        return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
+    }
+    let mut storages = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let endings = match r.u32()? {
+            0 => APPEND_VEC,
+            1 if r.flag("a split storage")? => SPLIT_WITH_DATA,
+            1 => SPLIT,
+            kind => return Err(r.damaged(format!("a storage of the unknown kind {kind}"))),
+        };
+        let (id, slot) = (r.u32()?, r.u64()?);
+        storages.push(ListedStorage { slot, id, endings });
     }
     r.end()?;
     Ok(storages)
@@ -78,24 +155,21 @@ pub struct ObsoleteSummary {
     pub cut_bytes: u64,
 }
 
-/// Streams `obsolete_accounts` (up to 12 GB on mainnet), storage by storage. `storage_bytes` tells the length of a
-/// storage's file, or `None` when the storage is unknown; `on_storage` gets what was found.
+/// Streams `obsolete_accounts` (up to 12 GB on mainnet), storage by storage. `storage` finds a storage that is there;
+/// `on_storage` gets what was found.
 pub fn scan_obsolete_accounts<R: BufRead>(
     mut r: FieldReader<R>,
-    storage_bytes: &dyn Fn(u64, u64) -> Option<u64>,
+    format: ObsoleteFormat,
+    storage: &dyn Fn(u64, u64) -> Option<StorageFile>,
     on_storage: &mut dyn FnMut(ObsoleteSummary) -> Result<()>,
 ) -> Result<()> {
+    let mut item = [0; 24];
+    let item = &mut item[..format.item_bytes()];
     for _ in 0..r.count("the list", 32)? {
         let (slot, id) = (r.u64()?, r.u64()?);
         let _claimed_bytes = r.u64()?;
-        let count = r.count("the obsolete records of a storage", OBSOLETE_RECORD_BYTES)?;
+        let count = r.count("the obsolete records of a storage", item.len() as u64)?;
         let list_offset = r.position();
-        let Some(file_bytes) = storage_bytes(slot, id) else {
-            if count == 0 {
-                continue;
-            }
-            return Err(r.damaged(format!("storage {slot}.{id} has obsolete records, but is not there")));
-        };
         if count > OBSOLETE_RECORDS_PER_STORAGE_MAX {
             return Err(r.damaged(format!(
                 "storage {slot}.{id} has {count} obsolete records, more than the {OBSOLETE_RECORDS_PER_STORAGE_MAX} \
@@ -103,45 +177,81 @@ pub fn scan_obsolete_accounts<R: BufRead>(
             )));
         }
         let mut cut_bytes: u64 = 0;
-        for _ in 0..count {
-            let record = obsolete_range(r.u64()?, r.u64()?, file_bytes)
-                .map_err(|why| r.damaged(format!("storage {slot}.{id}: {why}")))?;
-            cut_bytes += record.end - record.start;
-            r.skip(8)?; // the slot at which it was marked
+        match storage(slot, id) {
+            // Of a storage that is not there, any record may be obsolete.
+            None => r.skip(count * item.len() as u64)?,
+            Some(storage) => {
+                for _ in 0..count {
+                    r.bytes(item)?;
+                    let item = format.item(item, storage.is_split());
+                    cut_bytes +=
+                        cut_by(item, &storage).map_err(|why| r.damaged(format!("storage {slot}.{id}: {why}")))?;
+                }
+            }
         }
         on_storage(ObsoleteSummary { slot, id, count, list_offset, cut_bytes })?;
     }
     r.end()
 }
 
-/// Reads one storage's obsolete records again and returns what remains of its file: sorted ranges that do not touch.
-pub fn read_kept_ranges(
-    obsolete_accounts: &File,
-    path: &Path,
-    list_offset: u64,
-    count: u64,
-    file_bytes: u64,
-) -> Result<Vec<Range<u64>>> {
-    let count = count.min(OBSOLETE_RECORDS_PER_STORAGE_MAX);
-    let mut cuts: Vec<Range<u64>> = Vec::with_capacity(count as usize);
-    let mut buffer = [0; 4096 / OBSOLETE_RECORD_BYTES as usize * OBSOLETE_RECORD_BYTES as usize];
-    let mut offset = list_offset;
-    while (cuts.len() as u64) < count {
-        let left = (count - cuts.len() as u64) * OBSOLETE_RECORD_BYTES;
-        let part = &mut buffer[..left.min(4080) as usize];
-        obsolete_accounts.read_exact_at(part, offset).or_path("read", path)?;
-        offset += part.len() as u64;
-        for item in part.chunks_exact(OBSOLETE_RECORD_BYTES as usize) {
-            let field = |at: usize| {
-                let mut bytes = [0; 8];
-                bytes.copy_from_slice(&item[at..at + 8]);
-                u64::from_le_bytes(bytes)
-            };
-            cuts.push(obsolete_range(field(0), field(8), file_bytes).map_err(Error::damaged)?);
-        }
+/// Bytes that cutting an obsolete record takes out of a storage.
+fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
+    if !storage.is_split() {
+        return obsolete_range(item.offset, item.data_len, storage.file_bytes).map(|cut| cut.end - cut.start);
     }
-    cuts.sort_unstable_by_key(|cut| cut.start);
-    kept_between(&cuts, file_bytes).map_err(Error::damaged)
+    // Whether a record begins there is known when the file is read.
+    if item.offset >= storage.file_bytes || item.data_len > ACCOUNT_DATA_BYTES_MAX {
+        return Err(format!(
+            "an obsolete record at offset {} with {} bytes of data is outside the .meta file of {} bytes",
+            item.offset, item.data_len, storage.file_bytes
+        ));
+    }
+    Ok(record_bytes(item.data_len))
+}
+
+/// `obsolete_accounts`, open for reading the list of one storage after another.
+#[derive(Debug)]
+pub struct ObsoleteLists {
+    /// The file.
+    pub file: File,
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// How records are listed in it.
+    pub format: ObsoleteFormat,
+}
+
+impl ObsoleteLists {
+    /// Opens the file.
+    pub fn open(path: PathBuf, format: ObsoleteFormat) -> Result<Self> {
+        Ok(Self { file: File::open(&path).or_path("open", &path)?, path, format })
+    }
+
+    /// Reads one storage's obsolete records again, ordered by offset.
+    pub fn read_items(&self, list_offset: u64, count: u64, is_split: bool) -> Result<Vec<ObsoleteItem>> {
+        let item_bytes = self.format.item_bytes();
+        let count = count.min(OBSOLETE_RECORDS_PER_STORAGE_MAX);
+        let mut items = Vec::with_capacity(count as usize);
+        let mut buffer = [0; 4096];
+        let mut offset = list_offset;
+        while (items.len() as u64) < count {
+            let some = (count - items.len() as u64).min((buffer.len() / item_bytes) as u64) as usize;
+            let part = &mut buffer[..some * item_bytes];
+            self.file.read_exact_at(part, offset).or_path("read", &self.path)?;
+            offset += part.len() as u64;
+            items.extend(part.chunks_exact(item_bytes).map(|item| self.format.item(item, is_split)));
+        }
+        items.sort_unstable_by_key(|item| item.offset);
+        Ok(items)
+    }
+
+    /// Reads the obsolete records of an append vec again and returns what remains of its file: sorted ranges that do
+    /// not touch.
+    pub fn read_kept_ranges(&self, list_offset: u64, count: u64, file_bytes: u64) -> Result<Vec<Range<u64>>> {
+        let items = self.read_items(list_offset, count, false)?;
+        let cuts = items.into_iter().map(|item| obsolete_range(item.offset, item.data_len, file_bytes));
+        let cuts = cuts.collect::<Result<Vec<_>, _>>().map_err(Error::damaged)?;
+        kept_between(&cuts, file_bytes).map_err(Error::damaged)
+    }
 }
 
 /// The complement of sorted cuts. Overlapping cuts are damage: a record cannot be obsolete twice.
@@ -177,7 +287,11 @@ fn obsolete_range(offset: u64, data_len: u64, file_bytes: u64) -> Result<Range<u
 
 #[cfg(test)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use {
+        super::*,
+        crate::{error::ErrorKind, ledger::storages::StorageKind},
+        proptest::prelude::*,
+    };
 
     #[test]
     fn ranges_outside_the_file_are_refused() {
@@ -205,6 +319,48 @@ mod tests {
             }
             let kept: Vec<u64> = kept_between(&cuts, at).expect("no overlap").into_iter().flatten().collect();
             prop_assert_eq!(kept, expected);
+        }
+    }
+
+    fn tagged(bytes: &[u8]) -> Result<Vec<ListedStorage>> {
+        parse_tagged_storages_list(FieldReader::new(bytes, bytes.len() as u64, "the storages list"))
+    }
+
+    #[test]
+    fn tagged_lists_are_read() {
+        let append_vec = [&[0; 4][..], &[7, 0, 0, 0], &9u64.to_le_bytes()].concat();
+        let split = |has_data: u8| [&[1, 0, 0, 0][..], &[has_data], &[8, 0, 0, 0], &10u64.to_le_bytes()].concat();
+        let list = |count: u64, items: &[Vec<u8>]| [&count.to_le_bytes()[..], &items.concat()].concat();
+        let found = tagged(&list(3, &[append_vec.clone(), split(0), split(1)])).expect("sound");
+        let expected = [(9, 7, APPEND_VEC), (10, 8, SPLIT), (10, 8, SPLIT_WITH_DATA)];
+        assert_eq!(found, expected.map(|(slot, id, endings)| ListedStorage { slot, id, endings }));
+        for (what, bytes) in [
+            ("a kind of tomorrow", list(1, &[[&[2, 0, 0, 0][..], &[0; 13]].concat()])),
+            ("a flag of 2", list(1, &[split(2)])),
+            ("one too many", list(1, &[append_vec.clone(), split(0)])),
+            ("one too few", list(2, &[append_vec.clone(), append_vec[..15].to_vec()])),
+            ("far too many", list(u64::MAX, &[append_vec])),
+        ] {
+            assert_eq!(tagged(&bytes).expect_err(what).kind(), ErrorKind::Damaged, "{what}");
+        }
+    }
+
+    proptest! {
+        /// Lists of nobody: an error or a list that the bytes could hold, never a panic.
+        #[test]
+        fn any_bytes_as_lists(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
+            if let Ok(list) = tagged(&bytes) {
+                prop_assert!(list.len() * 16 <= bytes.len());
+            }
+            let kind = if is_split { StorageKind::Split { data: None } } else { StorageKind::AppendVec };
+            for format in [ObsoleteFormat::Wide, ObsoleteFormat::Compact] {
+                let r = FieldReader::new(bytes.as_slice(), bytes.len() as u64, "the obsolete records");
+                let storage = |slot, _| Some(StorageFile { slot, id: 0, root: 0, file_bytes: 1 << 20, modified_ns: 0, kind });
+                let _ = scan_obsolete_accounts(r, format, &storage, &mut |found| {
+                    assert!(found.list_offset + found.count * format.item_bytes() as u64 <= bytes.len() as u64);
+                    Ok(())
+                });
+            }
         }
     }
 

@@ -15,5 +15,7 @@ pub mod names;
 pub mod programs;
 pub mod record;
 pub mod records;
+pub mod split;
+pub mod startup_hints;
 pub mod status_cache;
 pub mod storages;

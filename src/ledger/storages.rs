@@ -3,12 +3,15 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
-        ledger::{lists::STORAGES_MAX, names::parse_storage_name, record::STORAGE_BYTES_MAX},
+        ledger::{
+            lists::STORAGES_MAX, names::parse_storage_name, record::STORAGE_BYTES_MAX, split::SPLIT_FILE_BYTES_MAX,
+        },
         pool::Pool,
     },
     rayon::prelude::*,
     rustix::fs::{AtFlags, FileType, Mode, OFlags},
     std::{
+        fmt,
         fs::{self, File},
         os::fd::OwnedFd,
         path::PathBuf,
@@ -32,16 +35,56 @@ impl StorageRoot {
         Ok(Self { path, dir })
     }
 
-    /// Opens a storage for reading. Symbolic links are not followed: validators make none.
-    pub fn open_storage(&self, slot: u64, id: u32) -> Result<File> {
-        let name = format!("{slot}.{id}");
-        rustix::fs::openat(&self.dir, &name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    /// Opens a file of a storage for reading. Symbolic links are not followed: validators make none.
+    pub fn open_storage(&self, name: &str) -> Result<File> {
+        rustix::fs::openat(&self.dir, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .map(File::from)
             .or_path("open", &self.path.join(name))
     }
 }
 
-/// A storage file as it was found: some tens of bytes each, since mainnet has 430,000.
+/// How a storage lies on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StorageKind {
+    /// One file of records, `<slot>.<id>`.
+    #[default]
+    AppendVec,
+    /// A file of headers and small data, `<slot>.<id>.meta`, and perhaps one of large data, `<slot>.<id>.data`
+    /// (Agave 4.5). What is in them: [`split`](super::split).
+    Split {
+        /// The file of large data, where there is one.
+        data: Option<SplitDataFile>,
+    },
+}
+
+/// The `.data` file of a split storage as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitDataFile {
+    /// Its length in bytes.
+    pub file_bytes: u64,
+    /// When it was last modified, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+/// A storage of a storages list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedStorage {
+    /// Its slot.
+    pub slot: u64,
+    /// Its id.
+    pub id: u32,
+    /// Its files, by the endings of their names: the first is always there.
+    pub endings: &'static [&'static str],
+}
+
+/// The one file of an append vec.
+pub const APPEND_VEC: &[&str] = &[""];
+/// The one file of a split storage without large data.
+pub const SPLIT: &[&str] = &[".meta"];
+/// Both files of a split storage.
+pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
+
+/// A storage as it was found: some tens of bytes each, since mainnet has 430,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageFile {
     /// The storage's slot.
@@ -50,10 +93,40 @@ pub struct StorageFile {
     pub id: u32,
     /// Index of the directory that holds it in [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
     pub root: u16,
-    /// The file's length in bytes.
+    /// The file's length in bytes; of a split storage, that of its `.meta` file.
     pub file_bytes: u64,
-    /// When it was last modified, in nanoseconds since 1970: a storage that changes is noticed by it.
+    /// When that file was last modified, in nanoseconds since 1970: a storage that changes is noticed by it.
     pub modified_ns: i64,
+    /// How it lies on disk.
+    pub kind: StorageKind,
+}
+
+impl StorageFile {
+    /// The name of its file; of a split storage, of its `.meta` file.
+    pub fn file_name(&self) -> String {
+        match self.kind {
+            StorageKind::AppendVec => format!("{}.{}", self.slot, self.id),
+            StorageKind::Split { .. } => format!("{}.{}.meta", self.slot, self.id),
+        }
+    }
+
+    /// The name of the `.data` file that a split storage may have.
+    pub fn data_file_name(&self) -> String {
+        format!("{}.{}.data", self.slot, self.id)
+    }
+
+    /// Whether it is a split storage.
+    pub fn is_split(&self) -> bool {
+        matches!(self.kind, StorageKind::Split { .. })
+    }
+
+    /// Bytes on disk, of both files of a split storage.
+    pub fn disk_bytes(&self) -> u64 {
+        match self.kind {
+            StorageKind::Split { data: Some(data) } => self.file_bytes + data.file_bytes,
+            _ => self.file_bytes,
+        }
+    }
 }
 
 /// Every file of every root, which must all be storages. Their metadata is read by `threads` threads.
@@ -77,24 +150,48 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
     pool.run(|| names.par_iter().map(|((slot, id), root)| require_storage(roots, *root, *slot, *id)).collect())
 }
 
-/// The storages of a list: those that are there, and slot and id of those that are not.
-pub type Listed = (Vec<StorageFile>, Vec<(u64, u32)>);
+/// A file of a storages list that is in none of the directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingFile {
+    /// The storage's slot.
+    pub slot: u64,
+    /// The storage's id.
+    pub id: u32,
+    /// What the file's name ends with: nothing, `.meta` or `.data`.
+    pub ending: &'static str,
+}
+
+impl fmt::Display for MissingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}{}", self.slot, self.id, self.ending)
+    }
+}
+
+/// The storages of a list: those that are there, and the files that are not.
+pub type Listed = (Vec<StorageFile>, Vec<MissingFile>);
 
 /// Finds every storage of the list in one of the roots, on `threads` threads; returns also those that are in none.
-pub fn stat_listed(list: &[(u64, u32)], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
+pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
     if roots.len() > usize::from(u16::MAX) {
         return Err(Error::usage("too many accounts paths"));
     }
-    let find = |(slot, id): &(u64, u32)| {
+    let find = |listed: &ListedStorage| {
+        let ListedStorage { slot, id, endings } = *listed;
         let mut found = None;
+        let mut missing = MissingFile { slot, id, ending: endings[0] };
         for index in 0..roots.len() as u16 {
-            let Some(storage) = stat_storage(roots, index, *slot, *id)? else { continue };
-            if found.replace(storage).is_some() {
-                return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
-                    .hint("give only the accounts paths that the validator uses, each once"));
+            match stat_storage(roots, index, slot, id, endings)? {
+                Ok(storage) if found.replace(storage).is_some() => {
+                    return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
+                        .hint("give only the accounts paths that the validator uses, each once"));
+                }
+                Ok(_) => {}
+                // Where one of two files is there, the other one is missing.
+                Err(ending) if ending != endings[0] => missing.ending = ending,
+                Err(_) => {}
             }
         }
-        Ok(found.ok_or((*slot, *id)))
+        Ok(found.ok_or(missing))
     };
     let found = Pool::start(threads)?.run(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
     let mut missing = Vec::new();
@@ -103,26 +200,49 @@ pub fn stat_listed(list: &[(u64, u32)], roots: &[StorageRoot], threads: usize) -
 }
 
 fn require_storage(roots: &[StorageRoot], root: u16, slot: u64, id: u32) -> Result<StorageFile> {
-    stat_storage(roots, root, slot, id)?.ok_or_else(|| Error::failed(format!("storage {slot}.{id} has just vanished")))
+    stat_storage(roots, root, slot, id, APPEND_VEC)?
+        .map_err(|_| Error::failed(format!("storage {slot}.{id} has just vanished")))
 }
 
-fn stat_storage(roots: &[StorageRoot], index: u16, slot: u64, id: u32) -> Result<Option<StorageFile>> {
-    let root = &roots[usize::from(index)];
-    let name = format!("{slot}.{id}");
-    let stat = match rustix::fs::statat(&root.dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+/// Looks at all files of a storage in one directory; or says which of them is not there.
+fn stat_storage(
+    roots: &[StorageRoot],
+    index: u16,
+    slot: u64,
+    id: u32,
+    endings: &[&'static str],
+) -> Result<Result<StorageFile, &'static str>> {
+    let is_split = endings != APPEND_VEC;
+    let mut stats = [None; 2];
+    for (ending, stat) in endings.iter().zip(&mut stats) {
+        *stat = stat_file(&roots[usize::from(index)], &format!("{slot}.{id}{ending}"), is_split)?;
+        if stat.is_none() {
+            return Ok(Err(ending));
+        }
+    }
+    let [Some((file_bytes, modified_ns)), data] = stats else { return Ok(Err(endings[0])) };
+    let data = data.map(|(file_bytes, modified_ns)| SplitDataFile { file_bytes, modified_ns });
+    let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
+    Ok(Ok(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
+}
+
+/// A file's length, and when it was modified.
+fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u64, i64)>> {
+    let stat = match rustix::fs::statat(&root.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(error) => return Err(Error::io("read", &root.path.join(name), &error.into())),
     };
     let file_bytes = stat.st_size as u64;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > STORAGE_BYTES_MAX {
+    let (bytes_max, shown_max) =
+        if is_split { (SPLIT_FILE_BYTES_MAX, "128 GiB") } else { (STORAGE_BYTES_MAX, "16 GiB") };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > bytes_max {
         return Err(Error::damaged(format!(
-            "{} is not a storage: a regular file of at most 16 GiB",
+            "{} is not a storage: a regular file of at most {shown_max}",
             root.path.join(name).display()
         )));
     }
-    let modified_ns = modified_ns(stat.st_mtime, stat.st_mtime_nsec);
-    Ok(Some(StorageFile { slot, id, root: index, file_bytes, modified_ns }))
+    Ok(Some((file_bytes, modified_ns(stat.st_mtime, stat.st_mtime_nsec))))
 }
 
 /// A modification time as one number of nanoseconds since 1970.

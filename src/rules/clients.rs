@@ -74,6 +74,7 @@ enum Remedy {
     Name,
     Ledger,
     Storage,
+    Hints,
     Look,
 }
 
@@ -86,6 +87,7 @@ impl Remedy {
             Self::Name => "do not use it: somebody renamed it or made it up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
             Self::Storage => "name every accounts path with --accounts, or restore the ledger from an archive",
+            Self::Hints => "remove the file startup_hints from the bank snapshot: a validator starts without it",
             Self::Look => "look into it before you trust it",
         }
     }
@@ -210,6 +212,8 @@ rules! {
     MissingStorage, None, Storage, "a storage is missing";
     /// The ledger is complete.
     Ledger, None, Ledger, "the ledger is not sound";
+    /// A validator's notes to itself can be read.
+    StartupHints, None, Hints, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
 }
 
 impl Rule {

@@ -2,13 +2,14 @@
 
 use {
     crate::{
-        archive::plan::{Plan, StorageFault},
+        archive::plan::{Plan, PlanOptions, StorageFault},
         error::{Error, ErrorKind, Result},
         ledger::{
             directory::{BankSnapshot, Layout, LedgerPaths, find_bank_snapshot_with_gaps, read_version},
             fields::FieldReader,
             lock::LedgerLock,
             records::RecordWalker,
+            startup_hints::{self, check_startup_hints},
             status_cache::parse_status_cache,
         },
         pipeline::run_in_order,
@@ -74,13 +75,18 @@ pub fn verify_snapshot(
     let stopwatch = Stopwatch::start();
     let findings = Findings::new();
     let (slot, dir) = (snapshot.slot, snapshot.dir.clone());
-    let has_list = snapshot.layout == Layout::StoragesList;
+    let has_list = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
     progress.stage("Planning", None);
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
     let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
     // Every rule about storages and the storage map that the ledger must keep to.
     let faults = StorageFaults::of_list(&snapshot, base_slot, &findings)?;
-    let planned = Plan::new_with_gaps(snapshot, base_slot, progress, &mut |fault| faults.add(&fault));
+    if let Err(error) = check_startup_hints(&dir) {
+        let place = Place::entry(startup_hints::FILE_NAME);
+        findings.add_error(Check::Entries, Rule::StartupHints, place, &error)?;
+    }
+    let plan_options = PlanOptions { threads: options.threads, ..PlanOptions::new(base_slot) };
+    let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| faults.add(&fault));
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) => return failed_report(error, findings, &dir, options),
@@ -99,19 +105,23 @@ pub fn verify_snapshot(
     }
     let read = |task: Task<'_>, wanted: Option<&HashSet<u32>>| {
         let visitor = AccountsPass { accounts: &accounts, findings: &findings, task };
-        read_storages(&plan, &visitor, wanted, options.threads, progress)
+        read_storages(&plan, &visitor, wanted, options.threads, progress, &|storage, error| {
+            let place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id));
+            findings.lose_accounts();
+            findings.add_error(Check::Entries, Rule::Ledger, place, &error)
+        })
     };
     let mut settled = Settled::default();
     if options.is_quick {
         findings.skip(Check::Records, "--quick");
         findings.skip(Check::State, "--quick");
     } else {
+        progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
+        read(Task::Add, None)?;
         if findings.has_lost_accounts() {
             findings.skip(Check::Records, "not those of storages that are missing or not sound");
             findings.skip(Check::State, "not all accounts could be read");
         }
-        progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
-        read(Task::Add, None)?;
         settled = settle(&accounts, bank.as_ref(), &findings, options.threads, progress, &mut |task, wanted| {
             progress.stage("Subtracting", None);
             read(task, Some(wanted))
@@ -147,11 +157,14 @@ struct StorageFaults<'a> {
 impl<'a> StorageFaults<'a> {
     /// Says which storages of the storages list are missing.
     fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Result<Self> {
-        for (slot, id) in &snapshot.missing {
-            let expected = format!("a file in {}, as the storages list says", snapshot.shown_roots());
-            Self::say_missing(*slot, u64::from(*id), expected, findings)?;
+        for missing in &snapshot.missing {
+            let expected = match missing.ending {
+                "" => format!("a file in {}, as the storages list says", snapshot.shown_roots()),
+                _ => format!("{missing} in {}, as the storages list says", snapshot.shown_roots()),
+            };
+            Self::say_missing(missing.slot, u64::from(missing.id), expected, findings)?;
         }
-        let missing = RefCell::new(snapshot.missing.iter().map(|(slot, _)| *slot).collect());
+        let missing = RefCell::new(snapshot.missing.iter().map(|missing| missing.slot).collect());
         let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
         if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
             expected += "; or --base-slot, of an incremental archive";
@@ -200,13 +213,15 @@ fn failed_report(error: Error, findings: Findings, path: &Path, options: &Verify
 const READ_BYTES: usize = 1024 * 1024;
 
 /// Shows the records of a ledger's storages to a visitor, or those of the storages that are wanted; they are numbered in
-/// the order of the plan.
+/// the order of the plan. A storage that turns out to be damaged is told to `on_damage`; the others are read all the same,
+/// unless that returns an error.
 pub fn read_storages(
     plan: &Plan,
     visitor: &dyn RecordVisitor,
     wanted: Option<&HashSet<u32>>,
     threads: usize,
     progress: &dyn Progress,
+    on_damage: &(dyn Fn(StorageRef, Error) -> Result<()> + Sync),
 ) -> Result<()> {
     let numbers = 0..plan.storages.len();
     let numbers = numbers.filter(|number| wanted.is_none_or(|wanted| wanted.contains(&(*number as u32))));
@@ -216,14 +231,19 @@ pub fn read_storages(
         Ok(move |number: usize, buffer: &mut Vec<u8>| {
             let storage = &plan.storages[number];
             let (slot, id) = (storage.file.slot, storage.file.id);
-            worker.begin(StorageRef { number: number as u32, slot, id });
+            let storage_ref = StorageRef { number: number as u32, slot, id };
+            worker.begin(storage_ref);
             walker.restart();
             let mut at = 0;
             while at < storage.content_bytes {
                 progress.check()?;
                 visitor.check()?;
                 buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
-                plan.read_storage(storage, at, buffer)?;
+                match plan.read_storage(storage, at, buffer) {
+                    // A split storage's large data is looked at only here.
+                    Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
+                    read => read?,
+                }
                 walker.feed(buffer, worker.as_mut());
                 at += buffer.len() as u64;
                 progress.advance(buffer.len() as u64, 0);

@@ -29,6 +29,32 @@ pub fn fixture(name: &str) -> PathBuf {
     if path.exists() { path } else { fixtures.join("agave-validator-4.2.2").join(name) }
 }
 
+/// The chains of Agave 4.4 and later, by the directories of their fixtures.
+pub const AGAVE_4_4: &str = "agave-4.4.0";
+pub const AGAVE_4_5: &str = "agave-4.5.0-alpha.4";
+pub const AGAVE_4_5_SPLIT: &str = "agave-4.5.0-alpha.4-split";
+
+/// A file of the fixtures of one chain, by the beginning of its name: `snapshot-26-`, for example.
+pub fn fixture_of(chain: &str, prefix: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(chain);
+    let mut paths = fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
+    paths.find(|path| name(path).starts_with(prefix)).expect("a file of the chain")
+}
+
+/// A ledger of one chain, unpacked.
+pub fn ledger_of(chain: &str, slot: u64) -> TempDir {
+    let dir = temp_dir();
+    unpack_into(&fixture_of(chain, &format!("ledger-at-{slot}.")), dir.path());
+    dir
+}
+
+/// What `expected.json` of one chain says of a slot.
+pub fn expected_of(chain: &str, slot: u64) -> serde_json::Value {
+    let text = fs::read_to_string(fixture_of(chain, "expected.json")).expect("read");
+    let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    all[slot.to_string()].clone()
+}
+
 /// A directory that goes away with the test: in memory where there is room, since syncing to a disk that others write
 /// to takes most of the time otherwise.
 pub fn temp_dir() -> TempDir {

@@ -10,8 +10,9 @@ use {
             bank_file::{BankFile, StorageMapItem, read_bank_file},
             fields::FieldReader,
             lattice::LatticeHash,
-            lists::{read_kept_ranges, read_storages_list, scan_obsolete_accounts},
+            lists::{ObsoleteFormat, ObsoleteLists, read_storages_list, scan_obsolete_accounts},
             record::{RECORD_HEADER_BYTES, RecordHeader, align8},
+            storages::{StorageFile, StorageKind},
         },
         progress::NoProgress,
     },
@@ -78,7 +79,12 @@ fn read_state(state: &SynthState) -> Read {
     let mut cuts = HashMap::new();
     scan_obsolete_accounts(
         FieldReader::open(&obsolete_path, "the list").expect("the list"),
-        &|slot, id| Some(fs::metadata(path(slot, id)).ok()?.len()),
+        ObsoleteFormat::Wide,
+        &|slot, id| {
+            let file_bytes = fs::metadata(path(slot, id)).ok()?.len();
+            let (id, kind) = (id as u32, StorageKind::AppendVec);
+            Some(StorageFile { slot, id, root: 0, file_bytes, modified_ns: 0, kind })
+        },
         &mut |summary| {
             cuts.insert((summary.slot, summary.id), summary);
             Ok(())
@@ -90,15 +96,14 @@ fn read_state(state: &SynthState) -> Read {
     assert_eq!(list.iter().map(|(slot, _)| slot).collect::<HashSet<_>>().len(), list.len(), "one storage per slot");
     assert_eq!(list.iter().map(|(_, id)| id).collect::<HashSet<_>>().len(), list.len(), "ids are unique");
 
-    let obsolete_file = fs::File::open(&obsolete_path).expect("the list");
+    let lists = ObsoleteLists::open(obsolete_path, ObsoleteFormat::Wide).expect("the list");
     let (mut storages, mut file_bytes, mut obsolete) = (Vec::new(), 0, 0);
     for (slot, id) in list {
         let content = fs::read(path(slot, u64::from(id))).expect("a storage of the list");
         file_bytes += content.len() as u64;
         let cut = &cuts[&(slot, u64::from(id))];
         obsolete += cut.count;
-        let kept = read_kept_ranges(&obsolete_file, &obsolete_path, cut.list_offset, cut.count, content.len() as u64)
-            .expect("what is kept");
+        let kept = lists.read_kept_ranges(cut.list_offset, cut.count, content.len() as u64).expect("what is kept");
         let mut bytes: Vec<u8> =
             kept.into_iter().flat_map(|range| &content[range.start as usize..range.end as usize]).copied().collect();
         if has_map {

@@ -1,0 +1,410 @@
+//! Ledgers of Agave 4.4 (no storage map in the bank file) and 4.5 (append vecs, split files, both): archives equal Agave's
+//! own, every command reads them, and what is missing or damaged is named.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    slotpress::{
+        archive::plan::Plan,
+        format::frames::FrameSpan,
+        ledger::directory::{LedgerPaths, find_bank_snapshot},
+        progress::NoProgress,
+        rules::clients::Rule,
+    },
+    std::{
+        collections::{BTreeMap, BTreeSet},
+        fs,
+        path::{Path, PathBuf},
+    },
+    tempfile::TempDir,
+};
+
+const CHAINS: [&str; 3] = [AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT];
+
+/// Each record's bytes 97..104, which carry no meaning, and which Agave 4.4 writes as they are in memory.
+fn without_padding(mut storage: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while at < storage.len() {
+        let data_len = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8"));
+        storage[at + 97..at + 104].fill(0);
+        at += (136 + data_len).next_multiple_of(8) as usize;
+    }
+    storage
+}
+
+/// What an archive holds; of Agave 4.4, without the bytes that are never the same.
+fn comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut contents = contents(archive);
+    if chain == AGAVE_4_4 {
+        for (_, content) in contents.iter_mut().filter(|(path, _)| path.starts_with("accounts/")) {
+            *content = without_padding(std::mem::take(content));
+        }
+    }
+    contents
+}
+
+fn assert_same_as_agave(chain: &str, ours: &Path, agave: &Path) {
+    assert_eq!(name(ours), name(agave));
+    let (ours, theirs) = (comparable(chain, ours), comparable(chain, agave));
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+    for (path, content) in &ours {
+        assert!(*content == theirs[path], "{chain}: {path} differs");
+    }
+}
+
+fn verify(path: &Path) -> (Option<i32>, serde_json::Value) {
+    let output = slotpress().arg("verify").arg(path).arg("--json").output().expect("runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("one line of JSON")).collect();
+    (output.status.code(), serde_json::Value::Array(lines))
+}
+
+/// Full and incremental, in frames of any size, which cut storages anywhere.
+#[test]
+fn archives_equal_those_of_agave() {
+    for chain in CHAINS {
+        let (at_26, at_40) = (ledger_of(chain, 26), ledger_of(chain, 40));
+        let agaves = [fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-")];
+        for frame_size in ["64KiB", "8MiB"] {
+            let out = temp_dir();
+            let full = archive(at_26.path(), out.path(), &["--frame-size", frame_size]);
+            assert_same_as_agave(chain, &full, &agaves[0]);
+            assert_eq!(name(&full), expected_of(chain, 26)["archive"]);
+            assert_eq!(entries(&full).len() as u64, 5 + expected_of(chain, 26)["storages"].as_u64().expect("a number"));
+            let incremental = archive(at_40.path(), out.path(), &["--base-slot", "26", "--frame-size", frame_size]);
+            assert_same_as_agave(chain, &incremental, &agaves[1]);
+        }
+    }
+}
+
+/// Of slot 40 Agave made no full archive: the state itself says that ours holds the right records.
+#[test]
+fn full_archives_of_slot_40_are_sound() {
+    for chain in CHAINS {
+        let (ledger, out) = (ledger_of(chain, 40), temp_dir());
+        let hash = expected_of(chain, 40)["snapshot_hash"].as_str().expect("a hash").to_string();
+        for layout in ["verbatim", "clustered"] {
+            let flags = ["--layout", layout, "--frame-size", "64KiB", "--force"];
+            let full = archive(ledger.path(), out.path(), &flags);
+            assert_eq!(name(&full), format!("snapshot-40-{hash}.tar.zst"));
+            let (code, report) = verify(&full);
+            assert_eq!(code, Some(0), "{chain}, {layout}: {report}");
+            let contents = contents(&full);
+            assert!(!contents.contains_key("accounts/26.26"), "stale");
+            assert_eq!(contents.len() as u64, 5 + expected_of(chain, 40)["storages"].as_u64().expect("a number"));
+        }
+    }
+}
+
+/// A ledger is what its archive is, whatever its files look like.
+#[test]
+fn ledgers_are_verified_and_inspected() {
+    for (chain, slot) in CHAINS.into_iter().flat_map(|chain| [(chain, 26), (chain, 40)]) {
+        let (ledger, out) = (ledger_of(chain, slot), temp_dir());
+        let expected = expected_of(chain, slot);
+        let (code, report) = verify(ledger.path());
+        assert_eq!(code, Some(0), "{chain} at {slot}: {report}");
+        let archive = archive(ledger.path(), out.path(), &[]);
+
+        let inspect = |path: &Path, flags: &[&str]| -> Vec<serde_json::Value> {
+            let output = slotpress().arg("inspect").arg(path).args(flags).arg("--json").output().expect("runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let text = String::from_utf8(output.stdout).expect("text");
+            text.lines().map(|line| serde_json::from_str(line).expect("one line of JSON")).collect()
+        };
+        let found = &inspect(ledger.path(), &[])[0];
+        let major = expected["fastboot_version"].as_str().expect("a version")[..1].to_string();
+        assert_eq!(found["layout"], format!("fastboot {major}, storages list"));
+        assert_eq!(found["split_storages"], expected["split_storages"].as_u64().unwrap_or(0));
+        assert_eq!(found["storages"], expected["storages"]);
+        assert_eq!(found["snapshot_hash"], expected["snapshot_hash"]);
+
+        let (mut of_ledger, of_archive) = (inspect(ledger.path(), &["--accounts"]), inspect(&archive, &["--accounts"]));
+        assert_eq!(of_ledger[0]["newest_accounts"], expected["accounts"]);
+        let summary = of_ledger[0].as_object_mut().expect("an object");
+        assert_eq!(summary.remove("obsolete_records").expect("a count"), expected["obsolete_records"]);
+        assert!(summary.remove("obsolete_bytes").expect("bytes").as_u64() > Some(136 * 56));
+        for (one, other) in of_ledger.iter_mut().zip(&of_archive) {
+            for field in other.as_object().expect("an object").keys().filter(|key| *key != "path") {
+                assert_eq!(one[field], other[field], "{chain} at {slot}: {field}");
+            }
+        }
+        let records = records::newest(&records::records(&archive));
+        let largest = records.values().max_by_key(|record| record.data.len()).expect("records");
+        let found = &inspect(ledger.path(), &["--account", &largest.pubkey])[0];
+        assert_eq!(found["lamports"], largest.lamports);
+        assert_eq!(found["data_len"].as_u64().or(found["data_bytes"].as_u64()), Some(largest.data.len() as u64));
+    }
+}
+
+/// Frames that begin and end anywhere.
+#[test]
+fn any_part_of_a_split_ledger() {
+    let ledger = ledger_of(AGAVE_4_5_SPLIT, 40);
+    let paths = LedgerPaths { ledger: ledger.path().to_path_buf(), ..LedgerPaths::default() };
+    let plan = Plan::new(find_bank_snapshot(&paths, None, 2).expect("complete"), None, &NoProgress).expect("planned");
+    let mut tar = vec![0; plan.tar_bytes() as usize];
+    let span = FrameSpan { first_entry: 0, offset_bytes: 0, length_bytes: plan.tar_bytes() };
+    plan.fill(&span, &mut tar).expect("filled");
+    for step_bytes in [1009, 4096, 70_001] {
+        let (mut at, mut first_entry, mut offset_bytes) = (0, 0, 0);
+        let lengths: Vec<u64> = plan.entry_lengths().collect();
+        while at < tar.len() {
+            let length_bytes = step_bytes.min(tar.len() - at) as u64;
+            let mut part = vec![0xee; length_bytes as usize];
+            plan.fill(&FrameSpan { first_entry, offset_bytes, length_bytes }, &mut part).expect("filled");
+            assert!(part == tar[at..at + part.len()], "{length_bytes} bytes at {at}");
+            at += part.len();
+            offset_bytes += length_bytes;
+            while first_entry < lengths.len() as u64 && offset_bytes >= lengths[first_entry as usize] {
+                offset_bytes -= lengths[first_entry as usize];
+                first_entry += 1;
+            }
+        }
+    }
+}
+
+/// A copy of the split ledger at slot 26, half of whose storages are append vecs, over two accounts paths.
+struct Mixed {
+    ledger: TempDir,
+    second: TempDir,
+}
+
+impl Mixed {
+    fn new() -> Self {
+        let (ledger, second) = (ledger_of(AGAVE_4_5_SPLIT, 26), temp_dir());
+        let run = ledger.path().join("accounts/run");
+        let other_run = second.path().join("run");
+        fs::create_dir(&other_run).expect("made");
+        let append_vecs = contents(&fixture_of(AGAVE_4_5_SPLIT, "snapshot-26-"));
+        let dir = ledger.path().join("snapshots/26");
+        let bytes = fs::read(dir.join("storages_list")).expect("read");
+        let mut list = bytes[..8].to_vec();
+        let mut became_append_vecs = BTreeSet::new();
+        for (number, item) in bytes[8..].chunks_exact(17).enumerate() {
+            let id = u32::from_le_bytes(item[5..9].try_into().expect("4"));
+            let slot = u64::from_le_bytes(item[9..].try_into().expect("8"));
+            let split = |ending: &str| run.join(format!("{slot}.{id}.{ending}"));
+            if number % 2 == 0 {
+                list.extend_from_slice(item);
+                if number % 4 == 0 {
+                    for path in ["meta", "data"].map(split).iter().filter(|path| path.exists()) {
+                        fs::copy(path, other_run.join(name(path))).expect("copied");
+                        fs::remove_file(path).expect("removed");
+                    }
+                }
+                continue;
+            }
+            became_append_vecs.insert((slot, u64::from(id)));
+            fs::write(run.join(format!("{slot}.{id}")), &append_vecs[&format!("accounts/{slot}.{id}")])
+                .expect("written");
+            list.extend_from_slice(&[0; 4]);
+            list.extend_from_slice(&item[5..]);
+        }
+        fs::write(dir.join("storages_list"), list).expect("written");
+        // What the append vecs hold is what an archive holds: nothing of it is obsolete.
+        let bytes = fs::read(dir.join("obsolete_accounts")).expect("read");
+        let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
+        let (mut lists, mut at) = (bytes[..8].to_vec(), 8);
+        while at < bytes.len() {
+            let end = at + 32 + 20 * field(at + 24) as usize;
+            if became_append_vecs.contains(&(field(at), field(at + 8))) {
+                lists.extend_from_slice(&bytes[at..at + 16]);
+                lists.extend_from_slice(&[0; 16]);
+            } else {
+                lists.extend_from_slice(&bytes[at..end]);
+            }
+            at = end;
+        }
+        fs::write(dir.join("obsolete_accounts"), lists).expect("written");
+        Self { ledger, second }
+    }
+
+    fn flags(&self, flag: &str) -> [String; 4] {
+        let first = self.ledger.path().join("accounts");
+        [flag.into(), first.display().to_string(), flag.into(), self.second.path().display().to_string()]
+    }
+}
+
+#[test]
+fn a_ledger_of_both_kinds_over_two_accounts_paths() {
+    let (mixed, out) = (Mixed::new(), temp_dir());
+    let flags = mixed.flags("--accounts");
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let full = archive(mixed.ledger.path(), out.path(), &flags);
+    assert_same_as_agave(AGAVE_4_5_SPLIT, &full, &fixture_of(AGAVE_4_5_SPLIT, "snapshot-26-"));
+    slotpress().arg("verify").arg(mixed.ledger.path()).args(&flags).assert().success();
+    slotpress()
+        .args(["levels", "--levels", "1", "--repeat", "1"])
+        .arg(mixed.ledger.path())
+        .args(&flags)
+        .assert()
+        .success();
+}
+
+/// `archive` fails with this exit code and these words, and writes nothing.
+fn assert_refused(ledger: &Path, code: i32, texts: &[&str]) {
+    let out = temp_dir();
+    let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out.path()).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(texts.iter().all(|text| said.contains(text)), "{said}\n{texts:?}");
+    assert!(names(out.path()).is_empty(), "nothing is written");
+}
+
+fn failures(report: &serde_json::Value) -> Vec<(String, String)> {
+    let text = |line: &serde_json::Value, field: &str| line[field].as_str().unwrap_or_default().to_string();
+    let failures = report[0]["failures"].as_array().expect("failures").iter();
+    failures.map(|failure| (text(failure, "rule"), text(failure, "entry"))).collect()
+}
+
+/// A storage of the list that is not there, in each layout, whatever the bank file's map says.
+#[test]
+fn missing_storages_are_named() {
+    for (chain, file) in [
+        (AGAVE_4_4, "11.11"),
+        (AGAVE_4_5, "11.11"),
+        (AGAVE_4_5_SPLIT, "11.11.meta"),
+        (AGAVE_4_5_SPLIT, "0.0.data"),
+        (AGAVE_4_5_SPLIT, "0.0.meta"),
+    ] {
+        let ledger = ledger_of(chain, 26);
+        fs::remove_file(ledger.path().join("accounts/run").join(file)).expect("removed");
+        assert_refused(
+            ledger.path(),
+            1,
+            &[&format!("storage {file} of the storages list is not in "), "--accounts DIR"],
+        );
+        let (code, report) = verify(ledger.path());
+        assert_eq!(code, Some(3));
+        let storage = file.trim_end_matches(".meta").trim_end_matches(".data");
+        assert_eq!(failures(&report), [("missing-storage".to_string(), format!("accounts/{storage}"))], "{report}");
+    }
+}
+
+/// What is wrong with split files, with the place; `verify` reads the other storages all the same.
+#[test]
+fn damaged_split_files_are_named() {
+    type Change = fn(&mut Vec<u8>);
+    let first_large = |ledger: &Path| -> usize {
+        let meta = fs::read(ledger.join("accounts/run/0.0.meta")).expect("read");
+        let data_len = |at: usize| u32::from_le_bytes(meta[at + 84..at + 88].try_into().expect("4")) as usize;
+        let mut at = 64;
+        while data_len(at) <= 4008 {
+            at = (at + 88 + data_len(at)).next_multiple_of(32);
+        }
+        at
+    };
+    let cases: [(&str, Change, &str); 6] = [
+        ("11.11.meta", |bytes| bytes[0] = b'A', "11.11.meta: not the magic of a .meta file, at offset 0"),
+        ("11.11.meta", |bytes| bytes[24] = 2, "11.11.meta: version 0.2.0"),
+        ("0.0.data", |bytes| bytes[40] ^= 1, "0.0.data: uid "),
+        (
+            "0.0.data",
+            |bytes| bytes[4096] ^= 1,
+            "0.0.data: the data of another account than the .meta file says, at offset 4096",
+        ),
+        (
+            "11.11.meta",
+            |bytes| bytes.truncate(bytes.len() - 1),
+            "11.11.meta: an entry that runs past the end of the file",
+        ),
+        ("0.0.data", |bytes| bytes.truncate(4096), "past the end of that file at 4096"),
+    ];
+    for (file, change, text) in cases {
+        let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
+        let path = ledger.path().join("accounts/run").join(file);
+        let mut bytes = fs::read(&path).expect("read");
+        change(&mut bytes);
+        fs::write(&path, bytes).expect("written");
+        assert_refused(ledger.path(), 3, &[text]);
+        let (code, report) = verify(ledger.path());
+        assert_eq!(code, Some(3), "{report}");
+        let storage = format!("accounts/{}", file.trim_end_matches(".meta").trim_end_matches(".data"));
+        assert_eq!(failures(&report), [("ledger".to_string(), storage)], "{report}");
+        assert!(report.to_string().contains(text), "{report}");
+    }
+    let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
+    let at = first_large(ledger.path());
+    let path = ledger.path().join("accounts/run/0.0.meta");
+    let mut bytes = fs::read(&path).expect("read");
+    bytes[at + 88] = 8;
+    fs::write(&path, bytes).expect("written");
+    assert_refused(
+        ledger.path(),
+        3,
+        &["0.0.meta: its data is at ", "not a multiple of 4096", &format!("at offset {at}")],
+    );
+}
+
+/// Obsolete records that are none of the storage's accounts.
+#[test]
+fn obsolete_records_that_no_split_storage_holds() {
+    let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
+    let path = ledger.path().join("snapshots/26/obsolete_accounts");
+    let original = fs::read(&path).expect("read");
+    let field = |at: usize| u64::from_le_bytes(original[at..at + 8].try_into().expect("8"));
+    let mut at = 8;
+    while field(at + 24) == 0 {
+        at += 32;
+    }
+    let first = at + 32;
+    for (offset, bytes, text) in [
+        (first, &[0xff; 4][..], "is outside the .meta file of"),
+        (first, &[3, 0, 0, 0], "which is no other account of the file"),
+        (first + 4, &[0xff; 8], "is outside the .meta file of"),
+        (first + 4, &[7], "which is no other account of the file"),
+    ] {
+        let mut changed = original.clone();
+        changed[offset..offset + bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, changed).expect("written");
+        assert_refused(ledger.path(), 3, &[text]);
+    }
+}
+
+/// Agave 4.4 does not start on damaged hints, and `verify` says so; without them, it does.
+#[test]
+fn startup_hints_are_read() {
+    for chain in CHAINS {
+        let ledger = ledger_of(chain, 26);
+        let hints = ledger.path().join("snapshots/26/startup_hints");
+        let sound = fs::read(&hints).expect("read");
+        for damaged in [&sound[..sound.len() - 1], &[0; 4097][..], &[]] {
+            fs::write(&hints, damaged).expect("written");
+            let (code, report) = verify(ledger.path());
+            assert_eq!(code, Some(3), "{report}");
+            assert_eq!(failures(&report), [("startup-hints".to_string(), "startup_hints".to_string())], "{report}");
+        }
+        fs::remove_file(&hints).expect("removed");
+        assert_eq!(verify(ledger.path()).0, Some(0));
+    }
+    assert!(Rule::StartupHints.remedy().contains("remove"));
+}
+
+/// Of an unpacked archive without a storage map, nothing but the state tells that a storage is missing: said, or checked.
+#[test]
+fn an_unpacked_archive_without_a_map() {
+    let (unpacked, out) = (temp_dir(), temp_dir());
+    unpack_into(&fixture_of(AGAVE_4_4, "snapshot-26-"), unpacked.path());
+    let run = |flags: &[&str]| {
+        let output = slotpress().arg("archive").arg(unpacked.path()).arg("-o").arg(out.path()).args(flags).output();
+        let output = output.expect("runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let warning = "whether all of them are there was not checked";
+    let (code, said) = run(&[]);
+    assert!(code == Some(0) && said.contains(warning), "{said}");
+    let again: PathBuf = out.path().join(&names(out.path())[0]);
+    assert!(contents(&again) == contents(&fixture_of(AGAVE_4_4, "snapshot-26-")), "byte for byte");
+    let (code, said) = run(&["--verify", "--force"]);
+    assert!(code == Some(0) && !said.contains(warning), "{said}");
+    fs::remove_file(&again).expect("removed");
+    fs::remove_file(unpacked.path().join("accounts/11.11")).expect("removed");
+    let (code, said) = run(&["--verify"]);
+    assert!(code == Some(3) && said.contains("capitalization"), "{said}");
+    assert!(names(out.path()).is_empty(), "nothing is written");
+}
