@@ -66,7 +66,7 @@ fn what_does_not_apply_is_ignored() {
     run(&["restore", text(&full), "--ledger", text(&out("b")), "--tree", "archive"], &[]);
     assert!(out("b/version").exists());
     run(&["levels", text(&full), "--levels", "1", "--repeat", "1", "--min-time", "0"], &["_CSV"]);
-    run(&["synth", text(&out("synth")), "--size", "64KiB"], &[]);
+    run(&["synth", text(&out("synth")), "--size", "1MiB"], &[]);
     assert!(run(&["completions", "bash"], &[]).contains("slotpress"));
 }
 

@@ -1,0 +1,380 @@
+//! The state, checked while an archive is restored or recompressed: what those accept is right, by `verify`; what is
+//! damaged or incomplete is found, also in archives without checksums and without a storage map.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    slotpress::{
+        Error, ErrorKind,
+        archive::{
+            encode::{Codec, ZSTD_LEVEL_DEFAULT},
+            layout::RecordLayout,
+            sink::Sink,
+        },
+        io::Manners,
+        ledger::directory::LedgerPaths,
+        progress::NoProgress,
+        read::IndexPolicy,
+        recompress::{RecompressOptions, RecompressReport, Source, recompress},
+        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        state::check::{CheckMode, CheckOptions, Completeness, StateOutcome},
+        verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
+    },
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        process::Stdio,
+    },
+};
+
+const CHAINS: [&str; 3] = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
+
+fn check(mode: CheckMode) -> CheckOptions {
+    CheckOptions { mode, ..CheckOptions::default() }
+}
+
+fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<RestoreReport, Error> {
+    let options = RestoreOptions {
+        archive: archives[0].to_path_buf(),
+        incremental: archives.get(1).map(|path| path.to_path_buf()),
+        paths: LedgerPaths { ledger: to.to_path_buf(), ..LedgerPaths::default() },
+        layout: RestoreLayout::Boot,
+        threads: 2,
+        index: IndexPolicy::Hint,
+        convert: None,
+        check: check(mode),
+        read_back: None,
+        manners: Manners::default(),
+    };
+    restore(&options, &NoProgress)
+}
+
+fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMode) -> Result<RecompressReport, Error> {
+    let options = RecompressOptions {
+        codec: Codec { layout, ..Codec::zstd(ZSTD_LEVEL_DEFAULT) },
+        frame_size_bytes: 64 * 1024,
+        threads: 2,
+        memory_bytes: None,
+        base_slot: None,
+        check: check(mode),
+        manners: Manners::default(),
+    };
+    recompress(Source::File(archive.to_path_buf()), Sink::Dir { dir: to, replace: true }, &options, &NoProgress)
+}
+
+fn verify_options() -> VerifyOptions {
+    VerifyOptions {
+        clients: Vec::new(),
+        is_quick: false,
+        threads: 2,
+        memory_bytes: 64 << 20,
+        temporary_dir: std::env::temp_dir(),
+        expect_hash: None,
+        expect_slot: None,
+    }
+}
+
+fn is_good_ledger(ledger: &Path) -> bool {
+    let paths = LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() };
+    verify_ledger(&paths, None, None, &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
+}
+
+fn is_good_archive(archive: &Path) -> bool {
+    let named = NamedArchive::of_path(archive);
+    verify_archives(&named, None, &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
+}
+
+fn full_of(chain: &str) -> PathBuf {
+    fixture_of(chain, "snapshot-26-")
+}
+
+/// A simple generator, so that a failure can be made again: the numbers of Numerical Recipes.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+/// Of seeded bit flips in Agave's own archives, which carry no checksums: what `restore` and `recompress` accept,
+/// `verify` accepts, in the result. SLOTPRESS_FLIPS sets how many there are of each archive (200 by hand).
+#[test]
+fn what_is_accepted_is_right() {
+    let flips: usize = std::env::var("SLOTPRESS_FLIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    for chain in CHAINS {
+        let source = full_of(chain);
+        let bytes = fs::read(&source).expect("read");
+        let mut draws = Draws(26);
+        let (mut accepted, mut refused) = (0, 0);
+        for number in 0..flips {
+            let dir = temp_dir();
+            let (at, bit) = (draws.below(bytes.len()), draws.below(8));
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            let archive = dir.path().join(name(&source));
+            fs::write(&archive, flipped).expect("written");
+            let what = format!("{chain}: flip {number}, bit {bit} of byte {at}");
+            let ledger = dir.path().join("ledger");
+            match try_restore(&[&archive], &ledger, CheckMode::Auto) {
+                Ok(report) => {
+                    assert!(matches!(report.assurance.state, StateOutcome::Checked { .. }), "{what}");
+                    assert!(is_good_ledger(&ledger), "{what}: restored, but not right");
+                    accepted += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+                    refused += 1;
+                }
+            }
+            let out = dir.path().join("out");
+            fs::create_dir(&out).expect("made");
+            match try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::Auto) {
+                Ok(report) => {
+                    assert!(is_good_archive(&report.path.expect("a file")), "{what}: recompressed, not right")
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+                    assert!(names(&out).is_empty(), "{what}: something is left");
+                }
+            }
+        }
+        assert!(refused > flips / 2, "{chain}: {accepted} accepted, {refused} refused");
+    }
+}
+
+fn write_zstd(entries: &[TarEntry], path: &Path) {
+    fs::write(path, zstd::stream::encode_all(make_tar(entries).as_slice(), 1).expect("compresses")).expect("written");
+}
+
+/// Asserts that both refuse an archive, with a text, and leave nothing.
+fn both_refuse(entries: &[TarEntry], chain: &str, text: &str) {
+    let dir = temp_dir();
+    let archive = dir.path().join(name(&full_of(chain)));
+    write_zstd(entries, &archive);
+    let ledger = dir.path().join("ledger");
+    let restored = try_restore(&[&archive], &ledger, CheckMode::Auto).expect_err("refused").to_string();
+    assert!(restored.contains(text), "{chain}: {text} in {restored}");
+    assert!(!ledger.exists(), "{chain}: something is left");
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let recompressed = try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::Auto).expect_err("refused");
+    assert!(recompressed.to_string().contains(text), "{chain}: {text} in {recompressed}");
+    assert!(names(&out).is_empty(), "{chain}: something is left");
+}
+
+fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
+    entries
+        .iter_mut()
+        .filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0')
+        .nth(number)
+        .expect("it")
+}
+
+/// Archives of 4.4 and later have no storage map: only the state tells that a storage is missing, short, or another's.
+#[test]
+fn storages_that_are_missing_doubled_short_or_foreign() {
+    for chain in [AGAVE_4_4, AGAVE_4_5] {
+        let original = entries(&full_of(chain));
+        let storages: Vec<String> = original
+            .iter()
+            .map(|entry| entry.path.clone())
+            .filter(|path| path.starts_with("accounts/") && path.len() > 9)
+            .collect();
+        let last = storages.last().expect("a storage");
+
+        let without: Vec<TarEntry> = original.iter().filter(|entry| entry.path != *last).cloned().collect();
+        both_refuse(&without, chain, "do not add up");
+
+        let mut doubled = original.clone();
+        let mut copy = original.iter().find(|entry| entry.path == *last).expect("it").clone();
+        copy.path = format!("{}9", copy.path);
+        doubled.push(copy);
+        both_refuse(&doubled, chain, "two storages of one slot");
+
+        // Cut between two records: everything that is left is a sequence of records.
+        let mut short = original.clone();
+        let storage = nth_storage(&mut short, storages.len() - 1);
+        let first_data_len = u64::from_le_bytes(storage.content[8..16].try_into().expect("8"));
+        storage.content.truncate((136 + first_data_len as usize).next_multiple_of(8));
+        both_refuse(&short, chain, "do not add up");
+
+        let mut foreign = original.clone();
+        let other = entries(&full_of("agave-4.2.2")).into_iter().find(|entry| entry.path == *last);
+        if let Some(other) = other {
+            nth_storage(&mut foreign, storages.len() - 1).content = other.content;
+            both_refuse(&foreign, chain, "bank file");
+        }
+    }
+}
+
+/// Every older storage holds older versions of accounts of the newest one: a third of all records is superseded, in every
+/// storage. Both find the state to be right, verbatim and clustered.
+#[test]
+fn superseded_records_in_every_storage() {
+    let mut entries = entries(&full_of(AGAVE_4_4));
+    let count = entries.iter().filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0').count();
+    let newest = nth_storage(&mut entries, count - 1).content.clone();
+    for number in 0..count - 1 {
+        let storage = nth_storage(&mut entries, number);
+        let known: Vec<[u8; 32]> = keys(&storage.content);
+        let mut at = 0;
+        while at + 136 <= newest.len() {
+            let data_len = u64::from_le_bytes(newest[at + 8..at + 16].try_into().expect("8")) as usize;
+            let end = (at + 136 + data_len).next_multiple_of(8).min(newest.len());
+            let mut record = newest[at..end].to_vec();
+            at = end;
+            if known.iter().any(|key| record[16..48] == *key) {
+                continue;
+            }
+            // An older balance, sometimes none.
+            record[48..56].copy_from_slice(&(number as u64 % 3 * 1000).to_le_bytes());
+            storage.content.resize(storage.content.len().next_multiple_of(8), 0);
+            storage.content.extend_from_slice(&record);
+        }
+    }
+    let dir = temp_dir();
+    let archive = dir.path().join(name(&full_of(AGAVE_4_4)));
+    write_zstd(&entries, &archive);
+    let verified = verify_archives(&NamedArchive::of_path(&archive), None, &verify_options(), &NoProgress).expect("verified");
+    assert!(verified.ok, "{:?}", verified.failures);
+    assert!(verified.counts.superseded * 10 >= verified.counts.records * 3, "{:?}", verified.counts);
+    let report = try_restore(&[&archive], &dir.path().join("ledger"), CheckMode::Auto).expect("restored");
+    assert!(matches!(report.assurance.state, StateOutcome::Checked { accounts } if accounts > 0));
+    assert_eq!(report.assurance.complete, Completeness::ByState);
+    for layout in [RecordLayout::Verbatim, RecordLayout::Clustered] {
+        let report = try_recompress(&archive, dir.path(), layout, CheckMode::State).expect("recompressed");
+        assert!(matches!(report.assurance.state, StateOutcome::Checked { .. }), "{layout:?}");
+    }
+}
+
+fn keys(storage: &[u8]) -> Vec<[u8; 32]> {
+    let mut keys = Vec::new();
+    let mut at = 0;
+    while at + 136 <= storage.len() {
+        keys.push(storage[at + 16..at + 48].try_into().expect("32"));
+        let data_len = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8")) as usize;
+        at = (at + 136 + data_len).next_multiple_of(8);
+    }
+    keys
+}
+
+/// A full and an incremental archive make up one state; what neither needs is not asked for.
+#[test]
+fn a_full_and_an_incremental_archive() {
+    for chain in CHAINS {
+        let dir = temp_dir();
+        let archives = [full_of(chain), fixture_of(chain, "incremental-snapshot-26-40-")];
+        let report =
+            try_restore(&[&archives[0], &archives[1]], &dir.path().join("both"), CheckMode::Auto).expect("restored");
+        let expected = expected_of(chain, 40);
+        let StateOutcome::Checked { accounts } = report.assurance.state else { panic!("{chain}: checked") };
+        assert_eq!(Some(accounts), expected["accounts"].as_u64(), "{chain}");
+        // The incremental of another chain does not make up a state with it.
+        if chain != "agave-4.2.2" {
+            let other = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
+            let error = try_restore(&[&archives[0], &other], &dir.path().join("mixed"), CheckMode::Auto);
+            assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged, "{chain}");
+        }
+    }
+}
+
+/// Our own archives carry checksums and an index: nothing needs to be hashed, unless somebody asks.
+#[test]
+fn checksums_and_an_index_suffice() {
+    let (ledger, out) = (ledger_of(AGAVE_4_4, 26), temp_dir());
+    let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
+    let auto = try_restore(&[&ours], &out.path().join("auto"), CheckMode::Auto).expect("restored");
+    assert_eq!(auto.assurance.state, StateOutcome::NotChecked("every frame carries a checksum".to_string()));
+    assert_eq!(auto.assurance.complete, Completeness::ByIndex, "4.4 writes no storage map");
+    let asked = try_restore(&[&ours], &out.path().join("asked"), CheckMode::State).expect("restored");
+    assert_eq!(asked.assurance.complete, Completeness::ByState);
+    let without = archive(ledger.path(), temp_dir().keep().as_path(), &["--no-checksum"]);
+    let unsure = try_restore(&[&without], &out.path().join("unsure"), CheckMode::Auto).expect("restored");
+    assert_eq!(unsure.assurance.complete, Completeness::ByState);
+    fs::remove_dir_all(without.parent().expect("a directory")).expect("removed");
+}
+
+fn run(arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
+    let output = slotpress().args(arguments).output().expect("runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// An incremental archive alone is part of a state: said, and refused only where the state is required.
+#[test]
+fn an_incremental_archive_alone() {
+    let out = temp_dir();
+    let incremental = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
+    let arguments = |flags: &[&'static str]| -> (Option<i32>, String, String) {
+        let mut words: Vec<&std::ffi::OsStr> =
+            vec!["recompress".as_ref(), incremental.as_ref(), "-o".as_ref(), out.path().as_ref(), "--force".as_ref()];
+        words.extend(flags.iter().map(|flag| std::ffi::OsStr::new(*flag)));
+        run(&words)
+    };
+    let (code, stdout, stderr) = arguments(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("state    not checked"), "{stdout}");
+    assert!(stderr.contains("the state is not checked"), "{stderr}");
+    let (code, _, stderr) = arguments(&["--require-state"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    let (code, stdout, _) = run(&["verify".as_ref(), incremental.as_ref()]);
+    assert_eq!(code, Some(0));
+    let last = stdout.trim_end().rsplit("\n").next().expect("a line").to_string();
+    assert!(stdout.contains("no failure was found") && last.contains("full archive"), "{stdout}");
+}
+
+/// What a trusted node says counts.
+#[test]
+fn another_hash_than_the_expected_one() {
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
+    let archive = full_of(AGAVE_4_4);
+    let (code, _, stderr) = run(&[
+        "restore".as_ref(),
+        archive.as_ref(),
+        "--ledger".as_ref(),
+        ledger.as_ref(),
+        "--expect-hash".as_ref(),
+        hash.as_ref(),
+    ]);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("not the state that was asked for"), "{stderr}");
+    assert!(!ledger.exists());
+}
+
+/// `restore -`: the archive is kept under its name, and the ledger is the one that the file gives.
+#[test]
+fn from_standard_input() {
+    let dir = temp_dir();
+    let source = full_of(AGAVE_4_4);
+    let (piped, plain) = (dir.path().join("piped"), dir.path().join("plain"));
+    let mut child = std::process::Command::new(slotpress_path())
+        .args(["restore".as_ref(), "-".as_ref(), "--ledger".as_ref(), piped.as_os_str()])
+        .stdin(Stdio::from(fs::File::open(&source).expect("opened")))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    assert!(child.wait().expect("ends").success());
+    try_restore(&[&source], &plain, CheckMode::Auto).expect("restored");
+    assert_eq!(tree(&piped), tree(&plain));
+    assert!(piped.join(name(&source)).is_file());
+
+    // Cut off: nothing stays.
+    let bytes = fs::read(&source).expect("read");
+    let cut = dir.path().join("cut");
+    fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
+    let ledger = dir.path().join("none");
+    let output = std::process::Command::new(slotpress_path())
+        .args(["restore".as_ref(), "-".as_ref(), "--ledger".as_ref(), ledger.as_os_str()])
+        .stdin(Stdio::from(fs::File::open(&cut).expect("opened")))
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!ledger.exists());
+}
