@@ -185,14 +185,6 @@ pub struct EncodedFrame<'a> {
     pub left_as_is: u64,
 }
 
-/// The first `length` bytes of a worker's buffer, for a frame's content: zeroed once, then reused.
-pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
-    if buffer.len() < length {
-        buffer.resize(length, 0);
-    }
-    &mut buffer[..length]
-}
-
 /// As [`encode_linked_frames`], of frames that need to know nothing of each other: with a codec that leaves records as
 /// they are, all do.
 pub fn encode_frames<F: Send>(

@@ -7,10 +7,7 @@
 
 use {
     crate::{
-        archive::{
-            cluster::{Clusterer, Position, START},
-            encode::content_buffer,
-        },
+        archive::cluster::{Clusterer, Position, START},
         error::Result,
         format::{
             entry::{BLOCK_BYTES, Entry, EntryKind},
@@ -167,6 +164,14 @@ pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
             if storages == 1 { "" } else { "s" }
         ));
     }
+}
+
+/// The first `length` bytes of a worker's buffer, for a frame's content: zeroed once, then reused.
+pub fn content_buffer(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    &mut buffer[..length]
 }
 
 #[cfg(test)]

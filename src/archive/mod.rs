@@ -19,8 +19,8 @@ pub mod zstd_params;
 use {
     crate::{
         archive::{
-            encode::{Codec, FrameCompressor, content_buffer, encode_linked_frames},
-            layout::{Linker, clustering_bytes, warn_left_as_is},
+            encode::{Codec, FrameCompressor, encode_linked_frames},
+            layout::{Linker, clustering_bytes, content_buffer, warn_left_as_is},
             plan::{Plan, PlanOptions},
             sink::{OpenSink, Sink},
             writer::{ArchiveWriter, FrameTotals},

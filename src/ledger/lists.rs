@@ -8,7 +8,7 @@ use {
             fields::FieldReader,
             record::{ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, align8},
             split::{META_ALIGNMENT, record_bytes},
-            storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA, StorageFile},
+            storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA, STORAGES_MAX, StorageFile},
         },
     },
     std::{
@@ -19,9 +19,6 @@ use {
         path::{Path, PathBuf},
     },
 };
-
-/// The most storages of one snapshot. Agave refuses archives of more than 5,000,000 entries; mainnet has about 430,000.
-pub const STORAGES_MAX: u64 = 5_000_000;
 
 /// The most obsolete records of one storage: 16 GiB of the smallest records would be 126 million, and Agave rewrites
 /// a storage long before; 8 million bound the memory of one worker to 128 MiB.

@@ -3,9 +3,7 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
-        ledger::{
-            lists::STORAGES_MAX, names::parse_storage_name, record::STORAGE_BYTES_MAX, split::SPLIT_FILE_BYTES_MAX,
-        },
+        ledger::{names::parse_storage_name, record::STORAGE_BYTES_MAX, split::SPLIT_FILE_BYTES_MAX},
         pool::Pool,
     },
     rayon::prelude::*,
@@ -17,6 +15,9 @@ use {
         path::PathBuf,
     },
 };
+
+/// The most storages of one snapshot. Agave refuses archives of more than 5,000,000 entries; mainnet has about 430,000.
+pub const STORAGES_MAX: u64 = 5_000_000;
 
 /// A directory of storages, kept open so that files are found relative to it.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use {
     crate::{
         archive::{
             ArchiveOptions, ArchiveReport, archive,
-            encode::{Codec, content_buffer, encode_frames},
+            encode::{Codec, encode_frames},
+            layout::content_buffer,
             plan::Plan,
         },
         error::{Error, IoContext, Result},

@@ -274,7 +274,7 @@ mod tests {
             ErrorKind,
             levels::{
                 codec::ZstdLevel,
-                input::{ContentFrame, InputKind},
+                content::{ContentFrame, InputKind},
             },
             progress::NoProgress,
         },

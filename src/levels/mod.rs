@@ -6,6 +6,7 @@
 //! [`export`] writes rows in the formats that people and programs read. `docs/levels.md` tells how to read them.
 
 pub mod codec;
+pub mod content;
 pub mod end_to_end;
 pub mod export;
 pub mod frames;

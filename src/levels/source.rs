@@ -3,7 +3,8 @@
 use {
     crate::{
         archive::{
-            encode::{Codec, content_buffer, encode_frames},
+            encode::{Codec, encode_frames},
+            layout::content_buffer,
             plan::Plan,
         },
         error::{Error, ErrorKind, IoContext, Result},
@@ -13,7 +14,7 @@ use {
             frames::FrameSpan,
         },
         ledger::{directory::find_bank_snapshot, lock::LedgerLock, names::ArchiveName},
-        levels::input::{ContentFrame, InputKind, InputOptions},
+        levels::content::{ContentFrame, InputKind, InputOptions},
         progress::Progress,
         read::{
             Archive, IndexPolicy,

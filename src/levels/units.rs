@@ -7,7 +7,7 @@ use crate::{
         entry_parser::{EntryParser, TarEvent},
     },
     ledger::record::{RECORD_HEADER_BYTES, RawRecord, Records},
-    levels::input::ContentFrame,
+    levels::content::ContentFrame,
 };
 
 /// The storages that lie wholly in a frame of a snapshot; none of anything that is no tar stream of one.

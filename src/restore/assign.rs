@@ -4,7 +4,7 @@ use {
     crate::{
         error::{Error, Result},
         format::entry::{Entry, EntryKind},
-        ledger::lists::STORAGES_MAX,
+        ledger::storages::STORAGES_MAX,
     },
     std::collections::HashSet,
 };

@@ -42,7 +42,7 @@ pub use version::AgaveVersion;
 use {
     crate::{
         error::{Error, IoContext, Result},
-        ledger::{lists::STORAGES_MAX, names::Hash},
+        ledger::{names::Hash, storages::STORAGES_MAX},
         pool::Pool,
         progress::Progress,
     },

@@ -9,8 +9,9 @@ use {
         levels::{
             RepeatOptions,
             codec::{FrameCodec, list::CodecList},
+            content::InputOptions,
             export::{Subject, show_bytes},
-            input::{Input, InputOptions},
+            input::Input,
         },
         progress::Progress,
     },

@@ -12,6 +12,7 @@ use {
         levels::{
             LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
             codec::{FrameCodec, ZstdLevel, label, list::CodecList},
+            content::InputKind,
             end_to_end::{EndToEnd, EndToEndOptions},
             export::{
                 ExportFile, Format, Subject,
@@ -23,7 +24,7 @@ use {
                 zstd_style::zstd_line,
             },
             frames::measure::{FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
-            input::{Input, InputKind},
+            input::Input,
             link::report::{LinkQuestion, LinkReport},
             list::LevelList,
             measure::measure_levels,

@@ -12,7 +12,8 @@ use {
         error::{Error, Result},
         levels::{
             codec::FrameCodec,
-            input::{ContentFrame, Input},
+            content::ContentFrame,
+            input::Input,
             units::{lines, pieces, records, storages},
         },
         progress::Progress,

@@ -4,8 +4,8 @@ use {
         ErrorKind,
         levels::{
             codec::list::CodecList,
+            content::{ContentFrame, InputKind},
             frames::UnitKind,
-            input::{ContentFrame, InputKind},
         },
         progress::NoProgress,
     },

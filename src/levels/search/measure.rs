@@ -11,7 +11,7 @@ use {
             layout::{FrameClusterer, FrameLink, RecordLayout},
         },
         error::{Error, Result},
-        levels::input::ContentFrame,
+        levels::content::ContentFrame,
         read::decode::FrameDecoder,
         stopwatch::ThreadStopwatch,
     },

@@ -204,7 +204,7 @@ mod tests {
             format::entry::{Entry, EntryKind},
             levels::{
                 codec::ZstdLevel,
-                input::{ContentFrame, InputKind},
+                content::{ContentFrame, InputKind},
             },
             progress::NoProgress,
         },
