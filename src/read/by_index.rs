@@ -60,7 +60,12 @@ pub fn read_by_index(
     let uses = (0..)
         .zip(&tail.index.entries)
         .map(|(number, entry)| visitor.entry(number, entry))
-        .collect::<Result<Vec<EntryUse>>>()?;
+        .collect::<Result<Vec<EntryUse>>>()
+        // What must not be in an archive may be in its index only.
+        .map_err(|error| match error.kind() {
+            ErrorKind::Damaged => ReadError::Index(error),
+            _ => ReadError::Other(error),
+        })?;
     let reading = Reading {
         pieces: Pieces::new(archive.source.as_ref(), archive.manners.io_hint),
         archive,
