@@ -218,7 +218,7 @@ fn a_storage_that_changes_while_it_is_read() {
     let ledger = ledger("ledger-at-26");
     let paths = LedgerPaths { ledger: ledger.path().to_path_buf(), ..LedgerPaths::default() };
     let snapshot = || find_bank_snapshot(&paths, None, 1).expect("complete");
-    let plan = || Plan::new(snapshot(), None, &NoProgress).expect("planned");
+    let plan = || Plan::new(snapshot(), None, 2, &NoProgress).expect("planned");
     let fill = |plan: &Plan| {
         let length_bytes = plan.tar_bytes();
         let mut tar = vec![0; length_bytes as usize];

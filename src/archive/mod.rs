@@ -134,7 +134,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
     let layout = snapshot.layout;
-    let plan_options = PlanOptions { threads, manners: options.manners.clone(), ..PlanOptions::new(options.base_slot) };
+    let plan_options = PlanOptions { base_slot: options.base_slot, threads, manners: options.manners.clone() };
     let plan = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))?;
     if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
         progress.warn(

@@ -119,17 +119,21 @@ pub struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// On all cores, with good manners.
-    pub fn new(base_slot: Option<u64>) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    /// With good manners.
+    pub fn new(base_slot: Option<u64>, threads: usize) -> Self {
         Self { base_slot, threads, manners: Manners::default() }
     }
 }
 
 impl Plan {
-    /// Plans the archive of a bank snapshot. With `base_slot`, only storages newer than it are taken.
-    pub fn new(snapshot: BankSnapshot, base_slot: Option<u64>, progress: &dyn Progress) -> Result<Self> {
-        Self::new_with(snapshot, &PlanOptions::new(base_slot), progress, &mut |fault| Err(fault.error))
+    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, only storages newer than it are taken.
+    pub fn new(
+        snapshot: BankSnapshot,
+        base_slot: Option<u64>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        Self::new_with(snapshot, &PlanOptions::new(base_slot, threads), progress, &mut |fault| Err(fault.error))
     }
 
     /// The same, leaving out storages that are missing or not as they should be, where `on_fault` does not return an

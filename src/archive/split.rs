@@ -34,6 +34,13 @@ const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
 /// Read at once for a part of an entry: it stays in a core's second-level cache.
 const READ_WINDOW_BYTES: usize = 256 * 1024;
 
+/// Small files are scanned together, up to so many bytes: handing each of 430,000 to another thread takes longer than
+/// reading it.
+const BATCH_BYTES: u64 = 4 * 1024 * 1024;
+
+/// As many at most, whatever their sizes: a few for each worker even where all are tiny.
+const BATCH_STORAGES_MAX: usize = 256;
+
 /// A place where a record begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -70,30 +77,45 @@ pub(super) fn scan_splits<'a>(
     (threads, manners): (usize, &Manners),
     progress: &dyn Progress,
 ) -> Result<Vec<Result<ScannedSplit>>> {
+    let scan_one = |to_scan: &ToScan<'_>, window: &mut Vec<u8>| {
+        let ToScan { storage, obsolete_list_offset, obsolete_count } = *to_scan;
+        let items = match obsolete {
+            Some(lists) if obsolete_count > 0 => lists.read_items(obsolete_list_offset, obsolete_count, true)?,
+            _ => Vec::new(),
+        };
+        let opened = SplitStorage::open(&roots[usize::from(storage.root)], storage, manners.io_hint)?;
+        let on_read = &mut |bytes| {
+            progress.check()?;
+            manners.wait(bytes, progress);
+            progress.advance(bytes, 0);
+            Ok(())
+        };
+        match opened.scan(&items, window, on_read) {
+            Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
+            result => Ok(result),
+        }
+    };
     let new_worker = || {
         let mut window = Vec::new();
-        Ok(move |to_scan: ToScan<'_>, _: &mut Vec<u8>| {
-            let ToScan { storage, obsolete_list_offset, obsolete_count } = to_scan;
-            let items = match obsolete {
-                Some(lists) if obsolete_count > 0 => lists.read_items(obsolete_list_offset, obsolete_count, true)?,
-                _ => Vec::new(),
-            };
-            let opened = SplitStorage::open(&roots[usize::from(storage.root)], storage, manners.io_hint)?;
-            let on_read = &mut |bytes| {
-                progress.check()?;
-                manners.wait(bytes, progress);
-                progress.advance(bytes, 0);
-                Ok(())
-            };
-            match opened.scan(&items, &mut window, on_read) {
-                Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
-                result => Ok(result),
-            }
+        Ok(move |batch: Vec<ToScan<'_>>, _: &mut Vec<u8>| {
+            batch.iter().map(|to_scan| scan_one(to_scan, &mut window)).collect::<Result<Vec<_>>>()
         })
     };
+    let mut storages = storages.peekable();
+    let batches = std::iter::from_fn(|| {
+        let mut batch = vec![storages.next()?];
+        let mut bytes = batch[0].storage.file_bytes;
+        while batch.len() < BATCH_STORAGES_MAX
+            && let Some(next) = storages.next_if(|next| bytes + next.storage.file_bytes <= BATCH_BYTES)
+        {
+            bytes += next.storage.file_bytes;
+            batch.push(next);
+        }
+        Some(Ok(batch))
+    });
     let mut scanned = Vec::new();
-    run_in_order(storages.map(Ok), threads, &new_worker, progress, &mut |_, result| {
-        scanned.push(result);
+    run_in_order(batches, threads, &new_worker, progress, &mut |_, results| {
+        scanned.extend(results);
         Ok(())
     })?;
     Ok(scanned)

@@ -240,7 +240,7 @@ impl Demo<'_> {
         let mut compared = 0;
         for (ledger, base_slot) in [(self.ledger.join("at-full"), None), (self.ledger.clone(), full_slot)] {
             let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-            let plan = Plan::new(find_bank_snapshot(&paths, None, self.threads)?, base_slot, self.ui)?;
+            let plan = Plan::new(find_bank_snapshot(&paths, None, self.threads)?, base_slot, self.threads, self.ui)?;
             for (at, storage) in plan.storages.iter().enumerate() {
                 self.ui.check()?;
                 let path = run.join(format!("{}.{}", storage.file.slot, storage.file.id));

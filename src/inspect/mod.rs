@@ -245,7 +245,7 @@ pub fn inspect_ledger(
     let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
     let split_storages = snapshot.storages.iter().filter(|storage| storage.is_split()).count() as u64;
     let listed = snapshot.storages.len() as u64;
-    let plan = Plan::new(snapshot, None, progress)?;
+    let plan = Plan::new(snapshot, None, threads, progress)?;
     Ok(LedgerInspection {
         path,
         layout,

@@ -89,7 +89,7 @@ impl<'a> Scan<'a> {
                 progress.stage("Planning", None);
                 let snapshot = find_bank_snapshot(paths, slot, threads)?;
                 let path = snapshot.dir.clone();
-                let plan = Box::new(Plan::new(snapshot, None, progress)?);
+                let plan = Box::new(Plan::new(snapshot, None, threads, progress)?);
                 (Source::Ledger { plan, _lock: lock }, path)
             }
         };

@@ -250,7 +250,7 @@ fn hash_content(
     let is_ledger = paths.ledger.is_dir() && !paths.is_unpacked_archive();
     let _lock = if is_ledger { Some(LedgerLock::acquire(&paths.ledger)?) } else { None };
     let snapshot = find_bank_snapshot(paths, options.slot, options.repeat.threads)?;
-    let plan = Plan::new(snapshot, base_slot, progress)?;
+    let plan = Plan::new(snapshot, base_slot, options.repeat.threads, progress)?;
     progress.stage("Reading", Some(plan.tar_bytes()));
     let mut hasher = blake3::Hasher::new();
     encode_frames(

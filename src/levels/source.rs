@@ -112,7 +112,7 @@ impl Source {
         let is_unpacked = options.paths.is_unpacked_archive();
         let lock = if is_unpacked { None } else { Some(LedgerLock::acquire(&options.paths.ledger)?) };
         let snapshot = find_bank_snapshot(&options.paths, options.slot, options.threads)?;
-        let plan = Plan::new(snapshot, options.base_slot, progress)?;
+        let plan = Plan::new(snapshot, options.base_slot, options.threads, progress)?;
         Ok(Self {
             kind: if is_unpacked { InputKind::UnpackedArchive } else { InputKind::Ledger },
             entry_lengths: plan.entry_lengths().collect(),

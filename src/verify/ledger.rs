@@ -85,7 +85,7 @@ pub fn verify_snapshot(
         let place = Place::entry(startup_hints::FILE_NAME);
         findings.add_error(Check::Entries, Rule::StartupHints, place, &error)?;
     }
-    let plan_options = PlanOptions { threads: options.threads, ..PlanOptions::new(base_slot) };
+    let plan_options = PlanOptions::new(base_slot, options.threads);
     let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| faults.add(&fault));
     let plan = match planned {
         Ok(plan) => plan,
