@@ -2,7 +2,7 @@
 //!
 //! A variable is exported once and seen by every command, so it can only be a default: a flag on the command line wins
 //! over it, also over one that it conflicts with, and a command ignores what does not apply to it. Therefore the
-//! command line is parsed alone first; then the variables that apply ([`applies`](super::applies) knows which) become
+//! command line is parsed alone first; then the variables that apply ([`applies`] knows which) become
 //! default values of a second parse. clap asks only what is on the command line for conflicts.
 
 use {

@@ -1,7 +1,7 @@
 //! Reading an archive: from any source, of any maker, for any purpose.
 //!
 //! [`Archive::open`] looks at the first bytes and, where there is one, at the index. Then one of two loops reads it:
-//! [`by_index`], every worker on its own, or [`in_order`], as a stream. Both tell a [`Visitor`](visit::Visitor) what
+//! [`by_index`], every worker on its own, or [`in_order`], as a stream. Both tell a [`Visitor`] what
 //! they find; what is wrong is the visitor's to judge, by the book of rules or by its own.
 //!
 //! Where bytes come from is a [`Source`]. Here live also the decoders of every compression that archives ever had, and
