@@ -155,7 +155,15 @@ struct ReadFrame {
 }
 
 impl Reading<'_> {
-    fn items(&self) -> impl Iterator<Item = FrameItem> + Send + '_ {
+    /// The frames to read, with their links, in the order in which they are read.
+    fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
+        match self.pass.is_newest_first {
+            true => Box::new(newest_first(self.forward_items().collect()).into_iter()),
+            false => Box::new(self.forward_items()),
+        }
+    }
+
+    fn forward_items(&self) -> impl Iterator<Item = FrameItem> + Send + '_ {
         let extent = self.pass.extent;
         let mut items = self.tail.spans().enumerate().filter_map(move |(number, (frame, span))| {
             let is_wanted = extent == Extent::Everything || self.is_wanted(&span);
@@ -305,6 +313,16 @@ fn mark_of(gap: &[u8]) -> Option<u64> {
     let mark = gap.get(gap.len().checked_sub(PZSTD_FRAME_BYTES)?..)?;
     let length = mark.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))?;
     (mark == pzstd_frame(length)).then_some(u64::from(length))
+}
+
+/// The last frames first; frames that are linked stay behind each other, since each waits for the one before.
+fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
+    let starts: Vec<usize> = (0..items.len()).filter(|at| items[*at].before.is_none()).collect();
+    let mut reversed = Vec::with_capacity(items.len());
+    for start in starts.into_iter().rev() {
+        reversed.extend(items.drain(start..));
+    }
+    reversed
 }
 
 /// How many entries have begun when a frame ends.

@@ -92,6 +92,8 @@ pub struct Pass<'a> {
     pub decoders: Option<usize>,
     /// Which frames are read, where there is an index.
     pub extent: Extent,
+    /// Where there is an index, the last storages of the archive, which are the newest, are read first.
+    pub is_newest_first: bool,
     /// Who is told.
     pub progress: &'a dyn Progress,
 }
@@ -99,7 +101,7 @@ pub struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Reads everything.
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
-        Self { threads: threads.max(1), decoders: None, extent: Extent::Everything, progress }
+        Self { threads: threads.max(1), decoders: None, extent: Extent::Everything, is_newest_first: false, progress }
     }
 }
 

@@ -19,6 +19,7 @@ use {
         state::{
             fingerprint::Fingerprinter,
             superseded::{Superseded, is_listed},
+            suspects::Suspects,
             version::{Batch, Version},
             versions::{KnownAccounts, VersionLog},
         },
@@ -55,6 +56,7 @@ pub struct Accounts {
     printer: Fingerprinter,
     log: VersionLog,
     newer: Option<KnownAccounts>,
+    suspects: Option<Suspects>,
     slots: RwLock<Vec<u64>>,
     sums: Mutex<Sums>,
     error: Mutex<Option<Error>>,
@@ -67,6 +69,7 @@ impl Accounts {
             printer: Fingerprinter::new()?,
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
             newer: None,
+            suspects: None,
             slots: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),
@@ -78,6 +81,29 @@ impl Accounts {
         let mut this = Self::new(memory_bytes, spill_dir, room_bytes)?;
         this.log.spill_to_disk(memory_bytes)?;
         Ok(this)
+    }
+
+    /// The same for storages of which the newest are read first: what is probably superseded is kept, in an eighth of the
+    /// memory, so that little need be read again.
+    pub fn keeping_suspects(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+        let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
+        this.suspects = Some(Suspects::new(memory_bytes / 8));
+        Ok(this)
+    }
+
+    /// Subtracts those of the superseded records that were kept; the others stay in the list.
+    pub fn subtract_kept(&self, superseded: &mut Superseded) {
+        let Some(suspects) = &self.suspects else { return };
+        let mut lattice = LatticeAccumulator::new();
+        let mut sums = Sums::default();
+        superseded.to_subtract.retain(|version| {
+            !suspects.show(version.storage(), &version.fingerprint, &mut |header, data| {
+                lattice.add(&header.account(data));
+                sums.lamports = sums.lamports.wrapping_add(u128::from(header.lamports));
+            })
+        });
+        sums.lattice.add(&lattice.take());
+        self.merge(&mut sums, true);
     }
 
     /// Numbers a storage.
@@ -241,6 +267,9 @@ impl RecordSink for AccountsWorker<'_> {
                 if self.accounts.newer.as_ref().is_some_and(|newer| newer.contains(&fingerprint)) {
                     self.sums.skipped += 1;
                     return;
+                }
+                if let Some(suspects) = &self.accounts.suspects {
+                    suspects.look_at(self.storage.number, &fingerprint, &record);
                 }
                 if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
                     self.flush();

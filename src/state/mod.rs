@@ -13,5 +13,6 @@ mod known;
 pub mod settle;
 pub mod spill;
 pub mod superseded;
+pub mod suspects;
 pub mod version;
 pub mod versions;

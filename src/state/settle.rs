@@ -54,7 +54,7 @@ pub fn settle(
         findings.skip(Check::State, "no bank file could be read");
     }
     progress.stage("Sorting", None);
-    accounts.find_superseded(threads, &mut |round| {
+    accounts.find_superseded(threads, &mut |mut round| {
         progress.check()?;
         settled.accounts += round.accounts;
         settled.superseded += round.count;
@@ -62,6 +62,7 @@ pub fn settle(
             // Which of them counts is not ours to say.
             findings.skip(Check::State, "an account is twice in one storage");
         }
+        accounts.subtract_kept(&mut round);
         let wanted: HashSet<u32> = round.storages().collect();
         match wanted.is_empty() {
             true => Ok(()),

@@ -68,6 +68,11 @@ impl Superseded {
 pub struct ByStorage(Vec<Version>);
 
 impl ByStorage {
+    /// Takes out the records that `keep` does not keep.
+    pub fn retain(&mut self, keep: impl FnMut(&Version) -> bool) {
+        self.0.retain(keep);
+    }
+
     /// The records of one storage, ordered by fingerprint.
     pub fn of_storage(&self, storage: u32) -> &[Version] {
         let start = self.0.partition_point(|version| version.storage() < storage);

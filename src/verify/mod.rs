@@ -212,5 +212,5 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
 
 /// A state in the making, of this many bytes of storages.
 fn new_accounts(options: &VerifyOptions, storages_bytes: u64) -> Result<Accounts> {
-    Accounts::new(options.memory_bytes, &options.temporary_dir, log_bytes(storages_bytes))
+    Accounts::keeping_suspects(options.memory_bytes, &options.temporary_dir, log_bytes(storages_bytes))
 }
