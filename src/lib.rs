@@ -24,6 +24,8 @@ pub mod state;
 pub mod stopwatch;
 pub mod store;
 pub mod synth;
+pub mod text;
+pub mod threads;
 pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};
