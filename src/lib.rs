@@ -6,6 +6,7 @@
 pub mod archive;
 pub mod cli;
 pub mod error;
+pub mod files;
 pub mod format;
 pub mod inspect;
 pub mod io;
