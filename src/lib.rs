@@ -6,6 +6,7 @@
 pub mod archive;
 pub mod cli;
 pub mod error;
+pub mod files;
 pub mod format;
 pub mod inspect;
 pub mod io;
@@ -24,6 +25,8 @@ pub mod state;
 pub mod stopwatch;
 pub mod store;
 pub mod synth;
+pub mod text;
+pub mod threads;
 pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};

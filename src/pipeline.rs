@@ -5,7 +5,11 @@
 //! pipeline cannot stall, and the number of buffers bounds the memory.
 
 use {
-    crate::{error::Result, progress::Progress},
+    crate::{
+        error::Result,
+        progress::Progress,
+        threads::{guarded, spawn_workers},
+    },
     crossbeam_channel::{Receiver, Sender, bounded},
     std::sync::Mutex,
 };
@@ -19,6 +23,9 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 /// it must clear) and a value. Items are taken under a lock: an iterator that works itself (reading, or decoding what
 /// cannot be split) is run by one worker at a time. The first error in the order of the items ends everything and is
 /// returned, after the results of the items before it: what fails does not depend on timing.
+///
+/// A panic, in the items, in a worker or in `on_result`, ends everything too, as an error. Where the system refuses so
+/// many threads, fewer are started; without a single one, the calling thread does the work.
 pub fn run_in_order<T, U, W>(
     items: impl Iterator<Item = Result<T>> + Send,
     workers: usize,
@@ -38,11 +45,11 @@ where
         // Cannot fail: the channel has room for all, and its receiver is alive.
         let _ = free_tx.send(Vec::new());
     }
-    let (done_tx, done_rx) = bounded::<Done<U>>(buffers);
+    let (done_tx, done_rx) = bounded::<Result<Done<U>>>(buffers);
     let queue = Mutex::new(items.enumerate());
     let next_item = || queue.lock().map(|mut queue| queue.next()).unwrap_or_default();
 
-    let work = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Done<U>>| {
+    let work = |free_rx: &Receiver<Vec<u8>>, put: &mut dyn FnMut(Done<U>) -> bool| -> Result<()> {
         let mut worker = None;
         let mut work_on = |item: Result<T>, bytes: &mut Vec<u8>| -> Result<U> {
             progress.check()?;
@@ -53,23 +60,44 @@ where
             worker(item?, bytes)
         };
         while let Ok(mut bytes) = free_rx.recv() {
-            let Some((number, item)) = next_item() else { return };
+            // A lock that is poisoned by a panic of the items ends the others too.
+            let Some((number, item)) = next_item() else { break };
             let result = work_on(item, &mut bytes);
             let is_error = result.is_err();
-            if done_tx.send(Done { number, bytes, result }).is_err() || is_error {
-                return;
+            if !put(Done { number, bytes, result }) || is_error {
+                break;
             }
+        }
+        Ok(())
+    };
+    let on_thread = |free_rx: Receiver<Vec<u8>>, done_tx: Sender<Result<Done<U>>>| {
+        let worked = guarded(|| work(&free_rx, &mut |done| done_tx.send(Ok(done)).is_ok()));
+        if let Err(died) = worked {
+            // Without its item the rest would wait for ever: the run ends here and now.
+            let _ = done_tx.send(Err(died));
         }
     };
 
     std::thread::scope(|scope| {
-        for _ in 0..workers {
+        let on_thread = &on_thread;
+        let started = spawn_workers(scope, workers, progress, || {
             let (free_rx, done_tx) = (free_rx.clone(), done_tx.clone());
-            let work = &work;
-            scope.spawn(move || work(free_rx, done_tx));
-        }
-        drop((free_rx, done_tx));
-        let result = put_in_order(&done_rx, &free_tx, buffers, on_result);
+            move || on_thread(free_rx, done_tx)
+        });
+        let result = match started {
+            0 => guarded(|| {
+                let mut result = Ok(());
+                work(&free_rx, &mut |Done { bytes, result: done, .. }| {
+                    result = done.and_then(|value| on_result(&bytes, value));
+                    result.is_ok() && free_tx.send(bytes).is_ok()
+                })?;
+                result
+            }),
+            _ => {
+                drop((free_rx, done_tx));
+                guarded(|| put_in_order(&done_rx, &free_tx, buffers, on_result))
+            }
+        };
         // On an error these wake the workers that wait; otherwise they have ended already.
         drop((done_rx, free_tx));
         result
@@ -83,7 +111,7 @@ struct Done<U> {
 }
 
 fn put_in_order<U>(
-    done_rx: &Receiver<Done<U>>,
+    done_rx: &Receiver<Result<Done<U>>>,
     free_tx: &Sender<Vec<u8>>,
     buffers: usize,
     on_result: &mut dyn FnMut(&[u8], U) -> Result<()>,
@@ -92,6 +120,7 @@ fn put_in_order<U>(
     let mut waiting: Vec<Option<Done<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;
     for done in done_rx {
+        let done = done?;
         let at = done.number % buffers;
         waiting[at] = Some(done);
         while let Some(done) = waiting[next % buffers].take() {
@@ -122,6 +151,32 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_micros(item % 7 * 50));
             if item == 1_000 { Err(Error::failed("item 1000")) } else { Ok(item * 2) }
         })
+    }
+
+    /// Whoever panics, and wherever: the run ends with an error that says so.
+    #[test]
+    fn panics_end_the_run() {
+        for place in 0..4 {
+            for (at, workers) in [(0u64, 1usize), (0, 4), (7, 2), (7, 4), (99, 3)] {
+                let items = (0..100u64).map(|item| match item == at && place == 0 {
+                    true => panic!("it breaks"),
+                    false => Ok(item),
+                });
+                let new_worker = || -> Result<_> {
+                    assert!(place != 1, "it breaks");
+                    Ok(|item: u64, _: &mut Vec<u8>| match item == at && place == 2 {
+                        true => panic!("it breaks"),
+                        false => Ok(item),
+                    })
+                };
+                let error = run_in_order(items, workers, &new_worker, &NoProgress, &mut |_, item| {
+                    assert!(item != at || place != 3, "it breaks");
+                    Ok(())
+                })
+                .expect_err("an error");
+                assert!(error.to_string().contains("it breaks"), "{place}, {at}, {workers}: {error}");
+            }
+        }
     }
 
     proptest! {

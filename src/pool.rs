@@ -3,24 +3,44 @@
 use {
     crate::error::{Error, Result},
     rayon::{ThreadPool, ThreadPoolBuilder},
+    std::{cell::RefCell, rc::Rc},
 };
 
 /// Threads that parallel iterators run on, for as long as it lives. Starting some takes tens of microseconds.
 #[derive(Debug)]
-pub struct Pool(ThreadPool);
+pub struct Pool(Rc<ThreadPool>);
+
+thread_local! {
+    /// The pool whose only thread is this one; a thread can be that of one pool only.
+    static HERE: RefCell<Option<Rc<ThreadPool>>> = const { RefCell::new(None) };
+}
 
 impl Pool {
-    /// Starts `threads` threads, at least one; where the system refuses so many, a single one.
+    /// Starts `threads` threads, at least one; where the system refuses so many, a single one; where it refuses that
+    /// too, the calling thread is the one.
     ///
     /// # Errors
-    /// Not even one thread can be started.
+    /// Without a thread of its own, the calling thread is that of another pool.
     pub fn start(threads: usize) -> Result<Self> {
         // rayon takes 0 for every core.
         let build = |threads: usize| ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
-        let pool = build(threads).or_else(|_| build(1));
-        pool.map(Self).map_err(|error| {
-            Error::failed(format!("cannot start a thread: {error}"))
-                .hint("allow the user more processes (ulimit -u), or the service more tasks")
+        match build(threads).or_else(|_| build(1)) {
+            Ok(pool) => Ok(Self(Rc::new(pool))),
+            Err(_) => Self::here(),
+        }
+    }
+
+    /// The pool of the calling thread alone.
+    fn here() -> Result<Self> {
+        HERE.with_borrow_mut(|here| {
+            if let Some(pool) = here {
+                return Ok(Self(Rc::clone(pool)));
+            }
+            let pool = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().map_err(|error| {
+                Error::failed(format!("cannot start a thread: {error}"))
+                    .hint("allow the user more processes (ulimit -u), or the service more tasks")
+            })?;
+            Ok(Self(Rc::clone(here.insert(Rc::new(pool)))))
         })
     }
 
@@ -33,6 +53,17 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use {super::*, rayon::prelude::*};
+
+    /// Where no thread can be started, the calling one does the work, as often as it is asked.
+    #[test]
+    fn the_calling_thread_suffices() {
+        for _ in 0..2 {
+            let pool = Pool::here().expect("needs nothing");
+            let this = std::thread::current().id();
+            let seen: Vec<_> = pool.run(|| (0..100).into_par_iter().map(|_| std::thread::current().id()).collect());
+            assert!(seen.iter().all(|thread| *thread == this));
+        }
+    }
 
     #[test]
     fn no_more_threads_than_asked_for() {

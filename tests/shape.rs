@@ -9,9 +9,10 @@ use std::{
 };
 
 /// From the bottom up. What stands in one line may not use each other.
-const LAYERS: [&[&str]; 13] = [
+const LAYERS: [&[&str]; 14] = [
     &["error"],
-    &["memory", "pool", "progress", "stopwatch"],
+    &["files", "memory", "pool", "progress", "stopwatch", "text"],
+    &["threads"],
     &["ledger"],
     &["format", "io", "pipeline", "read_back", "store"],
     &["read"],

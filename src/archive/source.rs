@@ -9,7 +9,7 @@ use {
             plan::{Plan, PlannedFile, PlannedStorage},
             split::SplitStorage,
         },
-        error::{Error, IoContext, Result},
+        error::{Error, Result},
         format::{
             entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
             frames::FrameSpan,
@@ -150,7 +150,7 @@ impl Content<'_> {
 
 fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8], io_hint: IoHint) -> Result<()> {
     let Some(path) = &planned.path else { return Ok(()) };
-    let file = File::open(path).or_path("open", path)?;
+    let file = crate::files::open_file(path)?;
     let source = Source {
         file: &file,
         path: &|| path.clone(),

@@ -4,12 +4,15 @@ use {
     super::{
         codec::{self, CodecArgs},
         manners::MannersArgs,
+        stdout,
         ui::Ui,
         values,
     },
     crate::{
         archive::{ArchiveOptions, ArchiveReport, archive, archive_to, encode::Codec, sink::Sink},
-        error::Result,
+        error::{ErrorKind, Result},
+        progress::Progress,
+        text,
     },
     clap::Args,
     serde::Serialize,
@@ -63,6 +66,7 @@ pub struct ArchiveArgs {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "archive")]
 struct ArchiveLine<'a> {
+    #[serde(serialize_with = "text::optional_path")]
     path: Option<&'a Path>,
     slot: u64,
     base_slot: Option<u64>,
@@ -95,7 +99,10 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         manners: args.manners.apply(ui),
     };
     let report = if is_stdout {
-        archive_to(&options, Sink::Stream(&mut std::io::stdout()), ui)?
+        // A wait that the user ended is not a fault of the pipe.
+        archive_to(&options, Sink::Stream(&mut stdout::for_data(ui)?), ui).map_err(|error| {
+            if error.kind() == ErrorKind::Failed { ui.check().err().unwrap_or(error) } else { error }
+        })?
     } else {
         archive(&options, ui)?
     };

@@ -14,6 +14,7 @@ use {
         },
         ledger::{bank_file::BankFile, directory::Layout, names::Hash},
         read::compression::Compression,
+        text,
     },
     clap::Args,
     serde::Serialize,
@@ -92,6 +93,7 @@ struct BankPart {
 #[serde(tag = "type", rename = "inspect")]
 struct ArchiveLine<'a> {
     kind: &'static str,
+    #[serde(serialize_with = "text::path")]
     path: &'a Path,
     #[serde(flatten)]
     bank: BankPart,
@@ -124,6 +126,7 @@ struct ClientLine<'a> {
 #[serde(tag = "type", rename = "inspect")]
 struct LedgerLine<'a> {
     kind: &'static str,
+    #[serde(serialize_with = "text::path")]
     path: &'a Path,
     #[serde(flatten)]
     bank: BankPart,

@@ -14,6 +14,7 @@ use {
             scan::AccountsInput,
         },
         ledger::names::{ArchiveName, Hash},
+        text,
     },
     serde::Serialize,
     std::{
@@ -28,6 +29,7 @@ const OWNER_ROWS_MAX: usize = 20;
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "accounts")]
 struct AccountsLine<'a> {
+    #[serde(serialize_with = "text::path")]
     path: &'a Path,
     owner: Option<Hash>,
     #[serde(flatten)]
@@ -89,6 +91,7 @@ struct LargeLine {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "account")]
 struct AccountLine<'a> {
+    #[serde(serialize_with = "text::path")]
     path: &'a Path,
     account: Hash,
     owner: Hash,

@@ -15,16 +15,21 @@ mod manners;
 mod manual;
 mod recompress;
 mod restore;
+mod stdout;
 mod synth;
 pub mod ui;
 pub mod values;
 mod verify;
 
 use {
-    crate::{cli::ui::Ui, error::Error},
+    crate::{
+        cli::ui::Ui,
+        error::Error,
+        threads::{guarded, keep_panics_quiet},
+    },
     clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
     environment::{Setting, Variables},
-    std::{ffi::OsString, process::ExitCode},
+    std::{ffi::OsString, io::Write, process::ExitCode},
 };
 
 /// Solana snapshot archives on all cores.
@@ -83,23 +88,31 @@ enum Verb {
 
 /// Runs the program with the given arguments, and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    keep_panics_quiet();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let (cli, settings) = match parse(&arguments, &|variable| std::env::var_os(variable)) {
         Ok(parsed) => parsed,
         Err(error) => {
-            // A closed pipe is no reason to fail at printing help.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            return match printed {
+                _ if error.use_stderr() => ExitCode::from(2),
+                // A closed pipe is no reason to fail at printing help.
+                Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
+                    eprint(&stdout::error(&cause));
+                    ExitCode::FAILURE
+                }
+                _ => ExitCode::SUCCESS,
+            };
         }
     };
     let ui = match Ui::new(&cli.screen) {
         Ok(ui) => ui,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprint(&error);
             return ExitCode::from(error.kind().exit_code());
         }
     };
-    match run(cli.command, &ui) {
+    match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let error = environment::explain(error, &settings);
@@ -107,6 +120,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(error.kind().exit_code())
         }
     }
+}
+
+/// Shows an error where there is no screen yet. Nobody is left to be told when that fails.
+fn eprint(error: &Error) {
+    let _ = writeln!(std::io::stderr(), "error: {error}");
 }
 
 fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {

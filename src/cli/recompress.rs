@@ -5,17 +5,24 @@ use {
         check::{self, AssuranceFields, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
+        stdout,
         ui::Ui,
         values,
     },
     crate::{
         archive::{encode::Codec, sink::Sink},
-        error::{Error, Result},
+        error::{Error, IoContext, Result},
+        io::pipes::Interruptible,
         recompress::{RecompressOptions, RecompressReport, Source, recompress},
+        text,
     },
     clap::Args,
     serde::Serialize,
-    std::path::{Path, PathBuf},
+    std::{
+        fs::File,
+        os::fd::AsFd,
+        path::{Path, PathBuf},
+    },
 };
 
 /// Turn an archive into a smaller, checked, indexed one
@@ -53,6 +60,7 @@ pub struct RecompressArgs {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "recompress")]
 struct RecompressLine<'a> {
+    #[serde(serialize_with = "text::optional_path")]
     path: Option<&'a Path>,
     slot: u64,
     base_slot: Option<u64>,
@@ -77,8 +85,14 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage("--base-slot is for standard input: the name of a file tells it"));
     }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
-    let source =
-        if is_stream { Source::Stream(Box::new(std::io::stdin())) } else { Source::File(args.archive.clone()) };
+    let source = match is_stream {
+        // Not through the standard library's buffer, which a wait for bytes would not see.
+        true => {
+            let input = std::io::stdin().as_fd().try_clone_to_owned().or_path("open", Path::new("standard input"))?;
+            Source::Stream(Box::new(Interruptible::new(File::from(input), ui)))
+        }
+        false => Source::File(args.archive.clone()),
+    };
     let options = RecompressOptions {
         codec: args.codec.codec(ui)?,
         frame_size_bytes: args.codec.frame_size,
@@ -88,8 +102,11 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         check: args.check.options(args.memory),
         manners: args.manners.apply(ui),
     };
-    let mut stdout = std::io::stdout();
-    let sink = if is_stdout { Sink::Stream(&mut stdout) } else { Sink::Dir { dir: &args.output, replace: args.force } };
+    let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
+    let sink = match &mut stdout {
+        Some(stdout) => Sink::Stream(stdout),
+        None => Sink::Dir { dir: &args.output, replace: args.force },
+    };
     print_report(&recompress(source, sink, &options, ui)?, &options.codec, ui);
     Ok(())
 }

@@ -12,6 +12,7 @@ use {
         read::IndexPolicy,
         recompress::recompress_for_agave,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        text,
     },
     clap::{Args, ValueEnum},
     serde::Serialize,
@@ -71,6 +72,7 @@ enum TreeArg {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "restore")]
 struct RestoreLine<'a> {
+    #[serde(serialize_with = "text::path")]
     path: &'a Path,
     slot: u64,
     base_slot: Option<u64>,
@@ -80,7 +82,9 @@ struct RestoreLine<'a> {
     output_bytes: u64,
     elapsed_seconds: f64,
     cpu_seconds: f64,
+    #[serde(serialize_with = "text::paths")]
     archives: &'a [PathBuf],
+    #[serde(serialize_with = "text::paths")]
     accounts: &'a [PathBuf],
     validator_flags: Vec<String>,
     #[serde(flatten)]

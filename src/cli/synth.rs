@@ -5,6 +5,7 @@ use {
     crate::{
         error::Result,
         synth::{AgaveVersion, SynthOptions, SynthReport, SynthState, synth},
+        text,
     },
     clap::{Args, ValueEnum},
     serde::Serialize,
@@ -65,6 +66,7 @@ impl From<Agave> for AgaveVersion {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "synth")]
 struct SynthLine<'a> {
+    #[serde(serialize_with = "text::path")]
     path: &'a Path,
     slot: u64,
     hash: String,

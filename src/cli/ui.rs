@@ -1,7 +1,7 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
 use {
-    super::{ScreenArgs, values},
+    super::{ScreenArgs, stdout, values},
     crate::{
         error::{Error, Result},
         progress::Progress,
@@ -11,7 +11,8 @@ use {
     serde::Serialize,
     signal_hook::consts::{SIGHUP, SIGINT, SIGTERM},
     std::{
-        io::{IsTerminal, Write},
+        collections::BTreeSet,
+        io::{ErrorKind, IsTerminal, Write},
         sync::{
             Arc, Mutex,
             atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -40,6 +41,9 @@ pub enum ProgressStyle {
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Warnings that are remembered, so that each is shown once.
+const SHOWN_WARNINGS_MAX: usize = 1000;
+
 /// The terminal, and the signals that it sends.
 pub struct Ui {
     is_json: bool,
@@ -49,6 +53,10 @@ pub struct Ui {
     style: ProgressStyle,
     interrupted: Arc<AtomicBool>,
     is_pipe_broken: AtomicBool,
+    /// Why results could not be printed; a reader that went away is none.
+    print_error: Mutex<Option<Error>>,
+    /// Warnings that were shown: each is shown once.
+    shown_warnings: Mutex<BTreeSet<String>>,
     is_stdout_data: AtomicBool,
     stage: Mutex<Stage>,
     input_bytes: AtomicU64,
@@ -117,6 +125,8 @@ impl Ui {
             style,
             interrupted,
             is_pipe_broken: AtomicBool::new(false),
+            print_error: Mutex::default(),
+            shown_warnings: Mutex::default(),
             is_stdout_data: AtomicBool::new(false),
             stage: Mutex::new(Stage { name: String::new(), start: Instant::now(), total_bytes: None, bar: None }),
             input_bytes: AtomicU64::new(0),
@@ -130,13 +140,27 @@ impl Ui {
         self.is_json
     }
 
-    /// Prints a line of results. A reader that has gone away is not an error.
+    /// Prints a line of results. A reader that has gone away is not an error; any other is told by [`Ui::finish`].
     pub fn print(&self, line: &str) {
         self.end_stage();
         if self.is_stdout_data.load(Relaxed) {
             self.stderr(line);
-        } else if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+        } else if let Err(error) = stdout::print(line) {
             self.is_pipe_broken.store(true, Relaxed);
+            if error.kind() != ErrorKind::BrokenPipe
+                && let Ok(mut print_error) = self.print_error.lock()
+            {
+                print_error.get_or_insert(stdout::error(&error));
+            }
+        }
+    }
+
+    /// Everything is printed: an error where results did not get to where they should.
+    pub fn finish(&self) -> Result<()> {
+        self.end_stage();
+        match self.print_error.lock().ok().and_then(|mut error| error.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
     }
 
@@ -150,7 +174,7 @@ impl Ui {
         self.print(&to_json(value));
     }
 
-    /// Whether nobody reads the results any more.
+    /// Whether nobody gets the results any more.
     pub fn is_pipe_broken(&self) -> bool {
         self.is_pipe_broken.load(Relaxed)
     }
@@ -245,7 +269,10 @@ impl Progress for Ui {
             };
             bar.set_draw_target(ProgressDrawTarget::stderr());
             bar.set_prefix(name.to_string());
-            bar.enable_steady_tick(Duration::from_millis(200));
+            // Where no thread can be started, the bar moves when there is something to show.
+            if std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok()) {
+                bar.enable_steady_tick(Duration::from_millis(200));
+            }
             stage.bar = Some(bar);
         }
     }
@@ -279,6 +306,12 @@ impl Progress for Ui {
     }
 
     fn warn(&self, message: &str) {
+        if let Ok(mut shown) = self.shown_warnings.lock()
+            && shown.len() < SHOWN_WARNINGS_MAX
+            && !shown.insert(message.to_string())
+        {
+            return;
+        }
         if self.style == ProgressStyle::Json || self.is_json {
             self.stderr(&to_json(&WarningLine { message }));
         } else if !self.is_quiet {

@@ -10,6 +10,7 @@ use {
             findings::{Check, Failure, Place},
         },
         state::check::Completeness,
+        text,
         verify::{
             NamedArchive, VerifyOptions,
             report::{CheckResult, Counts, VerifyReport},
@@ -91,6 +92,7 @@ impl From<ClientArg> for Client {
 #[serde(tag = "type", rename = "verify")]
 struct VerifyLine<'a> {
     ok: bool,
+    #[serde(serialize_with = "text::paths")]
     paths: &'a [PathBuf],
     slot: Option<u64>,
     base_slot: Option<u64>,

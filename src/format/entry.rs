@@ -191,7 +191,8 @@ impl TarHeader {
 
     /// The path, for people.
     pub fn shown_path(&self) -> String {
-        String::from_utf8_lossy(&self.path).chars().filter(|char| !char.is_control()).collect()
+        let text: String = String::from_utf8_lossy(&self.path).chars().filter(|char| !char.is_control()).collect();
+        crate::text::one_line(&text)
     }
 
     /// What is odd about it, the gravest first.

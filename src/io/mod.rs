@@ -7,6 +7,7 @@
 mod calls;
 mod direct;
 pub mod pace;
+pub mod pipes;
 pub mod priority;
 pub mod reader;
 pub mod residency;

@@ -15,7 +15,7 @@ use {
         },
     },
     std::{
-        fs::{self, File},
+        fs,
         io::Read,
         path::{Path, PathBuf},
     },
@@ -135,7 +135,7 @@ pub fn is_known_version(content: &[u8]) -> bool {
 /// Reads a version file: at most one byte more than one can have.
 pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     let mut content = Vec::new();
-    let file = File::open(path).or_path("open", path)?;
+    let file = crate::files::open_file(path)?;
     file.take(VERSION_BYTES_MAX as u64 + 1).read_to_end(&mut content).or_path("read", path)?;
     Ok(content)
 }
@@ -164,7 +164,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
         return Err(Error::failed(format!(
             "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
             snapshot.version.display(),
-            String::from_utf8_lossy(&version).trim()
+            crate::text::one_line(String::from_utf8_lossy(&version).trim())
         )));
     }
     snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
@@ -366,7 +366,7 @@ fn required(path: PathBuf) -> Result<PathBuf> {
 /// Reads a file of a few bytes, such as a version; more than 64 bytes are not a version.
 fn read_short(path: &Path) -> Result<String> {
     let mut text = String::new();
-    File::open(path).or_path("open", path)?.take(64).read_to_string(&mut text).or_path("read", path)?;
+    crate::files::open_file(path)?.take(64).read_to_string(&mut text).or_path("read", path)?;
     Ok(text)
 }
 

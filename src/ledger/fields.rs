@@ -26,7 +26,7 @@ pub struct FieldReader<R> {
 impl FieldReader<BufReader<File>> {
     /// Opens a file. `what` names it in errors, for example "the bank file".
     pub fn open(path: &Path, what: &str) -> Result<Self> {
-        let file = File::open(path).or_path("open", path)?;
+        let file = crate::files::open_file(path)?;
         let length = file.metadata().or_path("read", path)?.len();
         let what = format!("{what} {}", path.display());
         Ok(Self::new(BufReader::with_capacity(READ_BUFFER_BYTES, file), length, what))

@@ -220,7 +220,7 @@ pub struct ObsoleteLists {
 impl ObsoleteLists {
     /// Opens the file.
     pub fn open(path: PathBuf, format: ObsoleteFormat) -> Result<Self> {
-        Ok(Self { file: File::open(&path).or_path("open", &path)?, path, format })
+        Ok(Self { file: crate::files::open_file(&path)?, path, format })
     }
 
     /// Reads one storage's obsolete records again, ordered by offset.

@@ -17,6 +17,7 @@ use {
         },
         progress::Progress,
         stopwatch::{Stopwatch, Taken, ThreadStopwatch},
+        threads::{guarded, panicked, spawn},
     },
     std::{
         sync::{
@@ -208,9 +209,9 @@ impl<'a> Bench<'a> {
         let stopwatch = Stopwatch::start();
         let results: Vec<Result<Taken>> = std::thread::scope(|scope| {
             let run = &run;
-            let threads: Vec<_> = states.iter_mut().map(|state| scope.spawn(move || run(state))).collect();
-            let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<Taken>>| {
-                thread.join().unwrap_or_else(|_| Err(Error::failed("a worker ended unexpectedly")))
+            let threads: Vec<_> = states.iter_mut().map(|state| spawn(scope, move || guarded(|| run(state)))).collect();
+            let ended = |thread: Result<std::thread::ScopedJoinHandle<'_, Result<Taken>>>| {
+                thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
             };
             threads.into_iter().map(ended).collect()
         });

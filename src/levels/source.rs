@@ -92,7 +92,7 @@ impl Source {
         let archive = match Archive::open(path, IndexPolicy::Hint, &Default::default()) {
             Ok(archive) => archive,
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
-                let file = File::open(path).or_path("open", path)?;
+                let file = crate::files::open_file(path)?;
                 let content = Content::Plain(file, path.clone());
                 return Ok(Self { kind: InputKind::File, entry_lengths: vec![metadata.len()], content });
             }

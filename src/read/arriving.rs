@@ -7,9 +7,10 @@ use {
     super::source::Source,
     crate::{
         error::{Error, IoContext, Result},
+        io::pipes::Interruptible,
         progress::Progress,
+        threads::guarded,
     },
-    rustix::event::{PollFd, PollFlags, Timespec, poll},
     std::{
         fs::File,
         io::{self, Read},
@@ -21,9 +22,6 @@ use {
 
 /// Taken from standard input at a time: some times what a pipe holds.
 const PIECE_BYTES: usize = 1024 * 1024;
-
-/// How long a wait for bytes may keep an interrupt waiting, in nanoseconds.
-const POLL_NANOSECONDS: i64 = 100_000_000;
 
 /// A file that grows.
 #[derive(Debug)]
@@ -57,7 +55,8 @@ impl Arriving {
     /// Takes everything from `input`, until its end, an interrupt, or until nobody reads any more. What goes wrong is
     /// told to the readers too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        let result = self.take_all(input, progress);
+        // Readers wait until they are told how it ended.
+        let result = guarded(|| self.take_all(input, progress));
         let mut arrived = self.lock();
         match &result {
             Ok(()) => arrived.is_complete = true,
@@ -140,36 +139,6 @@ impl Source for Arriving {
                 return Ok(0);
             }
             arrived = self.changed.wait(arrived).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-/// Reads a pipe or a terminal, and gives up when the user asks to stop: a read that blocks would not notice.
-pub struct Interruptible<'a, R> {
-    input: &'a mut R,
-    progress: &'a dyn Progress,
-}
-
-impl<'a, R: Read + AsFd> Interruptible<'a, R> {
-    /// Reads `input`, looking at `progress` while there is nothing to read.
-    pub fn new(input: &'a mut R, progress: &'a dyn Progress) -> Self {
-        Self { input, progress }
-    }
-}
-
-impl<R: Read + AsFd> Read for Interruptible<'_, R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if self.progress.is_interrupted() {
-                return Err(io::Error::other("interrupted"));
-            }
-            let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_NANOSECONDS };
-            match poll(&mut [PollFd::new(self.input, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                // The end and errors are told by reading.
-                Ok(_) => return self.input.read(to),
-                Err(error) => return Err(error.into()),
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The records of an archive that is read in order, in batches of whole records for the workers.
 
 use {
-    super::visit::{RecordVisitor, StorageRef},
+    super::visit::{RecordVisitor, RecordWorker, StorageRef},
     crate::ledger::{
         record::{RECORD_ALIGNMENT, RawRecord, Records, RecordsRest},
         records::RecordWalker,
@@ -31,11 +31,23 @@ struct Part {
 }
 
 /// Puts batches together.
-pub struct Batcher {
-    batches: Sender<Batch>,
-    free: Receiver<Batch>,
+pub struct Batcher<'a> {
+    to: Workers<'a>,
     batch: Batch,
     current: Option<CurrentStorage>,
+}
+
+/// Who visits the records of batches.
+pub enum Workers<'a> {
+    /// Other threads. Batches that have been read come back through `free`.
+    Threads {
+        /// Where batches go.
+        batches: Sender<Batch>,
+        /// Where they come back.
+        free: Receiver<Batch>,
+    },
+    /// The thread that fills them, where no other can be started.
+    Here(BatchVisitor<'a>),
 }
 
 /// The storage that is coming in.
@@ -51,10 +63,10 @@ struct CurrentStorage {
     is_broken: bool,
 }
 
-impl Batcher {
-    /// Fills batches and sends them to `batches`; those that have been read come back through `free`.
-    pub fn new(batches: Sender<Batch>, free: Receiver<Batch>) -> Self {
-        Self { batches, free, batch: Batch::default(), current: None }
+impl<'a> Batcher<'a> {
+    /// Fills batches for workers.
+    pub fn new(to: Workers<'a>) -> Self {
+        Self { to, batch: Batch::default(), current: None }
     }
 
     /// A storage begins; `None`: an entry that is not read.
@@ -129,30 +141,61 @@ impl Batcher {
     }
 
     fn send(&mut self) {
-        let mut next = self.free.try_recv().unwrap_or_default();
-        next.bytes.clear();
-        next.parts.clear();
-        let batch = std::mem::replace(&mut self.batch, next);
-        if !batch.parts.is_empty() {
-            // Fails only when all workers have ended, which they do after this.
-            let _ = self.batches.send(batch);
+        match &mut self.to {
+            Workers::Threads { batches, free } => {
+                let next = free.try_recv().unwrap_or_default().cleared();
+                let batch = std::mem::replace(&mut self.batch, next);
+                if !batch.parts.is_empty() {
+                    // Fails only when all workers have ended: after this, or because they died, which they tell.
+                    let _ = batches.send(batch);
+                }
+            }
+            Workers::Here(visitor) => {
+                visitor.visit(&self.batch);
+                self.batch = std::mem::take(&mut self.batch).cleared();
+            }
         }
     }
 }
 
-/// Walks what is in batches until there are no more, and shows it to a visitor.
-pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<Batch>, free: &Sender<Batch>) {
-    let mut worker = visitor.new_worker();
-    let mut walker = RecordWalker::default();
-    for batch in batches {
+impl Batch {
+    /// The same memory for other records.
+    fn cleared(mut self) -> Self {
+        self.bytes.clear();
+        self.parts.clear();
+        self
+    }
+}
+
+/// Walks what is in batches, and shows it to a visitor.
+pub struct BatchVisitor<'a> {
+    worker: Box<dyn RecordWorker + 'a>,
+    walker: RecordWalker,
+}
+
+impl<'a> BatchVisitor<'a> {
+    /// One worker's.
+    pub fn new(visitor: &'a dyn RecordVisitor) -> Self {
+        Self { worker: visitor.new_worker(), walker: RecordWalker::default() }
+    }
+
+    fn visit(&mut self, batch: &Batch) {
         for part in &batch.parts {
-            worker.begin(part.storage);
-            walker.restart_at(part.offset_bytes);
-            walker.feed(&batch.bytes[part.range.clone()], worker.as_mut());
+            self.worker.begin(part.storage);
+            self.walker.restart_at(part.offset_bytes);
+            self.walker.feed(&batch.bytes[part.range.clone()], self.worker.as_mut());
             if part.is_last {
-                walker.finish(worker.as_mut());
+                self.walker.finish(self.worker.as_mut());
             }
         }
+    }
+}
+
+/// Visits batches until there are no more.
+pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<Batch>, free: &Sender<Batch>) {
+    let mut visitor = BatchVisitor::new(visitor);
+    for batch in batches {
+        visitor.visit(&batch);
         // A full store of free batches has enough.
         let _ = free.try_send(batch);
     }

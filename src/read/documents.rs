@@ -12,11 +12,13 @@ use {
             status_cache::{StatusCache, parse_status_cache},
             storages::STORAGES_MAX,
         },
+        threads::{cannot_start, guarded, panicked},
     },
     crossbeam_channel::{Receiver, Sender, bounded},
     std::{
         io::{BufRead, Read},
-        thread::JoinHandle,
+        sync::{Arc, Mutex, PoisonError},
+        thread::{Builder, JoinHandle},
     },
 };
 
@@ -141,30 +143,73 @@ impl Documents {
     }
 }
 
-/// A parser on its own thread, which bytes are pushed to.
+/// A parser that bytes are pushed to: on its own thread, or, where none can be started, when all bytes are there.
 struct Pushed<T> {
     pieces: Sender<Vec<u8>>,
-    parser: JoinHandle<Result<T>>,
+    parser: Parser<T>,
 }
+
+enum Parser<T> {
+    Thread(JoinHandle<Result<T>>),
+    /// `error` is why there is no thread.
+    Here {
+        parse: Parse<T>,
+        pieces: Receiver<Vec<u8>>,
+        held: Vec<u8>,
+        error: Error,
+    },
+}
+
+type Parse<T> = Box<dyn FnOnce(PieceReader) -> Result<T> + Send>;
 
 /// Pieces under way: the parser is the slower side only for a moment.
 const PIECES_MAX: usize = 4;
 
+/// Without a thread, a document is held in memory until it is whole. Mainnet's bank files are near half of this.
+const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
 impl<T: Send + 'static> Pushed<T> {
     fn start(parse: impl FnOnce(PieceReader) -> Result<T> + Send + 'static) -> Self {
         let (pieces, receiver) = bounded(PIECES_MAX);
-        let parser = std::thread::spawn(move || parse(PieceReader { pieces: receiver, current: Vec::new(), at: 0 }));
+        // Whoever gets the work takes it out: a thread that does not start would drop it.
+        let parse: Arc<Mutex<Option<Parse<T>>>> = Arc::new(Mutex::new(Some(Box::new(parse))));
+        let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (shared, on_thread) = (Arc::clone(&parse), receiver.clone());
+        let work = move || match take(&shared) {
+            Some(parse) => guarded(|| parse(PieceReader { pieces: on_thread, current: Vec::new(), at: 0 })),
+            None => Err(Error::failed("a document was parsed already")),
+        };
+        let parser = match Builder::new().spawn(work) {
+            Ok(thread) => Parser::Thread(thread),
+            Err(error) => Parser::Here {
+                parse: take(&parse).unwrap_or_else(|| Box::new(|_| Err(Error::failed("nobody parses a document")))),
+                pieces: receiver,
+                held: Vec::new(),
+                error: cannot_start(&error),
+            },
+        };
         Self { pieces, parser }
     }
 
-    fn push(&self, bytes: &[u8]) {
-        // A parser that has ended already has found what is wrong; the rest is of no interest.
-        let _ = self.pieces.send(bytes.to_vec());
+    fn push(&mut self, bytes: &[u8]) {
+        match &mut self.parser {
+            // A parser that has ended already has found what is wrong; the rest is of no interest.
+            Parser::Thread(_) => drop(self.pieces.send(bytes.to_vec())),
+            // One byte too many tells that it is too long.
+            Parser::Here { held, .. } => {
+                let room = (HELD_BYTES_MAX + 1).saturating_sub(held.len());
+                held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+        }
     }
 
     fn finish(self) -> Result<T> {
         drop(self.pieces);
-        self.parser.join().unwrap_or_else(|_| Err(Error::failed("the parser of a document ended unexpectedly")))
+        match self.parser {
+            Parser::Thread(thread) => thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
+            Parser::Here { held, error, .. } if held.len() > HELD_BYTES_MAX => Err(error),
+            Parser::Here { parse, pieces, held, .. } => guarded(|| parse(PieceReader { pieces, current: held, at: 0 })),
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use {
     super::{
         ArchiveStream, Pass, ReadArchive,
-        batches::{Batch, Batcher, visit_batches},
+        batches::{Batch, BatchVisitor, Batcher, Workers, visit_batches},
         decode::{Decoded, LostFrame, decode_observed},
         documents::DocumentReader,
         visit::{EntrySink, Problem, Visitor},
@@ -19,6 +19,7 @@ use {
             entry_parser::{EntryParser, TarEnd, TarEvent},
             header_search::HeaderSearch,
         },
+        threads::{guarded, spawn_workers},
     },
     crossbeam_channel::bounded,
     std::{
@@ -45,31 +46,50 @@ pub fn read_in_order(
         *stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         Error::failed("reading was stopped")
     };
+    // Why a worker has died: what it should have seen, nobody has.
+    let died = Mutex::new(None);
+    let check = || match died.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        Some(error) => Err(error),
+        None => visitor.check(),
+    };
     let decoded = std::thread::scope(|scope| {
         if let Some(records) = visitor.records() {
-            for _ in 0..pass.threads {
-                let (batches, free) = (batches.1.clone(), free.0.clone());
-                scope.spawn(move || visit_batches(records, &batches, &free));
-            }
-            reading.events.batcher = Some(Batcher::new(batches.0, free.1));
+            let started = spawn_workers(scope, pass.threads, pass.progress, || {
+                let (batches, free, died) = (batches.1.clone(), free.0.clone(), &died);
+                move || {
+                    if let Err(error) = guarded(|| Ok(visit_batches(records, &batches, &free))) {
+                        died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                }
+            });
+            reading.events.batcher = Some(Batcher::new(match started {
+                0 => Workers::Here(BatchVisitor::new(records)),
+                _ => Workers::Threads { batches: batches.0, free: free.1 },
+            }));
         }
         drop((batches.1, free.0));
         let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(stop);
         let decoders = pass.decoders.unwrap_or(pass.threads);
         let (reader, compression) = (stream.reader, stream.compression);
-        let decoded =
+        // Whatever breaks, the workers must learn that there are no more batches: they would wait for ever.
+        let decoded = guarded(|| {
             decode_observed(reader, compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
-                let result = visitor.check().and_then(|()| match decoded {
+                let result = check().and_then(|()| match decoded {
                     Decoded::Content(bytes) => reading.content(bytes),
                     Decoded::Lost(lost) => reading.lose_frame(&lost),
                 });
                 result.map_err(stop)
-            });
-        reading.events.abandon();
-        reading.events.batcher = None; // The workers end with it.
-        decoded
+            })
+        });
+        let ended = guarded(|| Ok(reading.events.abandon()));
+        let batcher = reading.events.batcher.take();
+        let ended = ended.and(guarded(|| Ok(drop(batcher)))); // The workers end with it.
+        decoded.and_then(|decoded| ended.map(|()| decoded))
     });
     if let Some(error) = stopped.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
     visitor.check()?;
@@ -192,7 +212,7 @@ struct Events<'a> {
     documents: DocumentReader,
     /// Entries so far.
     entries: u32,
-    batcher: Option<Batcher>,
+    batcher: Option<Batcher<'a>>,
     /// Whether the current entry is for the sink.
     is_open: bool,
 }

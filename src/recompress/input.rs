@@ -21,7 +21,7 @@ use {
 };
 
 /// The source, open.
-pub enum Input {
+pub enum Input<'a> {
     /// A file.
     File {
         /// The archive.
@@ -32,7 +32,7 @@ pub enum Input {
     /// A stream.
     Stream {
         /// Its bytes.
-        reader: Box<dyn Read + Send>,
+        reader: Box<dyn Read + Send + 'a>,
         /// How it is compressed.
         compression: Compression,
     },
@@ -41,9 +41,9 @@ pub enum Input {
 /// What errors call a stream.
 const STANDARD_INPUT: &str = "standard input";
 
-impl Input {
+impl<'s> Input<'s> {
     /// Opens it, and looks at its first bytes.
-    pub fn open(source: Source, options: &RecompressOptions) -> Result<Self> {
+    pub fn open(source: Source<'s>, options: &RecompressOptions) -> Result<Self> {
         match source {
             Source::File(path) => {
                 let _watch = options.manners.io_hint.watch([&path]);

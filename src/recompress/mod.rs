@@ -18,7 +18,7 @@ use {
             threads_within,
             writer::{ArchiveWriter, FrameTotals},
         },
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
         format::{
             entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
             frames::FRAME_SIZE_BYTES_DEFAULT,
@@ -36,6 +36,7 @@ use {
         rules::clients::Rule,
         state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_outcome},
         stopwatch::{Stopwatch, Taken},
+        threads::{guarded, panicked, spawn},
     },
     crossbeam_channel::{Receiver, bounded},
     std::{
@@ -45,11 +46,11 @@ use {
 };
 
 /// Where the archive comes from.
-pub enum Source {
+pub enum Source<'a> {
     /// A file.
     File(PathBuf),
     /// A stream, which has no name to check its content against.
-    Stream(Box<dyn Read + Send>),
+    Stream(Box<dyn Read + Send + 'a>),
 }
 
 /// How to recompress.
@@ -102,7 +103,20 @@ const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
 /// Recompresses an archive into a sink.
 pub fn recompress(
-    source: Source,
+    source: Source<'_>,
+    sink: Sink<'_>,
+    options: &RecompressOptions,
+    progress: &dyn Progress,
+) -> Result<RecompressReport> {
+    recompress_open(source, sink, options, progress).map_err(|error| match error.kind() {
+        // A wait that the user ended is not a fault of the pipe.
+        ErrorKind::Failed => progress.check().err().unwrap_or(error),
+        _ => error,
+    })
+}
+
+fn recompress_open(
+    source: Source<'_>,
     sink: Sink<'_>,
     options: &RecompressOptions,
     progress: &dyn Progress,
@@ -134,11 +148,11 @@ pub fn recompress(
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
     let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &sink_path, &options.codec);
-    let (decoded, encoded) = std::thread::scope(|scope| {
+    let (decoded, encoded) = std::thread::scope(|scope| -> Result<_> {
         let state = state.as_ref();
         let reading = Reading { recycler: &recycler, frames_tx, options, threads, base_slot, state, progress };
         let input = &mut input;
-        let decoding = scope.spawn(move || reading.run(input));
+        let decoding = spawn(scope, move || guarded(|| reading.run(input)))?;
         let encoded = encode_linked_frames(
             FrameQueue(frames_rx),
             &|frame: Vec<u8>, content| {
@@ -150,9 +164,9 @@ pub fn recompress(
             &EncodeProgress(progress),
             &mut |frame| writer.frame(&frame),
         );
-        let decoded = decoding.join().unwrap_or_else(|_| Err(Error::failed("the decoding thread has died")));
-        (decoded, encoded)
-    });
+        let decoded = decoding.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
+        Ok((decoded, encoded))
+    })?;
     // What is wrong with the source comes first: when the encoding side fails, the decoding side only stops.
     let decoded = match (decoded, encoded) {
         (Ok(Some(decoded)), Ok(())) => decoded,

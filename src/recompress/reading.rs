@@ -61,7 +61,7 @@ pub struct Reading<'a> {
 
 impl Reading<'_> {
     /// Reads the whole source. `Ok(None)`: the encoding side has failed, and says why itself.
-    pub fn run(self, input: &mut Input) -> Result<Option<Decoded>> {
+    pub fn run(self, input: &mut Input<'_>) -> Result<Option<Decoded>> {
         let mut frames = FramesOut {
             frames_tx: &self.frames_tx,
             recycler: self.recycler,
@@ -81,7 +81,7 @@ impl Reading<'_> {
         }
     }
 
-    fn read(&self, input: &mut Input, frames: &mut FramesOut<'_>) -> Result<Decoded> {
+    fn read(&self, input: &mut Input<'_>, frames: &mut FramesOut<'_>) -> Result<Decoded> {
         let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
         let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
@@ -104,7 +104,7 @@ impl Reading<'_> {
     }
 
     /// What was not checked for its checksums' sake must have them, and be what its index says.
-    fn check_index(&self, input: &Input, read: &ReadArchive, reader: &Reader<'_>) -> Result<()> {
+    fn check_index(&self, input: &Input<'_>, read: &ReadArchive, reader: &Reader<'_>) -> Result<()> {
         let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
         let Some(tail) = &archive.tail else { return Ok(()) };
         let entries = reader.entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Reading<'_> {
     }
 
     /// Whether the source as a whole is what it should be.
-    fn judge(&self, input: &Input, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {
+    fn judge(&self, input: &Input<'_>, rules: &ArchiveRules<'_>, mut read: ReadArchive) -> Result<JudgedArchive> {
         let judged = match input {
             Input::File { archive, .. } => rules.finish(archive, &mut read)?,
             Input::Stream { .. } => rules.finish_entries(read.documents, read.is_whole)?,

@@ -19,7 +19,7 @@ use {
 
 /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
 /// programs put what is temporary.
-pub fn new_state_check(input: &Input, sink: &OpenSink<'_>, options: &RecompressOptions) -> Result<StateCheck> {
+pub fn new_state_check(input: &Input<'_>, sink: &OpenSink<'_>, options: &RecompressOptions) -> Result<StateCheck> {
     let spill_dir = sink.file_path().and_then(Path::parent).map_or_else(std::env::temp_dir, Path::to_path_buf);
     let bytes = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_TYPICAL);
     StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, is_refused)
@@ -30,7 +30,7 @@ pub fn new_state_check(input: &Input, sink: &OpenSink<'_>, options: &RecompressO
 pub fn finish_state(
     state: &StateCheck,
     bank: &BankFile,
-    input: &Input,
+    input: &Input<'_>,
     sink: &OpenSink<'_>,
     options: &RecompressOptions,
     progress: &dyn Progress,

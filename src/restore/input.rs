@@ -8,6 +8,7 @@ use {
         read::{Archive, arriving::Arriving, source::SharedSource},
         restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
         store::publish::Unpublished,
+        threads::{guarded, panicked, spawn},
     },
     std::{
         fs::File,
@@ -91,15 +92,20 @@ impl Inputs {
             arriving = Some(Arc::new(Arriving::new(file, PathBuf::from("standard input"))));
         }
         std::thread::scope(|scope| {
-            let receiver = arriving.as_ref().map(|arriving| scope.spawn(|| receive(arriving, progress)));
-            let opened = self.open_all(arriving.as_ref(), target, options, kept);
-            let result = opened.and_then(|(mut archives, copies)| work(&mut archives, copies));
+            let receiver = match &arriving {
+                Some(arriving) => Some(spawn(scope, || receive(arriving, progress))?),
+                None => None,
+            };
+            // The receiver must be told to stop, whatever breaks.
+            let result = guarded(|| {
+                let (mut archives, copies) = self.open_all(arriving.as_ref(), target, options, kept)?;
+                work(&mut archives, copies)
+            });
             if let Some(arriving) = &arriving {
                 arriving.stop();
             }
-            let received = receiver.map_or(Ok(()), |receiver| {
-                receiver.join().unwrap_or_else(|_| Err(Error::failed("receiving standard input ended unexpectedly")))
-            });
+            let received = receiver
+                .map_or(Ok(()), |receiver| receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
             match (result, received) {
                 // Why bytes did not come says more than that they were missed.
                 (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),

@@ -5,7 +5,7 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         io::writer::WriteBehind,
-        restore::assign::Destination,
+        restore::{assign::Destination, space::SpaceWatch},
     },
     rustix::fs::{Gid, Mode, OFlags, Uid},
     std::{
@@ -135,6 +135,8 @@ pub struct Places<'a> {
     pub owner: Owner,
     /// Whether several writers may each write a part of one file.
     pub is_shared: bool,
+    /// Looks after the free space.
+    pub watch: SpaceWatch,
     /// Takes the files that are written.
     pub write_behind: &'a WriteBehind,
 }
@@ -174,6 +176,7 @@ impl<'a> EntryWriter<'a> {
     /// Writes some of the current entry's content.
     pub fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         let Some((file, destination)) = &self.current else { return Ok(()) };
+        self.places.watch.before_writing(bytes.len() as u64, file, &self.places.bank_snapshot.path)?;
         file.write_all_at(bytes, offset_bytes).map_err(|error| self.error(destination, &error))?;
         if self.written.is_empty() {
             self.written.start = offset_bytes;

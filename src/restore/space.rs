@@ -1,12 +1,13 @@
-//! Whether there is room for a restore, before anything is written.
+//! Whether there is room for a restore: before anything is written, and while it is.
 
 use {
     crate::error::{Error, IoContext, Result},
     std::{
         collections::BTreeMap,
         fs,
-        os::unix::fs::MetadataExt,
+        os::{fd::AsFd, unix::fs::MetadataExt},
         path::{Path, PathBuf},
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -36,5 +37,58 @@ impl SpaceNeeded {
             }
         }
         Ok(())
+    }
+}
+
+/// Left free on every file system, or a hundredth of it where that is less: a validator, its log and its database need
+/// some, and a file system that is full to the last block harms everybody on it.
+const LEFT_FREE_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// Written between two looks at the free space: seldom enough to cost nothing, far below what is left free.
+const LOOK_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Looks at the free space while files are written. Without an index, or with one that lies, nobody knows before how
+/// much an archive unpacks to. Shared by all writers.
+#[derive(Debug, Default)]
+pub struct SpaceWatch {
+    written_bytes: AtomicU64,
+}
+
+impl SpaceWatch {
+    /// Some bytes are about to be written to a file; `dir` is what the error names.
+    ///
+    /// # Errors
+    /// Its file system is nearly full.
+    pub fn before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
+        let before = self.written_bytes.fetch_add(bytes, Relaxed);
+        if before / LOOK_BYTES == before.saturating_add(bytes) / LOOK_BYTES {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstatvfs(file).or_path("read the free space of", dir)?;
+        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free_bytes >= left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize)) {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "the archive unpacks to more than there is room for: {free_bytes} bytes are left on the file system of {} \
+             or of an accounts path, and some must stay free",
+            dir.display()
+        ))
+        .hint("free some space, or spread the accounts over several disks with --accounts"))
+    }
+}
+
+fn left_free_bytes(all_bytes: u64) -> u64 {
+    LEFT_FREE_BYTES.min(all_bytes / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_space_stays_free() {
+        assert_eq!(left_free_bytes(1 << 30), (1 << 30) / 100);
+        assert_eq!(left_free_bytes(1 << 50), LEFT_FREE_BYTES);
     }
 }

@@ -15,6 +15,7 @@ use {
         restore::{
             assign::{Assigner, Destination},
             place::{EntryWriter, Owner, PartialDir, Places},
+            space::SpaceWatch,
         },
         rules::{
             archive::{ArchiveRules, JudgedArchive, SeenSlots},
@@ -99,7 +100,14 @@ pub fn unpack(
         assigner: Mutex::new(assigner),
         destinations: RwLock::default(),
         records: records.as_ref(),
-        places: Places { roots, bank_snapshot, owner, is_shared: archive.tail.is_some(), write_behind },
+        places: Places {
+            roots,
+            bank_snapshot,
+            owner,
+            is_shared: archive.tail.is_some(),
+            watch: SpaceWatch::default(),
+            write_behind,
+        },
     };
     let mut read = archive.read(&Pass::new(threads, progress), &unpacking)?;
     if state.is_none() && has_frame_checksums(archive) && read.frames.frames_with_checksum < read.frames.frames {

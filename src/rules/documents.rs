@@ -7,7 +7,7 @@ use {
         findings::{Check, Findings, Place},
     },
     crate::{
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
         ledger::{
             bank_file::{BankFile, StorageMapItem},
             directory::{SNAPSHOT_VERSION, is_known_version},
@@ -46,6 +46,8 @@ pub fn judge_documents(
             findings.skip(Check::Bank, "no bank file could be read");
             None
         }
+        // Not the archive's fault.
+        Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
         Some(Err(error)) => {
             unreadable(Rule::BankFile, place(), &error)?;
             None
@@ -60,6 +62,7 @@ pub fn judge_documents(
     };
     match documents.status_cache {
         None => findings.skip(Check::Bank, "no status cache could be read"),
+        Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
         Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error)?,
         Some(Ok(cache)) => {
             let bank_slot = bank.as_ref().map_or(u64::MAX, |(bank, _)| bank.slot);

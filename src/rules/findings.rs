@@ -57,6 +57,7 @@ impl Check {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The archive's or the ledger's path.
+    #[serde(serialize_with = "crate::text::optional_path")]
     pub path: Option<PathBuf>,
     /// The number of the frame that holds tar, from 0.
     pub frame: Option<u64>,

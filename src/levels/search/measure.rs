@@ -14,6 +14,7 @@ use {
         levels::content::ContentFrame,
         read::decode::FrameDecoder,
         stopwatch::ThreadStopwatch,
+        threads::{guarded, panicked, spawn},
     },
     std::{
         sync::{
@@ -118,9 +119,13 @@ impl Bench {
         };
         std::thread::scope(|scope| {
             let run = &run;
-            let threads: Vec<_> = self.workers.iter_mut().map(|worker| scope.spawn(move || run(worker))).collect();
+            let threads: Vec<_> = self
+                .workers
+                .iter_mut()
+                .map(|worker| spawn(scope, move || guarded(|| run(worker))))
+                .collect::<Result<_>>()?;
             let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                thread.join().unwrap_or_else(|_| Err(Error::failed("a worker ended unexpectedly")))
+                thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
             };
             threads.into_iter().map(ended).collect::<Result<Vec<()>>>()
         })?;

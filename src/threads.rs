@@ -1,0 +1,111 @@
+//! Threads that may not start, and threads that die: both end in an [`Error`], never in a wait that nobody ends.
+//!
+//! Whoever starts threads that others wait for starts them here, and runs what they do through [`guarded`]. Not here:
+//! pools for parallel iterators ([`pool`](crate::pool)).
+
+use {
+    crate::{
+        error::{Error, Result},
+        progress::Progress,
+    },
+    std::{
+        any::Any,
+        cell::RefCell,
+        panic::{AssertUnwindSafe, catch_unwind},
+        thread::{Builder, Scope, ScopedJoinHandle},
+    },
+};
+
+/// What an operator is told when fewer threads can be started than were asked for. Always the same words, so that a
+/// screen can tell it once.
+pub const FEWER_THREADS: &str =
+    "the system refuses to start more threads: going on with fewer (see ulimit -u, or TasksMax of the service)";
+
+/// Characters of a panic's message that an error shows: a line.
+const MESSAGE_CHARS_MAX: usize = 200;
+
+/// Runs `work`; a panic in it is an error like any other.
+///
+/// What `work` has borrowed may be half changed after a panic: the caller ends with the error and looks no further.
+pub fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
+}
+
+/// The error for a panic with this payload.
+pub fn panicked(payload: &(dyn Any + Send)) -> Error {
+    let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+    let line: String =
+        text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MESSAGE_CHARS_MAX).collect();
+    let place = PLACE.with(|place| place.borrow_mut().take()).map(|place| format!(" at {place}")).unwrap_or_default();
+    Error::failed(format!("slotpress has a bug: it panicked{place}: {line}"))
+        .hint("report it, with what was run and what RUST_BACKTRACE=1 prints")
+}
+
+thread_local! {
+    /// Where this thread has panicked.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// From here on, a panic prints nothing by itself: who catches it has the place and the words for an error. With
+/// RUST_BACKTRACE set, it prints what it always does. For programs; a library leaves this to its caller.
+pub fn keep_panics_quiet() {
+    let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0" && !value.is_empty());
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(|location| format!("{}:{}", location.file(), location.line()));
+        // Fails only while the thread ends, when nobody asks any more.
+        let _ = PLACE.try_with(|kept| kept.try_borrow_mut().map(|mut kept| *kept = place));
+        if wants_backtrace {
+            usual(info);
+        }
+    }));
+}
+
+/// The error for a thread that cannot be started and cannot be done without.
+pub fn cannot_start(error: &std::io::Error) -> Error {
+    Error::failed(format!("cannot start a thread: {error}"))
+        .hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
+}
+
+/// Starts a thread that the work cannot do without.
+///
+/// # Errors
+/// The system refuses it.
+pub fn spawn<'scope, R: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> R + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, R>> {
+    Builder::new().spawn_scoped(scope, work).map_err(|error| cannot_start(&error))
+}
+
+/// Starts up to `count` threads, and returns how many there are: where the system refuses, fewer, with a warning.
+pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    count: usize,
+    progress: &dyn Progress,
+    mut new_worker: impl FnMut() -> W,
+) -> usize {
+    for started in 0..count {
+        if Builder::new().spawn_scoped(scope, new_worker()).is_err() {
+            progress.warn(FEWER_THREADS);
+            return started;
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_one_line() {
+        let error = guarded::<()>(|| panic!("first\nsecond {}", "x".repeat(1000))).expect_err("an error");
+        assert_eq!(error.kind().exit_code(), 1);
+        assert!(error.to_string().contains("first second"), "{error}");
+        assert!(error.to_string().len() < 300 && !error.to_string().contains('\n'), "{error}");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("report")));
+        assert_eq!(guarded(|| Ok(5)).expect("fine"), 5);
+    }
+}

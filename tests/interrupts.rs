@@ -1,0 +1,123 @@
+//! Ctrl-C while the program waits for somebody else: for input that does not come, for a reader that does not read.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::{FULL_3500, fixture, slotpress_path, temp_dir},
+    rustix::process::{Pid, Signal, kill_process},
+    std::{
+        fs,
+        io::Write,
+        path::Path,
+        process::{Child, Command, Stdio},
+        time::{Duration, Instant},
+    },
+};
+
+fn slotpress(arguments: &[&str]) -> Command {
+    let mut command = Command::new(slotpress_path());
+    command.args(arguments).args(["-q"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Waits for the end, some seconds at most.
+fn end_of(child: &mut Child, within: Duration) -> Option<i32> {
+    let start = Instant::now();
+    while start.elapsed() < within {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// Interrupts a child that has come to wait, and returns its exit code.
+fn interrupt(mut child: Child, signal: Signal) -> Option<i32> {
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(child.try_wait().expect("a child"), None, "it waits");
+    kill_process(Pid::from_child(&child), signal).expect("sent");
+    end_of(&mut child, Duration::from_secs(2))
+}
+
+fn files_in(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).expect("read").map(|entry| entry.expect("an entry").file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name != "ledger.lock").collect()
+}
+
+/// Standard input says nothing, or nothing more.
+#[test]
+fn idle_standard_input() {
+    let beginning = fs::read(fixture(FULL_3500)).expect("read");
+    for (signal, length) in [(Signal::INT, 0), (Signal::TERM, 0), (Signal::INT, 30_000)] {
+        for restores in [false, true] {
+            let dir = temp_dir();
+            let out = dir.path().to_str().expect("text");
+            let arguments = match restores {
+                true => ["restore", "-", "--ledger", out],
+                false => ["recompress", "-", "-o", out],
+            };
+            let mut child = slotpress(&arguments).stdin(Stdio::piped()).spawn().expect("starts");
+            let mut stdin = child.stdin.take().expect("a pipe");
+            stdin.write_all(&beginning[..length.min(beginning.len())]).expect("written");
+            assert_eq!(interrupt(child, signal), Some(130), "{arguments:?} after {length} bytes");
+            assert_eq!(files_in(dir.path()), Vec::<String>::new(), "{arguments:?} after {length} bytes");
+            drop(stdin);
+        }
+    }
+}
+
+/// Nobody reads the archive.
+#[test]
+fn a_full_pipe() {
+    let archive = fixture(FULL_3500);
+    let arguments = ["recompress", archive.to_str().expect("text"), "-o", "-", "--format", "none"];
+    let (read_end, write_end) = std::io::pipe().expect("a pipe");
+    let child = slotpress(&arguments).stdin(Stdio::null()).stdout(write_end).spawn().expect("starts");
+    assert_eq!(interrupt(child, Signal::INT), Some(130));
+    drop(read_end);
+}
+
+/// A pipe in the place of a file is refused: nobody waits for who might write to it.
+#[test]
+fn pipes_are_not_files() {
+    let dir = temp_dir();
+    let make_pipe = |path: &Path| {
+        let made = Command::new("mkfifo").arg(path).status().expect("runs");
+        assert!(made.success());
+    };
+    let pipe = dir.path().join("pipe.tar.zst");
+    make_pipe(&pipe);
+    let pipe = pipe.to_str().expect("text");
+    let mut cases: Vec<Vec<String>> = vec![
+        vec!["verify".into(), pipe.into()],
+        vec!["inspect".into(), pipe.into()],
+        vec!["recompress".into(), pipe.into(), "-o".into(), dir.path().display().to_string()],
+        vec!["levels".into(), pipe.into()],
+    ];
+    let mut ledgers = Vec::new();
+    let slot_files = ["version", "status_cache", "fastboot_version", "storages_list", "obsolete_accounts", "26"];
+    for name in slot_files {
+        let ledger = common::ledger("ledger-at-26");
+        let path = ledger.path().join("snapshots/26").join(name);
+        if !path.exists() {
+            continue;
+        }
+        fs::remove_file(&path).expect("removed");
+        make_pipe(&path);
+        let out = dir.path().display().to_string();
+        cases.push(vec!["archive".into(), ledger.path().display().to_string(), "-o".into(), out]);
+        cases.push(vec!["verify".into(), ledger.path().display().to_string()]);
+        ledgers.push(ledger);
+    }
+    for arguments in cases {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut child = slotpress(&arguments).stdin(Stdio::null()).spawn().expect("starts");
+        let code = end_of(&mut child, Duration::from_secs(10));
+        assert!(matches!(code, Some(1 | 3)), "{arguments:?}: {code:?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What a command found out arrives, or the command fails.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::{FULL_26, fixture, ledger, slotpress_path, temp_dir},
+    std::{
+        fs::{self, File},
+        io::Read,
+        os::unix::ffi::OsStringExt,
+        path::PathBuf,
+        process::{Command, Output, Stdio},
+    },
+};
+
+fn slotpress(arguments: &[&str]) -> Command {
+    let mut command = Command::new(slotpress_path());
+    command.args(arguments).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn full_26() -> String {
+    fixture(FULL_26).to_str().expect("text").to_string()
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    if !PathBuf::from("/dev/full").exists() {
+        return;
+    }
+    let archive = full_26();
+    for arguments in [
+        vec!["verify", "--json", &archive],
+        vec!["verify", &archive],
+        vec!["inspect", &archive],
+        vec!["levels", "--levels", "1", "--repeat", "1", "--quick", &archive],
+        vec!["completions", "bash"],
+        vec!["--help"],
+    ] {
+        let full = File::options().write(true).open("/dev/full").expect("opens");
+        let output = slotpress(&arguments).stdout(full).output().expect("runs");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("cannot write standard output: no space left"), "{}", stderr(&output));
+    }
+}
+
+/// A reader that has seen enough is no error.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let archive = full_26();
+    for arguments in [vec!["verify", "--json", &archive], vec!["inspect", &archive], vec!["--help"]] {
+        let (read_end, write_end) = std::io::pipe().expect("a pipe");
+        drop(read_end);
+        let output = slotpress(&arguments).stdout(write_end).output().expect("runs");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+/// Nothing is there to write to; `/dev/null` is something.
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    let (ledger, archive) = (ledger("ledger-at-26"), full_26());
+    let ledger = ledger.path().to_str().expect("text");
+    let shell = |redirection: &str, arguments: &[&str]| {
+        let script = format!("exec \"$0\" \"$@\" {redirection}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, slotpress_path().to_str().expect("text")]).args(arguments);
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).output().expect("runs")
+    };
+    for arguments in [vec!["archive", ledger, "-o", "-", "-q"], vec!["verify", &archive, "--json"]] {
+        for (redirection, code) in [(">&-", 1), (">/dev/null", 0), ("1<>/dev/null", 0)] {
+            let output = shell(redirection, &arguments);
+            assert_eq!(output.status.code(), Some(code), "{arguments:?} {redirection}: {}", stderr(&output));
+        }
+    }
+}
+
+/// JSON has no paths that are not UTF-8: what cannot be said is replaced.
+#[test]
+fn any_path_has_json() {
+    let dir = temp_dir();
+    let path = dir.path().join(std::ffi::OsString::from_vec(b"\xff\xfe.tar.zst".to_vec()));
+    fs::copy(fixture(FULL_26), &path).expect("copied");
+    for command in ["verify", "inspect"] {
+        let output = slotpress(&[command, "--json"]).arg(&path).output().expect("runs");
+        let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
+        let first = text.lines().next().expect("a line");
+        let line: serde_json::Value = serde_json::from_str(first).expect("JSON");
+        assert!(line.to_string().contains("\u{fffd}\u{fffd}.tar.zst"), "{command}: {text}{}", stderr(&output));
+    }
+}
+
+/// An archive that goes into a pipe arrives whole.
+#[test]
+fn an_archive_arrives_through_a_pipe() {
+    let ledger = ledger("ledger-at-26");
+    let arguments = ["archive", ledger.path().to_str().expect("text"), "-o", "-", "-q"];
+    let mut child = slotpress(&arguments).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut archive = Vec::new();
+    child.stdout.take().expect("a pipe").read_to_end(&mut archive).expect("read");
+    assert!(child.wait().expect("ends").success());
+    let dir = temp_dir();
+    let path = dir.path().join(FULL_26);
+    fs::write(&path, archive).expect("written");
+    let output = slotpress(&["verify", "-q"]).arg(&path).output().expect("runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+}
