@@ -16,7 +16,7 @@ use {
     },
     std::{
         fs::{self, File},
-        io::Read,
+        io::{ErrorKind, Read},
         path::{Path, PathBuf},
     },
 };
@@ -145,13 +145,13 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
-    Err(Error::failed(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
+    Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
         .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced"))
 }
 
 /// The same, where storages may be missing.
 pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
-    if !paths.ledger.is_dir() {
+    if !is_dir(&paths.ledger)? {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
             .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
@@ -189,7 +189,7 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
     let mut slots = Vec::new();
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(slots),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(slots),
         Err(error) => return Err(Error::io("read", &dir, &error)),
     };
     for entry in entries {
@@ -321,7 +321,7 @@ fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
         .into_iter()
         .map(|accounts| {
             let run = accounts.join("run");
-            if run.is_dir() {
+            if is_dir(&run)? {
                 return StorageRoot::open(run);
             }
             Err(Error::failed(format!("{} is not a directory", run.display()))
@@ -349,18 +349,38 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
             .map(|accounts| accounts.join("snapshot").join(slot.to_string()))
             .collect();
     }
-    if let Some(missing) = targets.iter().find(|target| !target.is_dir()) {
-        return Err(Error::failed(format!("{} is not a directory: the hard links of the storages", missing.display()))
-            .hint("name every accounts path of the validator with --accounts DIR"));
+    for target in &targets {
+        if !is_dir(target)? {
+            let message = format!("{} is not a directory: the hard links of the storages", target.display());
+            return Err(Error::failed(message).hint("name every accounts path of the validator with --accounts DIR"));
+        }
     }
     targets.into_iter().map(StorageRoot::open).collect()
 }
 
 fn required(path: PathBuf) -> Result<PathBuf> {
-    if path.exists() {
-        return Ok(path);
+    match fs::metadata(&path) {
+        Ok(_) => Ok(path),
+        Err(error) if is_missing(&error) => {
+            let message = format!("{} is missing: the bank snapshot is not complete", path.display());
+            Err(Error::damaged(message).hint(GRACEFUL_STOP))
+        }
+        Err(error) => Err(Error::io("read", &path, &error)),
     }
-    Err(Error::failed(format!("{} is missing: the bank snapshot is not complete", path.display())).hint(GRACEFUL_STOP))
+}
+
+/// Whether a path leads nowhere; any other error, such as a permission that is missing, tells nothing about content.
+fn is_missing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Whether a directory is there; an error where the system does not tell.
+fn is_dir(path: &Path) -> Result<bool> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(Error::io("read", path, &error)),
+    }
 }
 
 /// Reads a file of a few bytes, such as a version; more than 64 bytes are not a version.
