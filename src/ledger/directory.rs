@@ -204,14 +204,23 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let snapshots_dir = paths.snapshots_dir();
     let slots = bank_snapshot_slots(snapshots_dir)?;
     let dir_of = |slot: u64| snapshots_dir.join("snapshots").join(slot.to_string());
-    let is_complete = |slot: u64| dir_of(slot).join("fastboot_version").is_file();
+    let is_complete = |slot: u64| is_file(&dir_of(slot).join("fastboot_version"));
     let found = match slot {
         Some(slot) if !slots.contains(&slot) => {
             return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).display()))
                 .hint(format!("bank snapshots there: {}", list_slots(&slots))));
         }
-        Some(slot) => Some(slot).filter(|slot| is_complete(*slot)),
-        None => slots.iter().copied().find(|slot| is_complete(*slot)),
+        Some(slot) => is_complete(slot)?.then_some(slot),
+        None => {
+            let mut found = None;
+            for slot in &slots {
+                if is_complete(*slot)? {
+                    found = Some(*slot);
+                    break;
+                }
+            }
+            found
+        }
     };
     let Some(slot) = found else {
         let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
@@ -359,14 +368,10 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
 }
 
 fn required(path: PathBuf) -> Result<PathBuf> {
-    match fs::metadata(&path) {
-        Ok(_) => Ok(path),
-        Err(error) if is_missing(&error) => {
-            let message = format!("{} is missing: the bank snapshot is not complete", path.display());
-            Err(Error::damaged(message).hint(GRACEFUL_STOP))
-        }
-        Err(error) => Err(Error::io("read", &path, &error)),
+    if metadata(&path)?.is_some() {
+        return Ok(path);
     }
+    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.display())).hint(GRACEFUL_STOP))
 }
 
 /// Whether a path leads nowhere; any other error, such as a permission that is missing, tells nothing about content.
@@ -376,9 +381,18 @@ fn is_missing(error: &std::io::Error) -> bool {
 
 /// Whether a directory is there; an error where the system does not tell.
 fn is_dir(path: &Path) -> Result<bool> {
+    Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
+}
+
+/// The same of a file.
+fn is_file(path: &Path) -> Result<bool> {
+    Ok(metadata(path)?.is_some_and(|found| found.is_file()))
+}
+
+fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
-        Ok(found) => Ok(found.is_dir()),
-        Err(error) if is_missing(&error) => Ok(false),
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(Error::io("read", path, &error)),
     }
 }

@@ -148,7 +148,9 @@ pub fn recover(dir: &Path, locks: &mut DirLocks) -> Result<()> {
     let path = dir.join(JOURNAL_NAME);
     let partial = dir.join(JOURNAL_NAME_PARTIAL);
     match fs::remove_file(&partial) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &partial, &error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::io("remove", &partial, &error));
+        }
         _ => {}
     }
     let mut bytes = Vec::new();

@@ -62,7 +62,8 @@ impl PartialDir {
     /// Opens a file in it for reading.
     pub fn open_file(&self, name: &str) -> Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(self.work.dir(), name, flags, Mode::empty()).or_path("open", &self.path.join(name))?;
+        let file =
+            rustix::fs::openat(self.work.dir(), name, flags, Mode::empty()).or_path("open", &self.path.join(name))?;
         Ok(file.into())
     }
 
