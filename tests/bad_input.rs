@@ -92,7 +92,7 @@ fn no_complete_bank_snapshot() {
     for missing in ["storages_list", "obsolete_accounts", "status_cache", "26"] {
         let case = Case::new("ledger-at-26");
         fs::remove_file(case.path("snapshots/26").join(missing)).expect("removed");
-        case.fails(&[], 1, &[missing, "is missing: the bank snapshot is not complete", hint]);
+        case.fails(&[], 3, &[missing, "is missing: the bank snapshot is not complete", hint]);
     }
 }
 
@@ -136,7 +136,7 @@ fn storages_that_are_not_there_or_cut() {
     let storage = |case: &Case| case.path("accounts/run/11.11");
     let case = Case::new("ledger-at-26");
     fs::remove_file(storage(&case)).expect("removed");
-    case.fails(&[], 1, &["storage 11.11 of the storages list is not in ", "hint: name every accounts path"]);
+    case.fails(&[], 3, &["storage 11.11 of the storages list is not in ", "hint: name every accounts path"]);
     fs::create_dir(storage(&case)).expect("made");
     case.fails(&[], 3, &["11.11 is not a storage: a regular file"]);
     fs::remove_dir(storage(&case)).expect("removed");

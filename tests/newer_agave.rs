@@ -277,7 +277,7 @@ fn missing_storages_are_named() {
         fs::remove_file(ledger.path().join("accounts/run").join(file)).expect("removed");
         assert_refused(
             ledger.path(),
-            1,
+            3,
             &[&format!("storage {file} of the storages list is not in "), "--accounts DIR"],
         );
         let (code, report) = verify(ledger.path());

@@ -16,7 +16,7 @@ use {
     },
     std::{
         fs,
-        io::Read,
+        io::{ErrorKind, Read},
         path::{Path, PathBuf},
     },
 };
@@ -145,13 +145,13 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
-    Err(Error::failed(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
+    Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
         .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced"))
 }
 
 /// The same, where storages may be missing.
 pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
-    if !paths.ledger.is_dir() {
+    if !is_dir(&paths.ledger)? {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
             .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
@@ -189,7 +189,7 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
     let mut slots = Vec::new();
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(slots),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(slots),
         Err(error) => return Err(Error::io("read", &dir, &error)),
     };
     for entry in entries {
@@ -204,14 +204,23 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let snapshots_dir = paths.snapshots_dir();
     let slots = bank_snapshot_slots(snapshots_dir)?;
     let dir_of = |slot: u64| snapshots_dir.join("snapshots").join(slot.to_string());
-    let is_complete = |slot: u64| dir_of(slot).join("fastboot_version").is_file();
+    let is_complete = |slot: u64| is_file(&dir_of(slot).join("fastboot_version"));
     let found = match slot {
         Some(slot) if !slots.contains(&slot) => {
             return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).display()))
                 .hint(format!("bank snapshots there: {}", list_slots(&slots))));
         }
-        Some(slot) => Some(slot).filter(|slot| is_complete(*slot)),
-        None => slots.iter().copied().find(|slot| is_complete(*slot)),
+        Some(slot) => is_complete(slot)?.then_some(slot),
+        None => {
+            let mut found = None;
+            for slot in &slots {
+                if is_complete(*slot)? {
+                    found = Some(*slot);
+                    break;
+                }
+            }
+            found
+        }
     };
     let Some(slot) = found else {
         let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
@@ -321,7 +330,7 @@ fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
         .into_iter()
         .map(|accounts| {
             let run = accounts.join("run");
-            if run.is_dir() {
+            if is_dir(&run)? {
                 return StorageRoot::open(run);
             }
             Err(Error::failed(format!("{} is not a directory", run.display()))
@@ -349,18 +358,43 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
             .map(|accounts| accounts.join("snapshot").join(slot.to_string()))
             .collect();
     }
-    if let Some(missing) = targets.iter().find(|target| !target.is_dir()) {
-        return Err(Error::failed(format!("{} is not a directory: the hard links of the storages", missing.display()))
-            .hint("name every accounts path of the validator with --accounts DIR"));
+    for target in &targets {
+        if !is_dir(target)? {
+            let message = format!("{} is not a directory: the hard links of the storages", target.display());
+            return Err(Error::failed(message).hint("name every accounts path of the validator with --accounts DIR"));
+        }
     }
     targets.into_iter().map(StorageRoot::open).collect()
 }
 
 fn required(path: PathBuf) -> Result<PathBuf> {
-    if path.exists() {
+    if metadata(&path)?.is_some() {
         return Ok(path);
     }
-    Err(Error::failed(format!("{} is missing: the bank snapshot is not complete", path.display())).hint(GRACEFUL_STOP))
+    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.display())).hint(GRACEFUL_STOP))
+}
+
+/// Whether a path leads nowhere; any other error, such as a permission that is missing, tells nothing about content.
+fn is_missing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Whether a directory is there; an error where the system does not tell.
+fn is_dir(path: &Path) -> Result<bool> {
+    Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
+}
+
+/// The same of a file.
+fn is_file(path: &Path) -> Result<bool> {
+    Ok(metadata(path)?.is_some_and(|found| found.is_file()))
+}
+
+fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(Error::io("read", path, &error)),
+    }
 }
 
 /// Reads a file of a few bytes, such as a version; more than 64 bytes are not a version.

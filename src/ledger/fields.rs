@@ -7,7 +7,7 @@ use {
     crate::error::{Error, IoContext, Result},
     std::{
         fs::File,
-        io::{BufRead, BufReader},
+        io::{self, BufRead, BufReader},
         path::Path,
     },
 };
@@ -21,6 +21,15 @@ pub struct FieldReader<R> {
     position: u64,
     length: u64,
     what: String,
+}
+
+/// What the system refuses to read is no damage; what a decoder refuses, or what ends early, is.
+fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(_) => Error::io("read", Path::new(what), error),
+        None => Error::damaged(format!("{what}: cannot be read: {error}, at offset {position}"))
+            .hint("the file is damaged or of an unknown version; take it from its source again"),
+    }
 }
 
 impl FieldReader<BufReader<File>> {
@@ -55,12 +64,16 @@ impl<R: BufRead> FieldReader<R> {
             .hint("the file is damaged or of an unknown version; take it from its source again")
     }
 
+    fn unreadable(&self, error: &io::Error) -> Error {
+        unreadable(&self.what, self.position, error)
+    }
+
     /// Fills `buffer` with the next bytes.
     pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
         if buffer.len() as u64 > self.remaining() {
             return Err(self.damaged(format!("it ends {} bytes early", buffer.len() as u64 - self.remaining())));
         }
-        self.inner.read_exact(buffer).map_err(|error| self.damaged(format!("cannot be read: {error}")))?;
+        self.inner.read_exact(buffer).map_err(|error| self.unreadable(&error))?;
         self.position += buffer.len() as u64;
         Ok(())
     }
@@ -79,9 +92,10 @@ impl<R: BufRead> FieldReader<R> {
         }
         let mut left = count;
         while left > 0 {
-            let buffered = self.inner.fill_buf().map_err(|error| {
-                Error::damaged(format!("{}: cannot be read: {error}, at offset {}", self.what, self.position))
-            })?;
+            let buffered = match self.inner.fill_buf() {
+                Ok(buffered) => buffered,
+                Err(error) => return Err(unreadable(&self.what, self.position, &error)),
+            };
             let step = (buffered.len() as u64).min(left) as usize;
             if step == 0 {
                 return Err(self.damaged("it became shorter while it was read"));

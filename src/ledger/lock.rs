@@ -1,12 +1,15 @@
 //! The lock that tells whether a validator runs on a ledger.
 
 use {
-    crate::error::{Error, IoContext, Result},
+    crate::{
+        error::{Error, IoContext, Result},
+        ledger::directory::bank_snapshot_slots,
+    },
     std::{
         fs::{self, File, OpenOptions, TryLockError},
         io,
         os::unix::fs::MetadataExt,
-        path::Path,
+        path::{Path, PathBuf},
     },
 };
 
@@ -14,17 +17,62 @@ use {
 #[derive(Debug)]
 pub struct LedgerLock {
     _file: Option<File>,
+    /// The lock file, where it is to be removed again.
+    made: Option<PathBuf>,
+    removes_made: bool,
 }
+
+/// What a ledger directory holds: one of these, or bank snapshots.
+const LEDGER_NAMES: [&str; 5] = ["ledger.lock", "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
+
+/// Whether there is anything of a ledger in a directory.
+fn looks_like_ledger(dir: &Path) -> bool {
+    LEDGER_NAMES.iter().any(|name| dir.join(name).symlink_metadata().is_ok())
+        || bank_snapshot_slots(dir).is_ok_and(|slots| !slots.is_empty())
+}
+
+/// A lock file may be removed between being opened and being locked: then it is made again.
+const TRIES_MAX: u32 = 8;
 
 impl LedgerLock {
     /// Takes the lock; an error when a validator (or another slotpress) holds it. The file is made when it is
-    /// missing, as a validator would. Where it can be neither opened nor made because the file system is read-only,
-    /// no validator can run on it either, and that counts as holding the lock.
+    /// missing, as a validator would; but not in a directory that holds nothing of a ledger, which needs no lock. Where it
+    /// can be neither opened nor made because the file system is read-only, no validator can run on it either, and that
+    /// counts as holding the lock.
     pub fn acquire(ledger: &Path) -> Result<Self> {
+        if !looks_like_ledger(ledger) {
+            return Ok(Self { _file: None, made: None, removes_made: false });
+        }
+        Self::acquire_for_restore(ledger)
+    }
+
+    /// The same for a directory that becomes a ledger: the file is made whatever is there.
+    pub fn acquire_for_restore(ledger: &Path) -> Result<Self> {
+        for _ in 0..TRIES_MAX {
+            if let Some(lock) = Self::try_acquire(ledger)? {
+                return Ok(lock);
+            }
+        }
+        Err(Error::failed(format!("the lock of the ledger {} is removed again and again", ledger.display())))
+    }
+
+    /// The file goes with this lock where this lock made it, unless [`keep_made`](Self::keep_made) says otherwise.
+    pub fn remove_made(&mut self) {
+        self.removes_made = true;
+    }
+
+    /// The file stays.
+    pub fn keep_made(&mut self) {
+        self.removes_made = false;
+    }
+
+    fn try_acquire(ledger: &Path) -> Result<Option<Self>> {
         let path = ledger.join("ledger.lock");
+        let mut made = None;
         let opened = match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => {
                 give_to_owner_of(ledger, &file).or_path("change the owner of", &path)?;
+                made = Some(path.clone());
                 Ok(file)
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => OpenOptions::new().write(true).open(&path),
@@ -32,7 +80,9 @@ impl LedgerLock {
         };
         let file = match opened {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(Self { _file: None }),
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                return Ok(Some(Self { _file: None, made: None, removes_made: false }));
+            }
             // A ledger of another user: a lock does not need the right to write.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
                 File::open(&path).or_path("open the ledger's lock", &path)?
@@ -40,7 +90,9 @@ impl LedgerLock {
             Err(error) => return Err(Error::io("open the ledger's lock", &path, &error)),
         };
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: Some(file) }),
+            // Whoever made it has removed it since: what is locked is not what the next one finds.
+            Ok(()) if file.metadata().or_path("read", &path)?.nlink() == 0 => Ok(None),
+            Ok(()) => Ok(Some(Self { _file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => Err(Error::failed(format!(
                 "the ledger {} is in use: its lock {} is held by a running validator or another slotpress",
                 ledger.display(),
@@ -48,6 +100,15 @@ impl LedgerLock {
             ))
             .hint(GRACEFUL_STOP)),
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
+        }
+    }
+}
+
+impl Drop for LedgerLock {
+    fn drop(&mut self) {
+        // While it is still locked.
+        if let Some(path) = self.made.take().filter(|_| self.removes_made) {
+            let _ = fs::remove_file(path);
         }
     }
 }

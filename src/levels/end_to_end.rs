@@ -31,6 +31,7 @@ use {
         restore::{RestoreLayout, RestoreOptions, restore},
         state::check::{CheckMode, CheckOptions},
         stopwatch::Taken,
+        store::work_dir::{WorkDir, remove_stale_dirs},
     },
     std::{
         fs,
@@ -38,6 +39,9 @@ use {
         time::Instant,
     },
 };
+
+/// Directories of this prefix are scratch space, locked while they are used: the next run removes those of killed ones.
+const SCRATCH_PREFIX: &str = "slotpress-levels-";
 
 /// What to archive and restore, and where.
 #[derive(Clone, Debug)]
@@ -62,7 +66,7 @@ pub struct EndToEnd<'a> {
     options: &'a EndToEndOptions,
     paths: LedgerPaths,
     base_slot: Option<u64>,
-    scratch: tempfile::TempDir,
+    scratch: WorkDir,
     input_bytes: u64,
     hash: blake3::Hash,
     kind: &'static str,
@@ -73,10 +77,8 @@ impl<'a> EndToEnd<'a> {
     pub fn prepare(options: &'a EndToEndOptions, progress: &dyn Progress) -> Result<Self> {
         let input = &options.paths.ledger;
         let is_dir = fs::metadata(input).or_path("read", input)?.is_dir();
-        let scratch = tempfile::Builder::new()
-            .prefix("slotpress-levels-")
-            .tempdir_in(&options.scratch_dir)
-            .or_path("write into", &options.scratch_dir)?;
+        remove_stale_dirs(&options.scratch_dir, SCRATCH_PREFIX)?;
+        let scratch = WorkDir::create(&options.scratch_dir, SCRATCH_PREFIX)?;
         let (paths, base_slot, kind) = match is_dir {
             true => (options.paths.clone(), options.base_slot, "ledger"),
             false => {

@@ -125,9 +125,13 @@ impl Reading<'_> {
         if let Some((_, map)) = &judged.bank {
             let findings = Findings::refusing(is_refused);
             let storages = judged.entries.storages();
-            judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input.name() {
-                None => error.hint("an incremental archive from standard input needs --base-slot"),
-                Some(_) => error,
+            judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input {
+                Input::Stream { .. } => error.hint("an incremental archive from standard input needs --base-slot"),
+                Input::File { archive, .. } if archive.name.is_none() => error.hint(
+                    "if it is an incremental archive, rename it to incremental-snapshot-BASE_SLOT-SLOT-HASH.tar.zst, or \
+                     give it as standard input with --base-slot BASE_SLOT",
+                ),
+                Input::File { .. } => error,
             })?;
         }
         Ok(judged)

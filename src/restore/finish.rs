@@ -14,6 +14,7 @@ use {
         restore::{
             ConvertArchive, RestoreOptions,
             assign::AssignedStorage,
+            journal::{Journal, Placed},
             place::{BANK_FILE_PARTIAL, PartialDir},
             target::Target,
         },
@@ -161,41 +162,6 @@ fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool>
     }
 }
 
-/// What has its final name already. All of it goes again when the restore does not come to its end.
-#[derive(Debug, Default)]
-struct Placed(Vec<PlacedPath>);
-
-#[derive(Debug)]
-enum PlacedPath {
-    File(PathBuf),
-    /// A directory, in the place of an empty one where `was_there`.
-    Dir {
-        path: PathBuf,
-        was_there: bool,
-    },
-}
-
-impl Placed {
-    fn dir(&mut self, path: &Path, was_there: bool) {
-        self.0.push(PlacedPath::Dir { path: path.to_path_buf(), was_there });
-    }
-}
-
-impl Drop for Placed {
-    fn drop(&mut self) {
-        // Best effort, in reverse: the bank snapshot, without which nothing looks complete, goes first.
-        for placed in self.0.iter().rev() {
-            let _ = match placed {
-                PlacedPath::File(path) => fs::remove_file(path),
-                PlacedPath::Dir { path, was_there: false } => fs::remove_dir_all(path),
-                PlacedPath::Dir { path, was_there: true } => {
-                    fs::remove_dir_all(path).and_then(|()| fs::create_dir(path))
-                }
-            };
-        }
-    }
-}
-
 /// Copies in pieces, so that it can be interrupted.
 fn copy_in_pieces(
     from: &File,
@@ -247,14 +213,17 @@ pub fn finish_boot_layout(
     let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
     write_file(&bank_snapshot, owner, "storages_list", &|to| write_storages_list(to, ids()))?;
     write_file(&bank_snapshot, owner, "obsolete_accounts", &|to| write_no_obsolete_accounts(to, ids()))?;
-    rename_within(&bank_snapshot, BANK_FILE_PARTIAL, &slot.to_string())?;
+    bank_snapshot.rename_within(BANK_FILE_PARTIAL, &slot.to_string())?;
+    let snapshots = target.snapshots_dir.join("snapshots");
+    let dir = snapshots.join(slot.to_string());
+    let mark = dir.join("fastboot_version");
+    let mut journal = Journal::new(&target.snapshots_dir, mark.clone());
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
-    let mut placed = Placed::default();
     let mut archives = Vec::new();
     for (copy, name) in copies {
         let (path, is_new) = copy.finish(&name, &target.snapshots_dir, progress)?;
         if is_new {
-            placed.0.push(PlacedPath::File(path.clone()));
+            journal.add(Placed::File { inode: fs::metadata(&path).or_path("read", &path)?.ino(), path: path.clone() });
             owner.take_path(&path)?;
         }
         archives.push(path);
@@ -265,29 +234,31 @@ pub fn finish_boot_layout(
         dir.sync()?;
     }
 
-    // From here on everything is on disk; only names are missing. A starting validator deletes everything under an
-    // accounts path that lacks `run` or `snapshot`.
+    // From here on everything is on disk; only names are missing.
+    for (accounts, root) in target.accounts.iter().zip(&roots) {
+        let (snapshot, run) = (accounts.join("snapshot"), accounts.join("run"));
+        if !snapshot.is_dir() {
+            journal.add(Placed::Empty(snapshot));
+        }
+        journal.add(Placed::Dir { was_there: run.is_dir(), inode: root.inode()?, path: run });
+    }
+    journal.add(Placed::Dir { was_there: false, inode: bank_snapshot.inode()?, path: dir.clone() });
+    journal.write(&archives)?;
+
+    // A starting validator deletes everything under an accounts path that lacks `run` or `snapshot`.
     for (accounts, root) in target.accounts.iter().zip(roots) {
         let snapshot = accounts.join("snapshot");
         if !snapshot.is_dir() {
             fs::create_dir(&snapshot).or_path("create", &snapshot)?;
-            placed.dir(&snapshot, false);
             owner.take_path(&snapshot)?;
         }
-        let run = accounts.join("run");
-        let was_there = run.is_dir();
-        root.rename(&run)?;
-        placed.dir(&run, was_there);
+        root.rename(&accounts.join("run"))?;
         sync_dir(accounts)?;
     }
-    let snapshots = target.snapshots_dir.join("snapshots");
-    let dir = snapshots.join(slot.to_string());
     bank_snapshot.rename(&dir)?;
-    placed.dir(&dir, false);
     sync_dir(&snapshots)?;
     sync_dir(&target.snapshots_dir)?;
 
-    let mark = dir.join("fastboot_version");
     let mut file = tempfile::NamedTempFile::new_in(&dir).or_path("create a file in", &dir)?;
     file.write_all(FASTBOOT_VERSION.as_bytes()).or_path("write", &mark)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -296,7 +267,7 @@ pub fn finish_boot_layout(
     file.as_file().sync_all().or_path("sync", &mark)?;
     file.persist(&mark).map_err(|error| Error::io("write", &mark, &error.error))?;
     sync_dir(&dir)?;
-    placed.0.clear();
+    journal.finish();
     Ok((dir, archives))
 }
 
@@ -309,30 +280,31 @@ pub fn finish_archive_layout(
 ) -> Result<PathBuf> {
     let dir = &target.ledger;
     let slot = slot.to_string();
-    rename_within(&bank_snapshot, BANK_FILE_PARTIAL, "bank")?;
-    let bank_dir = bank_snapshot.path.join(&slot);
-    fs::create_dir(&bank_dir).or_path("create", &bank_dir)?;
-    target.owner.take_path(&bank_dir)?;
-    rename_within(&bank_snapshot, "bank", &format!("{slot}/{slot}"))?;
+    bank_snapshot.create_dir(&slot, &target.owner)?;
+    bank_snapshot.rename_within(BANK_FILE_PARTIAL, &format!("{slot}/{slot}"))?;
     for partial in roots.iter().chain([&bank_snapshot]) {
         partial.sync()?;
     }
-    let snapshots = dir.join("snapshots");
+    let (snapshots, accounts, version) = (dir.join("snapshots"), dir.join("accounts"), dir.join("version"));
+    let unplaced = bank_snapshot.path.join("version");
+    let version_inode = fs::metadata(&unplaced).or_path("read", &unplaced)?.ino();
+    let mut journal = Journal::new(dir, version.clone());
+    journal.add(Placed::Dir { path: snapshots.clone(), inode: bank_snapshot.inode()?, was_there: false });
+    for root in &roots {
+        journal.add(Placed::Dir { path: accounts.clone(), inode: root.inode()?, was_there: false });
+    }
+    journal.add(Placed::File { path: version.clone(), inode: version_inode });
+    journal.write(&[])?;
     bank_snapshot.rename(&snapshots)?;
     for root in roots {
-        root.rename(&dir.join("accounts"))?;
+        root.rename(&accounts)?;
     }
     // Last, since without it nothing takes the tree for an archive's.
-    let version = dir.join("version");
     fs::rename(snapshots.join("version"), &version).or_path("move", &version)?;
     sync_dir(&snapshots)?;
     sync_dir(dir)?;
+    journal.finish();
     Ok(dir.clone())
-}
-
-fn rename_within(dir: &PartialDir, from: &str, to: &str) -> Result<()> {
-    let from = dir.path.join(from);
-    fs::rename(&from, dir.path.join(to)).or_path("rename", &from)
 }
 
 fn write_file(

@@ -7,6 +7,7 @@
 pub mod assign;
 mod finish;
 mod input;
+mod journal;
 pub mod place;
 mod space;
 mod superseded;
@@ -125,17 +126,14 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options.layout)?;
-    let target = Target::prepare(&options.paths, options.layout)?;
-    inputs
-        .with_archives(&target, options, progress, &mut |archives, copies| {
-            restore_archives(archives, copies, &target, options, progress)
-        })
-        .map(|report| {
-            target.keep();
-            // Read back to check it, or written by the way.
-            options.manners.io_hint.settle_dir(&report.path);
-            RestoreReport { taken: stopwatch.taken(), ..report }
-        })
+    let mut target = Target::prepare(&options.paths, options.layout)?;
+    let report = inputs.with_archives(&target, options, progress, &mut |archives, copies| {
+        restore_archives(archives, copies, &target, options, progress)
+    })?;
+    target.keep();
+    // Read back to check it, or written by the way.
+    options.manners.io_hint.settle_dir(&report.path);
+    Ok(RestoreReport { taken: stopwatch.taken(), ..report })
 }
 
 /// Unpacks archives beside their place, checks them, and moves everything into place.
@@ -148,7 +146,7 @@ fn restore_archives(
 ) -> Result<RestoreReport> {
     space_needed(archives, target, &copies)?.check()?;
     let roots = target.create_partial_roots()?;
-    let bank_snapshot = PartialDir::create(&target.partial_bank, &target.owner)?;
+    let bank_snapshot = target.create_partial_bank()?;
     let unpack_options =
         UnpackOptions { roots: &roots, bank_snapshot: &bank_snapshot, owner: target.owner, threads: options.threads };
     let restored = loop {
@@ -308,8 +306,8 @@ fn space_needed(archives: &[Archive], target: &Target, copies: &[ArchiveCopy]) -
     let mut needed = SpaceNeeded::default();
     for archive in archives {
         let unpacked_bytes = archive.tail.as_ref().map_or(archive.length_bytes(), |tail| tail.index.tar_bytes());
-        let dirs = &target.partial_roots;
-        for dir in dirs.iter().filter_map(|dir| dir.parent()) {
+        let dirs = &target.root_parents;
+        for dir in dirs {
             needed.add(dir, unpacked_bytes / dirs.len() as u64)?;
         }
     }

@@ -6,6 +6,7 @@ use {
         error::{Error, IoContext, Result},
         io::writer::WriteBehind,
         restore::{assign::Destination, space::SpaceWatch},
+        store::work_dir::WorkDir,
     },
     rustix::fs::{Gid, Mode, OFlags, Uid},
     std::{
@@ -20,7 +21,7 @@ use {
 };
 
 /// Directories of this prefix are where a restore collects its files, beside their final place. A validator does not
-/// look at them, and the next restore removes what a killed one left.
+/// look at them. Each is locked while its restore runs; the next restore removes those that a killed one left.
 pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 
 /// The name of the bank file while it is in a partial directory; its final name is its slot.
@@ -31,28 +32,28 @@ pub const BANK_FILE_PARTIAL: &str = "bank-file";
 pub struct PartialDir {
     /// Its path.
     pub path: PathBuf,
-    dir: OwnedFd,
+    work: WorkDir,
 }
 
 impl PartialDir {
-    /// Makes an empty one at `path`; one that a killed run left is removed first. The caller holds the ledger's lock.
-    pub fn create(path: &Path, owner: &Owner) -> Result<Self> {
-        let path = path.to_path_buf();
-        if path.exists() {
-            fs::remove_dir_all(&path).or_path("remove what an interrupted restore left in", &path)?;
-        }
-        fs::create_dir(&path).or_path("create", &path)?;
-        owner.take_path(&path)?;
-        let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .or_path("open", &path)?;
-        Ok(Self { path, dir })
+    /// Makes an empty one in `parent`, locked, of the name that `kind` tells and something random.
+    pub fn create(parent: &Path, kind: &str, owner: &Owner) -> Result<Self> {
+        let work = WorkDir::create(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
+        let path = work.path().to_path_buf();
+        owner.take_file(work.dir()).or_path("change the owner of", &path)?;
+        Ok(Self { path, work })
+    }
+
+    /// Its inode, by which it is known wherever it lies.
+    pub fn inode(&self) -> Result<u64> {
+        Ok(rustix::fs::fstat(self.work.dir()).or_path("read", &self.path)?.st_ino)
     }
 
     /// Makes a new file in it for writing; with `is_shared`, several workers may each open it and write a part.
     pub fn create_file(&self, name: &str, owner: &Owner, is_shared: bool) -> Result<File> {
         let exclusive = if is_shared { OFlags::empty() } else { OFlags::EXCL };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
-        let file = rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o644))
+        let file = rustix::fs::openat(self.work.dir(), name, flags, Mode::from_raw_mode(0o644))
             .or_path("create", &self.path.join(name))?;
         owner.take_file(&file).or_path("change the owner of", &self.path.join(name))?;
         Ok(file.into())
@@ -61,36 +62,38 @@ impl PartialDir {
     /// Opens a file in it for reading.
     pub fn open_file(&self, name: &str) -> Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty()).or_path("open", &self.path.join(name))?;
+        let file =
+            rustix::fs::openat(self.work.dir(), name, flags, Mode::empty()).or_path("open", &self.path.join(name))?;
         Ok(file.into())
     }
 
     /// Removes the files in it: the next archive brings its own.
     pub fn clear(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.path).or_path("read", &self.path)? {
-            let path = entry.or_path("read", &self.path)?.path();
-            fs::remove_file(&path).or_path("remove", &path)?;
-        }
-        Ok(())
+        self.work.clear()
+    }
+
+    /// Makes a directory in it.
+    pub fn create_dir(&self, name: &str, owner: &Owner) -> Result<()> {
+        let path = self.path.join(name);
+        rustix::fs::mkdirat(self.work.dir(), name, Mode::from_raw_mode(0o777)).or_path("create", &path)?;
+        owner.take_path(&path)
+    }
+
+    /// Renames a file in it.
+    pub fn rename_within(&self, from: &str, to: &str) -> Result<()> {
+        let dir = self.work.dir();
+        rustix::fs::renameat(dir, from, dir, to).or_path("rename", &self.path.join(from))
     }
 
     /// Writes everything under it to disk.
     pub fn sync(&self) -> Result<()> {
         // One call for all files; a call for each of 430,000 takes minutes.
-        rustix::fs::syncfs(&self.dir).or_path("sync", &self.path)
+        rustix::fs::syncfs(self.work.dir()).or_path("sync", &self.path)
     }
 
     /// Moves it to its final place, where at most an empty directory may be.
     pub fn rename(self, to: &Path) -> Result<()> {
-        fs::rename(&self.path, to).or_path("move the restored files to", to)
-        // Dropping it finds nothing to remove.
-    }
-}
-
-impl Drop for PartialDir {
-    fn drop(&mut self) {
-        // Best effort: the next restore tries again.
-        let _ = fs::remove_dir_all(&self.path);
+        self.work.move_to(to)
     }
 }
 

@@ -8,18 +8,20 @@ use {
             lock::LedgerLock,
         },
         restore::{
-            RestoreLayout,
+            RestoreLayout, journal,
             place::{Owner, PARTIAL_PREFIX, PartialDir},
         },
+        store::{dir_lock::DirLocks, work_dir::remove_stale_dirs},
     },
     std::{
         fs,
+        io::ErrorKind,
+        os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
-        sync::{Mutex, PoisonError},
     },
 };
 
-/// The directories of a restore, made and checked. Holds the ledger's lock.
+/// The directories of a restore, made and checked. Holds the ledger's lock, and a lock on each directory that is written.
 #[derive(Debug)]
 pub struct Target {
     /// The ledger directory; for the archive layout, the directory of the tree.
@@ -28,14 +30,15 @@ pub struct Target {
     pub snapshots_dir: PathBuf,
     /// The accounts paths.
     pub accounts: Vec<PathBuf>,
-    /// Where each accounts path's storages are collected.
-    pub partial_roots: Vec<PathBuf>,
-    /// Where the bank snapshot is collected.
-    pub partial_bank: PathBuf,
+    /// The directories in which storages are collected, beside their final place: one for each accounts path.
+    pub root_parents: Vec<PathBuf>,
     /// Who owns what is written.
     pub owner: Owner,
-    made: Mutex<MadeDirs>,
-    _lock: Option<LedgerLock>,
+    // Dropped in this order: the lock file goes before the directory that was made for it.
+    lock: Option<LedgerLock>,
+    made: MadeDirs,
+    // Given back last: what is removed again is ours until then.
+    _locks: DirLocks,
 }
 
 /// Directories that were made for the restore, which go again when it does not finish.
@@ -66,8 +69,7 @@ impl MadeDirs {
 impl Drop for MadeDirs {
     fn drop(&mut self) {
         for dir in self.0.iter().rev() {
-            // A lock file in a directory that is ours is ours. A directory that is not empty stays.
-            let _ = fs::remove_file(dir.join("ledger.lock"));
+            // One that is not empty stays.
             let _ = fs::remove_dir(dir);
         }
     }
@@ -87,34 +89,48 @@ impl Target {
         let ledger = paths.ledger.clone();
         made.make(&ledger)?;
         let owner = Owner::of(&ledger)?;
-        let lock = LedgerLock::acquire(&ledger)?;
+        let mut lock = LedgerLock::acquire_for_restore(&ledger)?;
+        lock.remove_made();
         let snapshots_dir = paths.snapshots_dir().to_path_buf();
         made.make_owned(&snapshots_dir, &owner)?;
+        let accounts = paths.accounts_dirs();
+        for dir in &accounts {
+            made.make_owned(dir, &owner)?;
+        }
+        check_accounts_paths(&accounts, &snapshots_dir, &ledger)?;
+        let mut locks = DirLocks::default();
+        for dir in [&ledger, &snapshots_dir].into_iter().chain(&accounts) {
+            locks.add(dir)?;
+        }
+        journal::recover(&snapshots_dir, &mut locks)?;
         let slots = bank_snapshot_slots(&snapshots_dir)?;
         if let Some(slot) = slots.first() {
             return Err(holds_a_ledger(&snapshots_dir.join("snapshots").join(slot.to_string())));
         }
-        let accounts = paths.accounts_dirs();
         for dir in &accounts {
-            made.make_owned(dir, &owner)?;
             for inner in ["run", "snapshot"] {
                 let inner = dir.join(inner);
                 if !is_empty_or_missing(&inner)? {
                     return Err(holds_a_ledger(&inner));
                 }
             }
+            check_takes_directory(&dir.join("run"), dir)?;
         }
-        check_accounts_paths(&accounts, &snapshots_dir, &ledger)?;
-        made.make_owned(&snapshots_dir.join("snapshots"), &owner)?;
+        let snapshots = snapshots_dir.join("snapshots");
+        check_same_file_system(&snapshots, &snapshots_dir)?;
+        made.make_owned(&snapshots, &owner)?;
+        for dir in [&snapshots_dir].into_iter().chain(&accounts) {
+            remove_stale_dirs(dir, PARTIAL_PREFIX)?;
+        }
         Ok(Self {
-            partial_roots: accounts.iter().map(|dir| dir.join(format!("{PARTIAL_PREFIX}run"))).collect(),
-            partial_bank: snapshots_dir.join(format!("{PARTIAL_PREFIX}bank")),
+            root_parents: accounts.clone(),
             ledger,
             snapshots_dir,
             accounts,
             owner,
-            made: Mutex::new(made),
-            _lock: Some(lock),
+            made,
+            lock: Some(lock),
+            _locks: locks,
         })
     }
 
@@ -125,31 +141,44 @@ impl Target {
         let mut made = MadeDirs::default();
         let dir = paths.ledger.clone();
         made.make(&dir)?;
+        let mut locks = DirLocks::default();
+        locks.add(&dir)?;
+        journal::recover(&dir, &mut locks)?;
         for inner in ["version", "snapshots", "accounts", "ledger.lock", "rocksdb"] {
-            if dir.join(inner).exists() {
+            // Even a link that leads nowhere is in the way.
+            if dir.join(inner).symlink_metadata().is_ok() {
                 return Err(holds_a_ledger(&dir.join(inner)));
             }
         }
+        remove_stale_dirs(&dir, PARTIAL_PREFIX)?;
         Ok(Self {
-            partial_roots: vec![dir.join(format!("{PARTIAL_PREFIX}accounts"))],
-            partial_bank: dir.join(format!("{PARTIAL_PREFIX}snapshots")),
+            root_parents: vec![dir.clone()],
             snapshots_dir: dir.clone(),
             accounts: Vec::new(),
             owner: Owner::of(&dir)?,
             ledger: dir,
-            made: Mutex::new(made),
-            _lock: None,
+            made,
+            lock: None,
+            _locks: locks,
         })
     }
 
     /// Makes the partial directories for storages, one per accounts path.
     pub fn create_partial_roots(&self) -> Result<Vec<PartialDir>> {
-        self.partial_roots.iter().map(|path| PartialDir::create(path, &self.owner)).collect()
+        self.root_parents.iter().map(|parent| PartialDir::create(parent, "run", &self.owner)).collect()
     }
 
-    /// The restore is complete: its directories stay.
-    pub fn keep(&self) {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).0.clear();
+    /// Makes the partial directory for version, status cache and bank file.
+    pub fn create_partial_bank(&self) -> Result<PartialDir> {
+        PartialDir::create(&self.snapshots_dir, "bank", &self.owner)
+    }
+
+    /// The restore is complete: its directories and its lock file stay.
+    pub fn keep(&mut self) {
+        self.made.0.clear();
+        if let Some(lock) = &mut self.lock {
+            lock.keep_made();
+        }
     }
 }
 
@@ -180,6 +209,37 @@ fn check_accounts_paths(accounts: &[PathBuf], snapshots_dir: &Path, ledger: &Pat
         seen.push(path);
     }
     Ok(())
+}
+
+/// Refuses a place onto which no directory can be moved from `parent`: before the work, not after it.
+fn check_takes_directory(place: &Path, parent: &Path) -> Result<()> {
+    match fs::symlink_metadata(place) {
+        Ok(found) if found.is_symlink() => {
+            Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.display()))
+                .hint("remove the link, or name the directory that the accounts should lie in with --accounts DIR"))
+        }
+        Ok(_) => check_same_file_system(place, parent),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io("read", place, &error)),
+    }
+}
+
+/// What is collected in `parent` is moved into `place`, or onto it: both must be on one file system.
+fn check_same_file_system(place: &Path, parent: &Path) -> Result<()> {
+    let found = match fs::metadata(place) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(place).is_err() => return Ok(()),
+        Err(error) => return Err(Error::io("read", place, &error)),
+    };
+    if found.dev() == fs::metadata(parent).or_path("read", parent)?.dev() {
+        return Ok(());
+    }
+    Err(Error::failed(format!(
+        "{} is on another file system than {}: what is restored beside it cannot be moved there",
+        place.display(),
+        parent.display()
+    ))
+    .hint("remove the link or the mount, and name a directory on that file system with --snapshots or --accounts"))
 }
 
 fn is_empty_or_missing(dir: &Path) -> Result<bool> {

@@ -40,7 +40,11 @@ pub fn judge_documents(
         Some(slot) => Place::entry(format!("snapshots/{slot}/{slot}")),
         None => Place::entry("the bank file"),
     };
-    let unreadable = |rule, place: Place, error: &Error| findings.add_error(Check::Bank, rule, place, error);
+    let unreadable = |rule, place: Place, error: &Error| match error.kind() {
+        ErrorKind::Damaged => findings.add_error(Check::Bank, rule, place, error),
+        // What the system does not let us read says nothing about what is in it.
+        _ => Err(error.clone()),
+    };
     let bank = match documents.bank {
         None => {
             findings.skip(Check::Bank, "no bank file could be read");

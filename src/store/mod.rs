@@ -1,6 +1,8 @@
 //! Where archives live: today, a directory of the local machine and its `remote/` (format page, section "Names").
 
+pub mod dir_lock;
 pub mod publish;
+pub mod work_dir;
 
 use {
     crate::{

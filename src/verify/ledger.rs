@@ -82,6 +82,9 @@ pub fn verify_snapshot(
     // Every rule about storages and the storage map that the ledger must keep to.
     let faults = StorageFaults::of_list(&snapshot, base_slot, &findings)?;
     if let Err(error) = check_startup_hints(&dir) {
+        if error.kind() != ErrorKind::Damaged {
+            return Err(error);
+        }
         let place = Place::entry(startup_hints::FILE_NAME);
         findings.add_error(Check::Entries, Rule::StartupHints, place, &error)?;
     }

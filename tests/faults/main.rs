@@ -1,0 +1,34 @@
+//! Faults: what shares a directory, what a killed run leaves, what the system refuses. `kills.rs` is the harness that
+//! kills at every system call.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+#[path = "../common/mod.rs"]
+mod common;
+mod kills;
+mod left_behind;
+mod refused;
+mod shared;
+
+use {common::*, std::path::Path, std::process::Command, std::process::Output};
+
+/// The program with arguments, to be started by the test itself.
+fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(slotpress_path());
+    command.args(arguments);
+    command
+}
+
+/// A path as text.
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Runs the program; exit code, and what it said on standard error.
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    said(&program(arguments).output().expect("runs"))
+}
+
+fn said(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
