@@ -39,7 +39,7 @@ fn a_full_disk_is_an_error() {
         vec!["verify", "--json", &archive],
         vec!["verify", &archive],
         vec!["inspect", &archive],
-        vec!["levels", "--levels", "1", "--repeat", "1", "--quick", &archive],
+        vec!["levels", "--levels", "1", "--repeat", "1", &archive],
         vec!["completions", "bash"],
         vec!["--help"],
     ] {

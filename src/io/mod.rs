@@ -99,6 +99,8 @@ impl IoHint {
     /// files that are read more than once, or by those who know nothing of manners. Files that are missing are left out.
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
+            // A pipe would block in open until somebody writes to it.
+            std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?;
             let file = File::open(path).ok()?;
             let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
             let cold = Cold::look(&file, &(0..length), length);

@@ -231,6 +231,7 @@ fn number_of(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
+#[ignore = "by hand, until it has been seen to work on more than one machine"]
 fn killed_at_system_calls() {
     if !has_tool("strace") {
         return;
