@@ -57,7 +57,10 @@ pub fn read_in_order(
             let started = spawn_workers(scope, pass.threads, pass.progress, || {
                 let (batches, free, died) = (batches.1.clone(), free.0.clone(), &died);
                 move || {
-                    if let Err(error) = guarded(|| Ok(visit_batches(records, &batches, &free))) {
+                    if let Err(error) = guarded(|| {
+                        visit_batches(records, &batches, &free);
+                        Ok(())
+                    }) {
                         died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     }
                 }
@@ -81,9 +84,15 @@ pub fn read_in_order(
                 result.map_err(stop)
             })
         });
-        let ended = guarded(|| Ok(reading.events.abandon()));
+        let ended = guarded(|| {
+            reading.events.abandon();
+            Ok(())
+        });
         let batcher = reading.events.batcher.take();
-        let ended = ended.and(guarded(|| Ok(drop(batcher)))); // The workers end with it.
+        let ended = ended.and(guarded(|| {
+            drop(batcher);
+            Ok(())
+        })); // The workers end with it.
         decoded.and_then(|decoded| ended.map(|()| decoded))
     });
     if let Some(error) = stopped.into_inner().unwrap_or_else(PoisonError::into_inner) {

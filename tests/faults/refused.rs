@@ -49,7 +49,7 @@ fn what_may_not_be_read_is_no_damage() {
         fs::write(ledger.path().join("ledger.lock"), "").expect("written");
         fs::set_permissions(ledger.path().join("ledger.lock"), fs::Permissions::from_mode(0o666)).expect("permissions");
         let closed = ledger.path().join(path);
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).expect("permissions");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("permissions");
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
