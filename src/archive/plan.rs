@@ -407,6 +407,10 @@ fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
     let dir = |kind| PlannedFile { entry: Entry { kind, content_bytes: 0 }, path: None, modified_ns: 0 };
     let file = |kind, path: &Path| -> Result<PlannedFile> {
         let metadata = fs::metadata(path).or_path("read", path)?;
+        if !metadata.is_file() {
+            // Of a pipe, the length is 0, and nothing would be read of it.
+            return Err(Error::failed(format!("{} is not a file", path.display())));
+        }
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());
         let entry = Entry { kind, content_bytes: metadata.len() };
         Ok(PlannedFile { entry, path: Some(path.to_path_buf()), modified_ns })
