@@ -155,8 +155,12 @@ fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     }
 }
 
+/// One test at a time: a program that one starts holds the other's locks for a moment, between fork and exec.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn a_panic_anywhere_ends_the_run() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let ledger = ledger("ledger-at-26");
     let runs: [(&str, Run); 4] = [
         ("archive", run_archive),
@@ -180,6 +184,7 @@ fn a_panic_anywhere_ends_the_run() {
 /// No thread at all can be started: the calling thread does the work, or the run fails with an error.
 #[test]
 fn without_threads() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let archive = fixture(FULL_3500);
     let archive = archive.to_str().expect("text");
     let ledger = ledger("ledger-at-26");

@@ -30,6 +30,9 @@ use {
     },
 };
 
+/// One test at a time: a program that one starts holds the other's locks for a moment, between fork and exec.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 const CHAINS: [&str; 3] = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
 
 fn check(mode: CheckMode) -> CheckOptions {
@@ -105,6 +108,7 @@ impl Draws {
 /// `verify` accepts, in the result. SLOTPRESS_FLIPS sets how many there are of each archive (200 by hand).
 #[test]
 fn what_is_accepted_is_right() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let flips: usize = std::env::var("SLOTPRESS_FLIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
     for chain in CHAINS {
         let source = full_of(chain);
@@ -178,6 +182,7 @@ fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
 /// Archives of 4.4 and later have no storage map: only the state tells that a storage is missing, short, or another's.
 #[test]
 fn storages_that_are_missing_doubled_short_or_foreign() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for chain in [AGAVE_4_4, AGAVE_4_5] {
         let original = entries(&full_of(chain));
         let storages: Vec<String> = original
@@ -216,6 +221,7 @@ fn storages_that_are_missing_doubled_short_or_foreign() {
 /// storage. Both find the state to be right, verbatim and clustered.
 #[test]
 fn superseded_records_in_every_storage() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut entries = entries(&full_of(AGAVE_4_4));
     let count = entries.iter().filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0').count();
     let slot_of = |path: &str| path[9..].split('.').next().and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
@@ -273,6 +279,7 @@ fn keys(storage: &[u8]) -> Vec<[u8; 32]> {
 /// A full and an incremental archive make up one state; what neither needs is not asked for.
 #[test]
 fn a_full_and_an_incremental_archive() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for chain in CHAINS {
         let dir = temp_dir();
         let archives = [full_of(chain), fixture_of(chain, "incremental-snapshot-26-40-")];
@@ -293,6 +300,7 @@ fn a_full_and_an_incremental_archive() {
 /// Our own archives carry checksums and an index: nothing needs to be hashed, unless somebody asks.
 #[test]
 fn checksums_and_an_index_suffice() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (ledger, out) = (ledger_of(AGAVE_4_4, 26), temp_dir());
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
     let auto = try_restore(&[&ours], &out.path().join("auto"), CheckMode::Auto).expect("restored");
@@ -315,6 +323,7 @@ fn run(arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
 /// An incremental archive alone is part of a state: said, and refused only where the state is required.
 #[test]
 fn an_incremental_archive_alone() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let out = temp_dir();
     let incremental = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
     let arguments = |flags: &[&'static str]| -> (Option<i32>, String, String) {
@@ -338,6 +347,7 @@ fn an_incremental_archive_alone() {
 /// What a trusted node says counts.
 #[test]
 fn another_hash_than_the_expected_one() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
@@ -358,6 +368,7 @@ fn another_hash_than_the_expected_one() {
 /// `restore -`: the archive is kept under its name, and the ledger is the one that the file gives.
 #[test]
 fn from_standard_input() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = temp_dir();
     let source = full_of(AGAVE_4_4);
     let (piped, plain) = (dir.path().join("piped"), dir.path().join("plain"));
