@@ -92,11 +92,6 @@ impl RecordWalker {
         self.end_mark = None;
     }
 
-    /// Where the next record starts in the storage, as far as is known.
-    pub fn offset_bytes(&self) -> u64 {
-        self.offset_bytes + self.skip_bytes
-    }
-
     /// Takes the next bytes of the storage.
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {

@@ -94,11 +94,6 @@ impl Arriving {
     pub fn stop(&self) {
         self.lock().is_unwanted = true;
     }
-
-    /// How much has arrived.
-    pub fn arrived_bytes(&self) -> u64 {
-        self.lock().bytes
-    }
 }
 
 /// Ends a wait for bytes that nobody reads any more.

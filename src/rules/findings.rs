@@ -281,11 +281,6 @@ impl Findings {
     pub fn broken_rules(&self) -> BTreeMap<Rule, u64> {
         self.lock().per_rule.clone()
     }
-
-    /// The failures so far.
-    pub fn failures(&self) -> Vec<Failure> {
-        self.lock().failures.clone()
-    }
 }
 
 /// What was expected, where that can be said.

@@ -184,11 +184,6 @@ impl StateCheck {
         Ok(Self { accounts, findings: Findings::refusing(refused) })
     }
 
-    /// Numbers storages.
-    pub fn accounts(&self) -> &Accounts {
-        &self.accounts
-    }
-
     /// What looks at records the first time.
     pub fn first_pass(&self) -> AccountsPass<'_> {
         self.pass(Task::Add)
