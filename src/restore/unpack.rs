@@ -52,7 +52,7 @@ pub struct Unpacked {
 
 /// Rules whose breach leaves a result that a validator boots from all the same. Any other ends a restore.
 pub fn is_refused(rule: Rule) -> bool {
-    !matches!(
+    let is_tolerated = matches!(
         rule,
         Rule::WindowLarge
             | Rule::Index
@@ -69,14 +69,16 @@ pub fn is_refused(rule: Rule) -> bool {
             | Rule::StorageMap
             | Rule::StoragePadded
             | Rule::RecordCutOff
-    )
+    );
+    // What the validator wrote into bank file and status cache, and what only other versions mind, is Agave's to take.
+    !(is_tolerated || rule.is_of_bank() || rule.is_of_version())
 }
 
 /// Of those that are tolerated, the ones that an operator need not hear of: what the archive is called, and in what
 /// format it is.
 fn is_silent(rule: Rule) -> bool {
     use Rule::*;
-    matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
+    matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression | NoStorageMap)
 }
 
 /// Unpacks an archive: by its index where it has one, in order otherwise. An incremental archive builds on `base_slot`.

@@ -8,5 +8,8 @@ mod fixtures;
 mod flips;
 mod good;
 mod ledgers;
+#[path = "../common/oracle.rs"]
+mod oracle;
 mod places;
+
 mod without_index;
