@@ -11,5 +11,6 @@ mod ledgers;
 #[path = "../common/oracle.rs"]
 mod oracle;
 mod places;
+mod versions;
 
 mod without_index;

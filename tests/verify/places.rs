@@ -12,10 +12,6 @@ use {
     },
 };
 
-fn of_rule(report: &VerifyReport, rule: Rule) -> Vec<&Failure> {
-    report.failures.iter().filter(|failure| failure.rule == rule).collect()
-}
-
 fn verify_tar(tar: &Tar) -> VerifyReport {
     let dir = tempfile::tempdir().expect("a directory");
     verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[])

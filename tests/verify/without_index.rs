@@ -51,10 +51,6 @@ fn skipped(report: &VerifyReport, check: Check) -> Option<String> {
     report.checks.iter().find(|result| result.name == check).and_then(|result| result.skipped.clone())
 }
 
-fn of_rule(report: &VerifyReport, rule: Rule) -> Vec<&Failure> {
-    report.failures.iter().filter(|failure| failure.rule == rule).collect()
-}
-
 /// Every damaged frame is named with its number and offset, nothing else is blamed, and the rest is read.
 #[test]
 fn all_damaged_frames_are_reported() {
