@@ -78,7 +78,7 @@ pub fn is_refused(rule: Rule) -> bool {
 /// format it is.
 fn is_silent(rule: Rule) -> bool {
     use Rule::*;
-    matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression | NoStorageMap)
+    matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4 | Plain | OldCompression)
 }
 
 /// Unpacks an archive: by its index where it has one, in order otherwise. An incremental archive builds on `base_slot`.
