@@ -137,7 +137,6 @@ const FROM_4_5: &[Client] = &[Agave45];
 const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
 const PAGE_2: &str = "format page, section 2";
 const PAGE_3: &str = "format page, section 3";
-const PAGE_5: &str = "format page, section 5";
 const PAGE_6: &str = "format page, section 6";
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
@@ -293,7 +292,7 @@ rules! {
     /// The newest blockhashes are all different.
     BlockhashTwice, FIREDANCER, Source, PAGE_6, "a blockhash is twice among the newest 151";
     /// The bank hash is the hash of its parts.
-    BankHash, FIREDANCER, Source, PAGE_5, "the bank hash is not the hash of its parts";
+    BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
     /// The status cache can be read to its end.
     StatusCache, ALL, Source, SEEN, "the status cache makes no sense";
     /// No transaction named the bank's own blockhash, which nobody knew before.
@@ -382,7 +381,7 @@ impl Rule {
     /// ledger, and no archiver can do better.
     pub fn is_of_bank(self) -> bool {
         use Rule::*;
-        matches!(self, BlockhashQueue | BlockhashTwice | BankHash | NewestBlockhash | TransactionOffset | SlotHistory)
+        matches!(self, BlockhashQueue | BlockhashTwice | NewestBlockhash | TransactionOffset | SlotHistory)
     }
 
     /// What a client that loads what breaks the rule cannot do with it: seen with Agave's own archivers.
@@ -408,7 +407,8 @@ mod tests {
         assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
         assert_eq!(loading(Rule::HardLinks), [Agave41, Agave42, Agave43, Agave44, Firedancer]);
         assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
-        assert_eq!(loading(Rule::BankHash), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::BlockhashQueue), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert!(loading(Rule::BankHash).is_empty());
         assert!(loading(Rule::EmptyStorage).is_empty());
     }
 

@@ -6,7 +6,7 @@ use {
         ledger::names::Hash,
         rules::{
             clients::{Client, Rule},
-            findings::{Check, Failure},
+            findings::Check,
         },
         verify::report::VerifyReport,
     },

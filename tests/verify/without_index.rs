@@ -3,10 +3,7 @@
 use {
     crate::fixtures::*,
     slotpress::{
-        rules::{
-            clients::Rule,
-            findings::{Check, Failure},
-        },
+        rules::{clients::Rule, findings::Check},
         verify::report::VerifyReport,
     },
 };
