@@ -334,7 +334,7 @@ fn interop_table() {
             let out = dir.path().join(stored);
             fs::create_dir(&out).expect("made");
             let flags = ["--layout", stored, "--frame-size", "64KiB"];
-            let incremental = archive(&ledger, &out, &[&flags[..], &["--base-slot", "26"]].concat());
+            let incremental = archive(&ledger, &out, &[&flags[..], &["--base-slot", "26", "--force-base"]].concat());
             let full = archive(&ledger, &out, &flags);
             for (kind, full, incremental) in
                 [("full", &full, None), ("incremental, on Agave's full", &agave_full, Some(&incremental))]
