@@ -1,14 +1,22 @@
-//! Does Agave itself load it? Runs when `AGAVE_ORACLE` names a checker built on Agave's own crates, which understands
-//! `gen OUT …`, `load --full A [--incremental B]` and `loaddir DIR --accounts-run DIR…`, and prints `key=value` words.
+//! Does Agave itself load it? Runs when `AGAVE_ORACLE` names checkers built on Agave's own crates (`common/oracle.rs`).
+//! The table of docs/interop.md: `AGAVE_ORACLE=… cargo test --test oracle -- --ignored interop_table --nocapture`.
 
 #![allow(clippy::expect_used)] // a test that cannot go on has failed
 
 mod common;
 
 use {
-    common::*,
+    common::{
+        oracle::{Oracle, State},
+        *,
+    },
+    slotpress::{
+        ledger::directory::LedgerPaths,
+        progress::NoProgress,
+        rules::clients::{Client, ClientVerdict},
+        verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
+    },
     std::{
-        collections::BTreeMap,
         fs,
         path::{Path, PathBuf},
         process::Command,
@@ -25,64 +33,6 @@ const SETTINGS: [(&str, &str); 8] = [
     ("19", "64KiB"),
     ("19", "32MiB"),
 ];
-
-/// What Agave says of a state.
-#[derive(Debug, PartialEq, Eq)]
-struct State(BTreeMap<String, String>);
-
-impl State {
-    const FIELDS: [&'static str; 4] = ["slot", "bank_hash", "capitalization", "accounts"];
-
-    fn parse(output: &str) -> Self {
-        let pairs = output.split_whitespace().filter_map(|word| word.split_once('='));
-        let known = pairs.filter(|(key, _)| Self::FIELDS.contains(key));
-        let state = Self(known.map(|(key, value)| (key.to_string(), value.to_string())).collect());
-        assert_eq!(state.0.len(), Self::FIELDS.len(), "slot, bank hash, capitalization and accounts: {output}");
-        state
-    }
-
-    fn of(slot: &str, bank_hash: &str, capitalization: &str, accounts: &str) -> Self {
-        let values = [slot, bank_hash, capitalization, accounts].map(str::to_string);
-        Self(Self::FIELDS.map(str::to_string).into_iter().zip(values).collect())
-    }
-}
-
-struct Oracle(PathBuf);
-
-impl Oracle {
-    fn new() -> Option<Self> {
-        let oracle = std::env::var_os("AGAVE_ORACLE").map(|path| Self(path.into()));
-        if oracle.is_none() {
-            eprintln!("skipped: AGAVE_ORACLE names no checker");
-        }
-        oracle
-    }
-
-    fn run(&self, command: &mut Command) -> String {
-        let output = command.output().expect("the checker runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}: {text}");
-        text
-    }
-
-    fn load(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> State {
-        let mut command = Command::new(&self.0);
-        command.arg("load").arg("--full").arg(full).arg("--genesis").arg(genesis);
-        if let Some(incremental) = incremental {
-            command.arg("--incremental").arg(incremental);
-        }
-        State::parse(&self.run(&mut command))
-    }
-
-    fn load_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> State {
-        let mut command = Command::new(&self.0);
-        command.arg("loaddir").arg(bank_snapshot).arg("--genesis").arg(genesis);
-        for dir in accounts {
-            command.arg("--accounts-run").arg(dir.join("run"));
-        }
-        State::parse(&self.run(&mut command))
-    }
-}
 
 /// A chain to try: its state at the full archive's slot and at the newest, and Agave's own archives of both.
 struct Chain {
@@ -192,7 +142,12 @@ fn with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> (PathBuf, Path
 
 #[test]
 fn fixtures() {
-    let Some(oracle) = Oracle::new() else { return };
+    for oracle in Oracle::all() {
+        try_fixtures(&oracle);
+    }
+}
+
+fn try_fixtures(oracle: &Oracle) {
     let (at_26, at_40, links) = (ledger("ledger-at-26"), ledger("ledger-at-40"), ledger("ledger-at-40-hard-links"));
     for (name, at_newest) in [("list", &at_40), ("hard links", &links)] {
         let chain = Chain {
@@ -205,18 +160,21 @@ fn fixtures() {
             full_slot: "26".to_string(),
             newest_slot: "40".to_string(),
         };
-        let says = expected(40);
-        let field = |field: &str| says[field].to_string().trim_matches('"').to_string();
-        let state = State::of("40", &field("bank_hash"), &field("capitalization"), &field("accounts"));
+        let state = State::expected(40, &expected(40));
         assert_eq!(oracle.load(&chain.full, Some(&chain.incremental), &chain.genesis), state);
-        try_archives(&oracle, &chain, &SETTINGS);
-        try_restores(&oracle, &chain);
+        try_archives(oracle, &chain, &SETTINGS);
+        try_restores(oracle, &chain);
     }
 }
 
 #[test]
 fn the_ledger_of_a_real_validator() {
-    let Some(oracle) = Oracle::new() else { return };
+    for oracle in Oracle::all() {
+        try_the_ledger_of_a_real_validator(&oracle);
+    }
+}
+
+fn try_the_ledger_of_a_real_validator(oracle: &Oracle) {
     let (ledger, out, target) = (ledger("ledger-at-3575"), temp_dir(), temp_dir());
     let genesis = fixture(FULL_3500).parent().expect("a parent").to_path_buf();
     let state = State::of("3575", "7rDVGfj5Dmq6iBayHsfFji2Jfg6Ch9jXupb3Cdn4xXTE", "503000734413701571", "1895");
@@ -249,7 +207,12 @@ fn the_ledger_of_a_real_validator() {
 
 #[test]
 fn generated_chains() {
-    let Some(oracle) = Oracle::new() else { return };
+    for oracle in Oracle::all() {
+        try_generated_chains(&oracle);
+    }
+}
+
+fn try_generated_chains(oracle: &Oracle) {
     for (number, flags) in [
         "--accounts 3000 --slots 60 --seed 1",
         "--accounts 3000 --slots 90 --seed 2 --hot",
@@ -262,7 +225,7 @@ fn generated_chains() {
     {
         let dir = temp_dir();
         let flags: Vec<&str> = flags.split(' ').collect();
-        oracle.run(Command::new(&oracle.0).arg("gen").arg(dir.path()).args(&flags));
+        oracle.run(Command::new(&oracle.path).arg("gen").arg(dir.path()).args(&flags));
         let (full, incremental) = archives_in(&dir.path().join("archives"));
         let slots = name(&incremental);
         let mut slots = slots.trim_start_matches("incremental-snapshot-").split('-');
@@ -279,7 +242,114 @@ fn generated_chains() {
         };
         // All settings for the smallest chain, a pair of them for each larger one.
         let settings = if number == 0 { &SETTINGS[..] } else { &SETTINGS[number * 2 % 8..][..2] };
-        try_archives(&oracle, &chain, settings);
-        try_restores(&oracle, &chain);
+        try_archives(oracle, &chain, settings);
+        try_restores(oracle, &chain);
     }
+}
+
+/// A directory as some version leaves it: what it is called, its fixture, and its slot.
+const LAYOUTS: [(&str, &str, &str, u64); 6] = [
+    ("fastboot 2.0.0, hard links", "agave-4.2.2", "ledger-at-40-hard-links", 40),
+    ("fastboot 3.0.0, storages list", "agave-4.2.2", "ledger-at-40", 40),
+    ("fastboot 3.1.0, storages list", AGAVE_4_4, "ledger-at-40", 40),
+    ("fastboot 5.0.0, append vecs", AGAVE_4_5, "ledger-at-40", 40),
+    ("fastboot 5.0.0, split storages", AGAVE_4_5_SPLIT, "ledger-at-40", 40),
+    ("restored by slotpress, from archives of Agave 4.5", AGAVE_4_5, "", 40),
+];
+
+fn verify_options() -> VerifyOptions {
+    VerifyOptions {
+        clients: Vec::new(),
+        is_quick: false,
+        threads: 2,
+        memory_bytes: 64 << 20,
+        temporary_dir: std::env::temp_dir(),
+        expect_hash: None,
+        expect_slot: None,
+    }
+}
+
+/// What an oracle says, as a cell of the table; it must be what `verify` says of its version.
+fn cell(
+    oracle: &Oracle,
+    answer: Result<State, String>,
+    expected: &State,
+    ours: &[ClientVerdict],
+    what: &str,
+) -> String {
+    let verdict = ours.iter().find(|verdict| verdict.client == oracle.client).expect("a verdict");
+    assert_eq!(answer.is_ok(), verdict.loads, "{what}: {:?} says {answer:?}, verify {verdict:?}", oracle.client);
+    match answer {
+        Ok(state) => {
+            assert_eq!(state, *expected, "{what}");
+            "accepted".to_string()
+        }
+        Err(_) => format!("refused: {}", verdict.because.unwrap_or_default()),
+    }
+}
+
+/// Every directory layout x every reader: the directory itself, and archives of it by slotpress, verbatim and clustered,
+/// full and incremental. Prints the table of docs/interop.md. Each answer must be what `verify` says of that version.
+#[test]
+#[ignore = "prints the table of docs/interop.md"]
+fn interop_table() {
+    let oracles = Oracle::all();
+    assert!(!oracles.is_empty(), "AGAVE_ORACLE names the readers");
+    let names: Vec<String> = oracles.iter().map(|oracle| oracle.client.to_string()).collect();
+    println!("| Ledger | What is read | {} |", names.join(" | "));
+    println!("|---|---|{}", "---|".repeat(names.len()));
+    let mut refused = Vec::new();
+    for (layout, chain, file, slot) in LAYOUTS {
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let agave_full = fixture_of(chain, "snapshot-26-");
+        if file.is_empty() {
+            let incremental = fixture_of(chain, "incremental-snapshot-26-40-");
+            slotpress()
+                .arg("restore")
+                .args([&agave_full, &incremental])
+                .arg("--ledger")
+                .arg(&ledger)
+                .assert()
+                .success();
+        } else {
+            unpack_into(&fixture_of(chain, &format!("{file}.")), &ledger);
+        }
+        let genesis = agave_full.parent().expect("a parent").to_path_buf();
+        let expected = State::expected(slot, &expected_of(chain, slot));
+        let paths = LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() };
+        let ours = verify_ledger(&paths, None, None, &verify_options(), &NoProgress).expect("verified");
+        let bank_snapshot = ledger.join("snapshots").join(slot.to_string());
+        let mut row = |what: &str, ours: &[ClientVerdict], ask: &dyn Fn(&Oracle) -> Result<State, String>| {
+            let what = format!("{layout} | {what}");
+            let cells: Vec<String> =
+                oracles.iter().map(|oracle| cell(oracle, ask(oracle), &expected, ours, &what)).collect();
+            println!("| {what} | {} |", cells.join(" | "));
+            refused.extend(cells.into_iter().filter(|cell| cell != "accepted").map(|cell| format!("{what}: {cell}")));
+        };
+        row("the directory", &ours.clients, &|oracle| {
+            oracle.accepts_dir(&bank_snapshot, &[ledger.join("accounts")], &genesis)
+        });
+        for stored in ["verbatim", "clustered"] {
+            let out = dir.path().join(stored);
+            fs::create_dir(&out).expect("made");
+            let flags = ["--layout", stored, "--frame-size", "64KiB"];
+            let incremental = archive(&ledger, &out, &[&flags[..], &["--base-slot", "26", "--force-base"]].concat());
+            let full = archive(&ledger, &out, &flags);
+            for (kind, full, incremental) in
+                [("full", &full, None), ("incremental, on Agave's full", &agave_full, Some(&incremental))]
+            {
+                let incremental = incremental.map(PathBuf::as_path);
+                let named = incremental.map(NamedArchive::of_path);
+                let full_name = NamedArchive::of_path(full);
+                let ours = verify_archives(&full_name, named.as_ref(), &verify_options(), &NoProgress);
+                let clients = ours.expect("verified").clients;
+                assert!(clients.iter().all(|verdict| verdict.loads || verdict.client == Client::Agave41));
+                row(&format!("archive, {stored}, {kind}"), &clients, &|oracle| {
+                    oracle.accepts(full, incremental, &genesis)
+                });
+            }
+        }
+    }
+    assert!(refused.iter().all(|what| what.contains("the directory")), "every archive loads: {refused:#?}");
 }

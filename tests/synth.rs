@@ -1,12 +1,11 @@
-//! Synthetic ledgers in the hands of the other commands, and of Agave itself where `AGAVE_ORACLE` names checkers (a list,
-//! as `PATH` is one) that understand `load --full A [--incremental B] --genesis DIR` and `loaddir DIR --genesis DIR`.
+//! Synthetic ledgers in the hands of the other commands, and of Agave itself where `AGAVE_ORACLE` names checkers.
 
 #![allow(clippy::expect_used)] // a test that cannot go on has failed
 
 mod common;
 
 use {
-    common::*,
+    common::{oracle::Oracle, *},
     std::{
         ffi::OsStr,
         fs,
@@ -100,10 +99,10 @@ fn versions_that_are_not_known_are_refused() {
 
 #[test]
 fn agave_loads_it() {
-    let Some(oracles) = std::env::var_os("AGAVE_ORACLE") else {
-        eprintln!("skipped: AGAVE_ORACLE names no checker");
+    let oracles = Oracle::all();
+    if oracles.is_empty() {
         return;
-    };
+    }
     for flags in
         [&["--size", "512KiB", "--storages", "1"][..], &["--size", "16MiB"], &["--size", "32MiB", "--seed", "2"]]
     {
@@ -117,13 +116,8 @@ fn agave_loads_it() {
                 &["loaddir".as_ref(), ledger.as_os_str()],
                 &["loaddir".as_ref(), restored.as_os_str()],
             ];
-            for (oracle, question) in
-                std::env::split_paths(&oracles).flat_map(|oracle| questions.map(|q| (oracle.clone(), q)))
-            {
-                let mut command = Command::new(oracle);
-                let output = command.args(question).arg("--genesis").arg(scene.ledger()).output().expect("it runs");
-                let words = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-                assert!(output.status.success(), "{command:?}: {}", words.concat());
+            for (oracle, question) in oracles.iter().flat_map(|oracle| questions.map(|q| (oracle, q))) {
+                oracle.run(Command::new(&oracle.path).args(question).arg("--genesis").arg(scene.ledger()));
             }
         }
     }

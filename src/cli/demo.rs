@@ -18,6 +18,7 @@ use {
         ledger::directory::{LedgerPaths, find_bank_snapshot},
         progress::Progress,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        rules::clients::{Client, names_of},
         state::check::CheckOptions,
         synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, SynthOptions, synth},
     },
@@ -110,18 +111,18 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
         let found = inspect_archive(&archive.path_in(&demo.archives), threads, ui)?;
-        let readers: Vec<String> = found
+        let readers: Vec<Client> = found
             .clients
             .iter()
-            .filter(|(_, refusals)| refusals.is_empty())
-            .map(|(client, _)| client.to_string())
+            .filter(|(client, refusals)| refusals.is_empty() && Client::CURRENT.contains(client))
+            .map(|(client, _)| *client)
             .collect();
         demo.result(&format!(
             "slot {}: {}, ratio {}, read by {}",
             found.bank.slot,
             values::count_of(found.entries.storages, "storage"),
             values::show_ratio(found.entries.tar_bytes, found.file_bytes),
-            readers.join(" and ")
+            names_of(&readers).join(" and ")
         ));
     }
 

@@ -14,6 +14,7 @@ use {
         },
         ledger::{bank_file::BankFile, directory::Layout, names::Hash},
         read::compression::Compression,
+        rules::clients::{Client, lines_of},
         text,
     },
     clap::Args,
@@ -117,7 +118,7 @@ struct ArchiveLine<'a> {
 
 #[derive(Serialize)]
 struct ClientLine<'a> {
-    client: String,
+    client: Client,
     reads: bool,
     refusals: &'a [&'static str],
 }
@@ -246,11 +247,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
             clients: found
                 .clients
                 .iter()
-                .map(|(client, refusals)| ClientLine {
-                    client: client.to_string(),
-                    reads: refusals.is_empty(),
-                    refusals,
-                })
+                .map(|(client, refusals)| ClientLine { client: *client, reads: refusals.is_empty(), refusals })
                 .collect(),
         });
         return;
@@ -304,9 +301,10 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         None => "no index: decoded from the first byte to the last".to_string(),
     };
     field(ui, "made by", &made_by);
-    for (client, refusals) in &found.clients {
+    let mut label = "clients";
+    for (name, refusals) in lines_of(found.clients.clone(), &[]) {
         let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };
-        field(ui, &client.to_string(), &verdict);
+        field(ui, std::mem::take(&mut label), &format!("{name}: {verdict}"));
     }
 }
 

@@ -6,7 +6,7 @@ use {
         error::{Error, Result},
         ledger::names::Hash,
         rules::{
-            clients::{Client, ClientVerdict},
+            clients::{Client, ClientVerdict, lines_of, names_of},
             findings::{Check, Failure, Place},
         },
         state::check::Completeness,
@@ -36,7 +36,8 @@ pub struct VerifyArgs {
     path: PathBuf,
     /// An incremental archive on top of the full one
     incremental_archive: Option<PathBuf>,
-    /// The clients that are to load it: what they tolerate is a warning [default: every departure is a failure]
+    /// The clients that are to load it: what they tolerate is a warning [default: every departure is a failure]; agave is
+    /// Agave 4.2 to 4.5
     #[arg(long = "for", value_enum, value_delimiter = ',', value_name = "CLIENTS")]
     pub(super) clients: Vec<ClientArg>,
     /// Check frames, entries, name and bank file only; with an index, without decoding the accounts
@@ -73,19 +74,46 @@ pub struct VerifyArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ClientArg {
-    /// Agave 3.0 to 4.4
+    /// Agave 4.2 to 4.5
     Agave,
+    /// Agave 4.1, and older versions as far as they agree with it
+    #[value(name = "agave-4.1")]
+    Agave41,
+    /// Agave 4.2
+    #[value(name = "agave-4.2")]
+    Agave42,
+    /// Agave 4.3
+    #[value(name = "agave-4.3")]
+    Agave43,
+    /// Agave 4.4
+    #[value(name = "agave-4.4")]
+    Agave44,
+    /// Agave 4.5
+    #[value(name = "agave-4.5")]
+    Agave45,
     /// Firedancer
     Firedancer,
 }
 
-impl From<ClientArg> for Client {
-    fn from(client: ClientArg) -> Self {
-        match client {
-            ClientArg::Agave => Self::Agave,
-            ClientArg::Firedancer => Self::Firedancer,
+impl ClientArg {
+    /// The clients that it stands for.
+    fn clients(self) -> &'static [Client] {
+        match self {
+            Self::Agave => &Client::AGAVE,
+            Self::Agave41 => &[Client::Agave41],
+            Self::Agave42 => &[Client::Agave42],
+            Self::Agave43 => &[Client::Agave43],
+            Self::Agave44 => &[Client::Agave44],
+            Self::Agave45 => &[Client::Agave45],
+            Self::Firedancer => &[Client::Firedancer],
         }
     }
+}
+
+/// The clients that were asked about, each once.
+fn asked_clients(args: &[ClientArg]) -> Vec<Client> {
+    let asked: BTreeSet<Client> = args.iter().flat_map(|client| client.clients()).copied().collect();
+    asked.into_iter().collect()
 }
 
 #[derive(Serialize)]
@@ -115,7 +143,7 @@ struct VerifyLine<'a> {
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let options = VerifyOptions {
-        clients: args.clients.iter().map(|client| Client::from(*client)).collect(),
+        clients: asked_clients(&args.clients),
         is_quick: args.quick,
         threads: values::threads_or_all(args.threads),
         memory_bytes: values::memory_or_half(args.memory),
@@ -190,13 +218,7 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
     for check in &report.checks {
         print_check(check, report, ui);
     }
-    for verdict in &report.clients {
-        let label = format!("  {:12} ", format!("{}:", verdict.client));
-        match verdict.because {
-            None => print_wrapped(&label, "loads it, as far as was checked", ui),
-            Some(why) => print_wrapped(&label, &format!("refuses it: {why}"), ui),
-        }
-    }
+    print_clients(report, ui);
     ui.print(&format!(
         "  elapsed {} at {}, CPU load {:.0} %",
         values::show_duration(report.taken.elapsed),
@@ -222,6 +244,25 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
     }
     if report.ok {
         print_verdict(report, ui);
+    }
+}
+
+/// What each client says; versions of Agave that agree in one line.
+fn print_clients(report: &VerifyReport, ui: &Ui) {
+    if !report.asked.is_empty() {
+        print_wrapped("  asked for    ", &names_of(&report.asked).join(", "), ui);
+    }
+    let said = report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect();
+    let lines = lines_of(said, &report.asked);
+    let width = lines.iter().map(|(name, _)| name.len() + 1).max().unwrap_or_default();
+    let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
+    for (name, (because, note)) in lines {
+        let text = match (because, note) {
+            (Some(why), _) => format!("refuses it: {why}"),
+            (None, Some(note)) => format!("{loads}, as far as was checked, but {note}"),
+            (None, None) => format!("{loads}, as far as was checked"),
+        };
+        print_wrapped(&format!("  {:width$} ", format!("{name}:")), &text, ui);
     }
 }
 

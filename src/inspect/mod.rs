@@ -31,6 +31,7 @@ use {
         },
         rules::{
             archive::{ArchiveRules, SeenSlots},
+            bank::judge_map_presence,
             clients::{Client, refusals},
             findings::Findings,
         },
@@ -162,6 +163,8 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
     read.documents.bank = Some(Ok(crate::read::documents::ParsedBank { end_error: None, ..bank }));
     let judged = rules.finish(archive, &mut read)?;
     let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file").into()) };
+    judge_map_presence(&bank, entries.storages, &findings)?;
+    let broken = findings.broken_rules();
     Ok(ArchiveInspection {
         path: archive.path_buf(),
         name: archive.name.clone(),
@@ -175,7 +178,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         entries,
         file_bytes: archive.length_bytes(),
         frames,
-        clients: Client::ALL.map(|client| (client, refusals(findings.broken_rules().into_keys(), client))).to_vec(),
+        clients: Client::ALL.map(|client| (client, refusals(broken.keys().copied(), client))).to_vec(),
     })
 }
 

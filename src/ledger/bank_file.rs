@@ -8,6 +8,8 @@ use {
     crate::{
         error::{Error, Result},
         ledger::{
+            bank_hash::{BankHashParts, hard_forks_between},
+            blockhash_queue::BlockhashQueue,
             fields::FieldReader,
             lattice::{LATTICE_HASH_BYTES, LatticeHash},
             names::Hash,
@@ -17,20 +19,18 @@ use {
 };
 
 /// The fields that other parts of slotpress, or an operator, look at.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BankFile {
-    /// The hash of the last block's entries, from the blockhash queue.
-    pub last_blockhash: Option<Hash>,
-    /// Blockhashes in the queue.
-    pub blockhash_count: u64,
+    /// The blockhashes that transactions may still name; the last is the hash of the last block's entries.
+    pub blockhashes: BlockhashQueue,
     /// The bank hash.
     pub hash: Hash,
     /// The parent's bank hash.
     pub parent_hash: Hash,
     /// The parent's slot.
     pub parent_slot: u64,
-    /// Hard forks: the slot, and how many.
-    pub hard_fork_count: u64,
+    /// Hard forks above the parent's slot: slot and count.
+    pub hard_forks_since_parent: Vec<(u64, u64)>,
     /// Transactions since genesis.
     pub transaction_count: u64,
     /// Ticks since genesis.
@@ -87,6 +87,18 @@ impl BankFile {
         self.lattice_hash.snapshot_hash()
     }
 
+    /// What the bank hash must be, by its parts; `None` without a blockhash.
+    pub fn computed_hash(&self) -> Option<Hash> {
+        let parts = BankHashParts {
+            parent_hash: self.parent_hash,
+            signature_count: self.signature_count,
+            last_blockhash: self.blockhashes.last?,
+            lattice_hash: &self.lattice_hash,
+            hard_fork_count: hard_forks_between(&self.hard_forks_since_parent, self.parent_slot, self.slot),
+        };
+        Some(parts.hash())
+    }
+
     /// The bank's epoch, by the epoch schedule.
     pub fn epoch(&self) -> u64 {
         if self.slot >= self.first_normal_slot {
@@ -131,129 +143,133 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     mut r: FieldReader<R>,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
 ) -> Result<(BankFile, Option<Error>)> {
-    let length_bytes = r.remaining();
+    let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
+    read_bank_fields(&mut r, &mut bank)?;
+    read_accounts_fields(&mut r, &mut bank, on_storage)?;
+    let end_error = read_extra_fields(&mut r, &mut bank)?;
+    if bank.accounts_slot != bank.slot {
+        let BankFile { slot, accounts_slot, .. } = bank;
+        return Err(Error::damaged(format!(
+            "the bank file is of slot {slot}, but its accounts of slot {accounts_slot}"
+        )));
+    }
+    Ok((bank, end_error))
+}
 
-    // Bank fields.
-    let _last_index = r.u64()?;
-    let last_blockhash = optional_hash(&mut r, "the last blockhash")?;
-    let blockhash_count = r.skip_items("the blockhash queue", 32 + 8 + 8 + 8)?;
-    let _max_age = r.u64()?;
+/// The bank fields: from the blockhash queue to the stakes.
+fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+    bank.blockhashes = BlockhashQueue::parse(r)?;
     r.skip_items("the ancestors", 16)?;
-    let hash = Hash(r.array()?);
-    let parent_hash = Hash(r.array()?);
-    let parent_slot = r.u64()?;
-    let hard_fork_count = r.skip_items("the hard forks", 16)?;
-    let transaction_count = r.u64()?;
-    let tick_height = r.u64()?;
-    let signature_count = r.u64()?;
-    let capitalization = r.u64()?;
-    let max_tick_height = r.u64()?;
+    bank.hash = Hash(r.array()?);
+    bank.parent_hash = Hash(r.array()?);
+    bank.parent_slot = r.u64()?;
+    bank.hard_forks_since_parent = read_hard_forks(r, bank.parent_slot)?;
+    bank.transaction_count = r.u64()?;
+    bank.tick_height = r.u64()?;
+    bank.signature_count = r.u64()?;
+    bank.capitalization = r.u64()?;
+    bank.max_tick_height = r.u64()?;
     if r.flag("hashes per tick")? {
         r.skip(8)?;
     }
-    let ticks_per_slot = r.u64()?;
+    bank.ticks_per_slot = r.u64()?;
     r.skip(16)?; // ns per slot
-    let genesis_creation_time = i64::from_le_bytes(r.array()?);
+    bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
     r.skip(8)?; // slots per year
-    let accounts_data_bytes = r.u64()?;
-    let slot = r.u64()?;
+    bank.accounts_data_bytes = r.u64()?;
+    bank.slot = r.u64()?;
     r.skip(8)?; // epoch, unused
-    let block_height = r.u64()?;
-    let leader = Hash(r.array()?);
+    bank.block_height = r.u64()?;
+    bank.leader = Hash(r.array()?);
     r.skip(16)?; // collector fees, fee calculator: always 0
     r.skip(4 * 8 + 1)?; // fee rate governor
     r.skip(8)?; // collected rent
     r.skip(8 + EPOCH_SCHEDULE_BYTES + 8 + 8 + 8 + 1)?; // rent collector
-    let slots_per_epoch = r.u64()?;
+    bank.slots_per_epoch = r.u64()?;
     let _leader_schedule_slot_offset = r.u64()?;
-    let is_warmup = r.flag("the warm-up")?;
-    let first_normal_epoch = r.u64()?;
-    let first_normal_slot = r.u64()?;
+    bank.is_warmup = r.flag("the warm-up")?;
+    bank.first_normal_epoch = r.u64()?;
+    bank.first_normal_slot = r.u64()?;
     r.skip(6 * 8)?; // inflation
-    let stakes = skip_stakes(&mut r, "the stakes", false)?;
+    let stakes = skip_stakes(r, "the stakes", false)?;
+    bank.vote_account_count = stakes.vote_account_count;
+    bank.delegation_count = stakes.delegation_count;
+    bank.stakes_epoch = stakes.epoch;
     r.skip_items("the unused accounts", 32)?;
     r.skip_items("the unused credits", 32)?;
     r.skip_items("the unused votes", 32)?;
     r.skip(8)?; // always 0
     r.flag("is_delta")?;
+    Ok(())
+}
 
-    // Accounts-db fields.
-    let mut storage_count = 0;
+/// Hard forks above the parent's slot that are kept: a cluster has had a handful since genesis.
+const HARD_FORKS_MAX: usize = 1024;
+
+/// The hard forks above the parent's slot, which the bank hash may cover.
+fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Result<Vec<(u64, u64)>> {
+    let mut found = Vec::new();
+    for _ in 0..r.count("the hard forks", 16)? {
+        let fork = (r.u64()?, r.u64()?);
+        if fork.0 <= parent_slot {
+            continue;
+        }
+        if found.len() == HARD_FORKS_MAX {
+            return Err(r.damaged(format!("more than {HARD_FORKS_MAX} hard forks above the parent's slot")));
+        }
+        found.push(fork);
+    }
+    Ok(found)
+}
+
+/// The accounts-db fields: above all the storage map.
+fn read_accounts_fields<R: BufRead>(
+    r: &mut FieldReader<R>,
+    bank: &mut BankFile,
+    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+) -> Result<()> {
     for _ in 0..r.count("the storage map", 16)? {
         let slot = r.u64()?;
         for _ in 0..r.count("the storages of a slot", 16)? {
             let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
-            storage_count += 1;
+            bank.storage_count += 1;
             on_storage(item)?;
         }
     }
     r.skip(8)?; // write version
-    let accounts_slot = r.u64()?;
+    bank.accounts_slot = r.u64()?;
     r.skip(64 + 5 * 8)?; // unused hashes, statistics
     r.skip_items("the historical roots", 8)?;
     r.skip_items("the historical roots with hashes", 8 + 32)?;
+    Ok(())
+}
 
-    // Extra fields.
+/// The extra fields. Returns what is wrong behind the lattice hash.
+fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
     r.skip(8)?; // lamports per signature
     if r.flag("the incremental persistence")? {
         r.skip(8 + 32 + 8 + 32 + 8)?;
     }
-    optional_hash(&mut r, "the epoch accounts hash")?;
-    let epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
-    for _ in 0..epoch_stakes_count {
-        skip_epoch_stakes(&mut r)?;
+    r.optional_hash("the epoch accounts hash")?;
+    bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
+    for _ in 0..bank.epoch_stakes_count {
+        skip_epoch_stakes(r)?;
     }
-    let lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
+    bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
         LatticeHash::from_bytes(&r.array::<LATTICE_HASH_BYTES>()?)
     } else {
         return Err(Error::damaged("the bank file holds no accounts lattice hash")
             .hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
     // 4.0 and earlier end here.
-    let block_id = if r.remaining() > 0 { optional_hash(&mut r, "the block id") } else { Ok(None) };
-    let (block_id, end_error) = match block_id {
-        Ok(block_id) => (block_id, r.end().err()),
-        Err(error) => (None, Some(error)),
-    };
-    if accounts_slot != slot {
-        return Err(Error::damaged(format!(
-            "the bank file is of slot {slot}, but its accounts of slot {accounts_slot}"
-        )));
+    let block_id = if r.remaining() > 0 { r.optional_hash("the block id") } else { Ok(None) };
+    match block_id {
+        Ok(block_id) => {
+            bank.block_id = block_id;
+            Ok(r.end().err())
+        }
+        Err(error) => Ok(Some(error)),
     }
-
-    let bank = BankFile {
-        last_blockhash,
-        blockhash_count,
-        hash,
-        parent_hash,
-        parent_slot,
-        hard_fork_count,
-        transaction_count,
-        tick_height,
-        signature_count,
-        capitalization,
-        max_tick_height,
-        ticks_per_slot,
-        genesis_creation_time,
-        accounts_data_bytes,
-        slot,
-        block_height,
-        leader,
-        slots_per_epoch,
-        first_normal_epoch,
-        first_normal_slot,
-        is_warmup,
-        vote_account_count: stakes.vote_account_count,
-        delegation_count: stakes.delegation_count,
-        stakes_epoch: stakes.epoch,
-        storage_count,
-        accounts_slot,
-        epoch_stakes_count,
-        lattice_hash,
-        block_id,
-        length_bytes,
-    };
-    Ok((bank, end_error))
 }
 
 const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;
@@ -262,10 +278,6 @@ struct StakesSummary {
     vote_account_count: u64,
     delegation_count: u64,
     epoch: u64,
-}
-
-fn optional_hash<R: BufRead>(r: &mut FieldReader<R>, name: &str) -> Result<Option<Hash>> {
-    Ok(if r.flag(name)? { Some(Hash(r.array()?)) } else { None })
 }
 
 /// Passes over a stakes cache. In the epoch stakes, each delegation carries its credits observed too.

@@ -78,10 +78,11 @@ mod tests {
             let mut parts = BankHashParts {
                 parent_hash: bank.parent_hash,
                 signature_count: bank.signature_count,
-                last_blockhash: bank.last_blockhash.expect("a blockhash"),
+                last_blockhash: bank.blockhashes.last.expect("a blockhash"),
                 lattice_hash: &bank.lattice_hash,
                 hard_fork_count: 0,
             };
+            assert_eq!(bank.computed_hash(), Some(bank.hash));
             assert_eq!(parts.hash(), bank.hash);
             assert_eq!(parts.hash().to_string(), expected[slot]["bank_hash"].as_str().expect("a hash"));
             // Every part counts.

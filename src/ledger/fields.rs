@@ -4,7 +4,10 @@
 //! The total length is known, so that a count that could not fit is refused before it is believed.
 
 use {
-    crate::error::{Error, IoContext, Result},
+    crate::{
+        error::{Error, IoContext, Result},
+        ledger::names::Hash,
+    },
     std::{
         fs::File,
         io::{self, BufRead, BufReader},
@@ -134,6 +137,11 @@ impl<R: BufRead> FieldReader<R> {
             1 => Ok(true),
             other => Err(self.damaged(format!("{name} starts with {other} where only 0 or 1 can be"))),
         }
+    }
+
+    /// Reads a hash that may be there or not.
+    pub fn optional_hash(&mut self, name: &str) -> Result<Option<Hash>> {
+        Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
     }
 
     /// Reads a count of items, each of which takes at least `item_bytes_min` bytes; refuses one that cannot fit.

@@ -5,6 +5,7 @@
 
 pub mod bank_file;
 pub mod bank_hash;
+pub mod blockhash_queue;
 pub mod directory;
 pub mod fields;
 pub mod held_lock;

@@ -1,4 +1,4 @@
-//! Addresses that every mainnet snapshot holds: programs, and the mints of most token accounts.
+//! Addresses that every mainnet snapshot holds: programs, a sysvar, and the mints of most token accounts.
 
 /// Decodes an address when the program is compiled.
 pub(crate) const fn address(text: &str) -> [u8; 32] {
@@ -43,6 +43,9 @@ pub const DRIFT: [u8; 32] = address("dRiftyHA39MWEi3m9aunc5MzRF1JYuBsbn6VPcn33UH
 pub const DISTRIBUTOR: [u8; 32] = address("meRjbQXFNf5En86FXT2YPz1dQzLj4Yb3xK8u1MVgqpb");
 /// The name service.
 pub const NAMES: [u8; 32] = address("namesLPneVptA9Z5rqUDD9tMTWEJwofgaYwp8cawRkX");
+
+/// The sysvar that tells which slots have a block.
+pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 
 /// The mints of most accounts: wrapped SOL, USDC, USDT.
 pub const KNOWN_MINTS: [[u8; 32]; 3] = [

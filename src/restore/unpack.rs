@@ -53,7 +53,7 @@ pub struct Unpacked {
 
 /// Rules whose breach leaves a result that a validator boots from all the same. Any other ends a restore.
 pub fn is_refused(rule: Rule) -> bool {
-    !matches!(
+    let is_tolerated = matches!(
         rule,
         Rule::WindowLarge
             | Rule::Index
@@ -70,7 +70,9 @@ pub fn is_refused(rule: Rule) -> bool {
             | Rule::StorageMap
             | Rule::StoragePadded
             | Rule::RecordCutOff
-    )
+    );
+    // What the validator wrote into bank file and status cache, and what only other versions mind, is Agave's to take.
+    !(is_tolerated || rule.is_of_bank() || rule.is_of_version())
 }
 
 /// Of those that are tolerated, the ones that an operator need not hear of: what the archive is called, and in what

@@ -1,30 +1,97 @@
-//! What the clients accept in an archive (format page, section 6): every rule that an archive can break, and for each
-//! client whether it still loads the archive. The one table of its kind.
+//! Which client minds what (format page, sections 2 and 6): every rule that an archive or a ledger can break, the clients
+//! that refuse what breaks it, and where that is known from. The one table of its kind.
 
 use {serde::Serialize, std::fmt};
 
-/// A validator client.
+/// A validator client, in one of its versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Client {
-    /// Agave, 3.0 to 4.4.
-    Agave,
+    /// Agave 4.1, and older versions as far as they agree with it.
+    #[serde(rename = "agave-4.1")]
+    Agave41,
+    /// Agave 4.2.
+    #[serde(rename = "agave-4.2")]
+    Agave42,
+    /// Agave 4.3.
+    #[serde(rename = "agave-4.3")]
+    Agave43,
+    /// Agave 4.4.
+    #[serde(rename = "agave-4.4")]
+    Agave44,
+    /// Agave 4.5.
+    #[serde(rename = "agave-4.5")]
+    Agave45,
     /// Firedancer.
+    #[serde(rename = "firedancer")]
     Firedancer,
 }
 
+use Client::*;
+
 impl Client {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Agave, Self::Firedancer];
+    pub const ALL: [Self; 6] = [Agave41, Agave42, Agave43, Agave44, Agave45, Firedancer];
+
+    /// Agave in the versions that run today: what "Agave" stands for where no version is named.
+    pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
+
+    /// Every client that runs today.
+    pub const CURRENT: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
+
+    /// Whether it is a version of Agave: Firedancer reads archives only, no ledgers.
+    pub fn is_agave(self) -> bool {
+        self != Firedancer
+    }
 }
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Agave => "Agave",
-            Self::Firedancer => "Firedancer",
+            Agave41 => "Agave 4.1",
+            Agave42 => "Agave 4.2",
+            Agave43 => "Agave 4.3",
+            Agave44 => "Agave 4.4",
+            Agave45 => "Agave 4.5",
+            Firedancer => "Firedancer",
         })
     }
+}
+
+/// How the versions of [`Client::AGAVE`] are called together.
+const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
+
+/// Clients by name, where those of [`Client::AGAVE`] are all there as one: "Agave 4.2 to 4.5".
+pub fn names_of(clients: &[Client]) -> Vec<String> {
+    let are_together = Client::AGAVE.iter().all(|client| clients.contains(client));
+    let mut names: Vec<String> = Vec::new();
+    for client in Client::ALL.iter().filter(|client| clients.contains(client)) {
+        match are_together && Client::AGAVE.contains(client) {
+            true if *client == Agave42 => names.push(AGAVE_TOGETHER.to_string()),
+            true => {}
+            false => names.push(client.to_string()),
+        }
+    }
+    names
+}
+
+/// What is said of each client, in lines: the versions of [`Client::AGAVE`] share one where the same holds for all of
+/// them, and an older version has one where it was asked for, or where something else holds for it.
+pub fn lines_of<T: PartialEq>(said: Vec<(Client, T)>, asked: &[Client]) -> Vec<(String, T)> {
+    let of = |client: Client| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
+    let are_together = Client::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
+    let is_shown = |client: Client| match client {
+        Agave41 => asked.contains(&client) || of(client) != of(Agave42),
+        Agave43 | Agave44 | Agave45 => !are_together,
+        Agave42 | Firedancer => true,
+    };
+    let shown: Vec<bool> = said.iter().map(|(client, _)| is_shown(*client)).collect();
+    let lines = said.into_iter().zip(shown).filter(|(_, is_shown)| *is_shown);
+    lines
+        .map(|((client, said), _)| match client {
+            Agave42 if are_together => (AGAVE_TOGETHER.to_string(), said),
+            client => (client.to_string(), said),
+        })
+        .collect()
 }
 
 /// A client's verdict.
@@ -32,10 +99,12 @@ impl fmt::Display for Client {
 pub struct ClientVerdict {
     /// The client.
     pub client: Client,
-    /// Whether it loads the archive, as far as was checked.
+    /// Whether it loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
     /// Why not.
     pub because: Option<&'static str>,
+    /// What does not work afterwards, where it loads it.
+    pub note: Option<&'static str>,
 }
 
 /// Why a client refuses an archive that breaks these rules; empty where it loads it.
@@ -47,23 +116,30 @@ pub fn refusals(broken: impl Iterator<Item = Rule>, client: Client) -> Vec<&'sta
 pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone) -> Vec<ClientVerdict> {
     let verdict = |client| {
         let because = refusals(broken.clone(), client).first().copied();
-        ClientVerdict { client, loads: because.is_none(), because }
+        let note = broken.clone().find_map(|rule| rule.note(client)).filter(|_| because.is_none());
+        ClientVerdict { client, loads: because.is_none(), because, note }
     };
     Client::ALL.into_iter().map(verdict).collect()
 }
 
-/// Who loads an archive that breaks a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loads {
-    /// Nobody.
-    None,
-    /// Agave; Firedancer refuses.
-    Agave,
-    /// Firedancer; Agave refuses.
-    Firedancer,
-    /// Both clients: other readers, or other versions, may not.
-    Both,
-}
+/// Sets of clients, those that refuse.
+const ALL: &[Client] = &Client::ALL;
+const NOBODY: &[Client] = &[];
+const FIREDANCER: &[Client] = &[Firedancer];
+const AGAVE: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
+const UP_TO_4_1: &[Client] = &[Agave41];
+const UP_TO_4_3: &[Client] = &[Agave41, Agave42, Agave43];
+const UP_TO_4_4: &[Client] = &[Agave41, Agave42, Agave43, Agave44];
+const FROM_4_4: &[Client] = &[Agave44, Agave45];
+const FROM_4_5: &[Client] = &[Agave45];
+
+/// Where it is known from.
+const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
+const PAGE_2: &str = "format page, section 2";
+const PAGE_3: &str = "format page, section 3";
+const PAGE_6: &str = "format page, section 6";
+const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
+const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
 
 /// What to do about a broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +151,8 @@ enum Remedy {
     Ledger,
     Storage,
     Hints,
+    Version,
+    Layout,
     Look,
 }
 
@@ -83,18 +161,20 @@ impl Remedy {
         match self {
             Self::Download => "download the archive again, from another source if it comes out the same",
             Self::Source => "do not use it; take the archive from another source",
-            Self::Recompress => "restore it and archive it again with slotpress, which writes what both clients read",
+            Self::Recompress => "restore it and archive it again with slotpress, which writes what all clients read",
             Self::Name => "do not use it: somebody renamed it or made it up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
             Self::Storage => "name every accounts path with --accounts, or restore the ledger from an archive",
             Self::Hints => "remove the file startup_hints from the bank snapshot: a validator starts without it",
+            Self::Version => "load it with a version of Agave that knows it, or take an archive of an older node",
+            Self::Layout => "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5",
             Self::Look => "look into it before you trust it",
         }
     }
 }
 
 macro_rules! rules {
-    ($($(#[$doc:meta])* $rule:ident, $loads:ident, $remedy:ident, $what:expr;)*) => {
+    ($($(#[$doc:meta])* $rule:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
         /// Something that a sound archive keeps to.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(rename_all = "kebab-case")]
@@ -104,122 +184,159 @@ macro_rules! rules {
             /// Every rule.
             pub const ALL: &'static [Self] = &[$(Self::$rule,)*];
 
-            fn row(self) -> (Loads, Remedy, &'static str) {
-                match self { $(Self::$rule => (Loads::$loads, Remedy::$remedy, $what),)* }
+            fn row(self) -> Row {
+                match self { $(Self::$rule => Row {
+                    refused_by: $refused_by,
+                    remedy: Remedy::$remedy,
+                    source: $source,
+                    what: $what,
+                },)* }
             }
         }
     };
 }
 
+/// What the table says of a rule.
+struct Row {
+    /// The clients that refuse what breaks it.
+    refused_by: &'static [Client],
+    remedy: Remedy,
+    /// Where that is known from.
+    source: &'static str,
+    what: &'static str,
+}
+
 rules! {
     /// Frames decode, and their checksums are right.
-    FrameDamaged, None, Download, "a frame does not decode";
+    FrameDamaged, ALL, Download, SEEN, "a frame does not decode";
     /// The file ends with a whole frame.
-    CutOff, None, Download, "the archive is cut off";
+    CutOff, ALL, Download, SEEN, "the archive is cut off";
     /// Nothing but frames follows the last frame.
-    TrailingBytes, Agave, Recompress, "bytes that are no frame follow the end";
+    TrailingBytes, FIREDANCER, Recompress, PAGE_6, "bytes that are no frame follow the end";
     /// No frame needs a window of more than 2^27 bytes.
-    WindowRefused, None, Recompress, "a frame needs a larger window than both clients give";
+    WindowRefused, ALL, Recompress, SEEN, "a frame needs a larger window than both clients give";
     /// No frame needs a window of more than 2^25 bytes.
-    WindowLarge, Agave, Recompress, "a frame needs a larger window than Firedancer gives";
+    WindowLarge, FIREDANCER, Recompress, PAGE_6, "a frame needs a larger window than Firedancer gives";
     /// Index and seek table say what is there.
-    Index, Both, Recompress, "the archive's own index does not fit its frames";
+    Index, NOBODY, Recompress, OWN, "the archive's own index does not fit its frames";
     /// The marks of pzstd say how long the frames after them are.
-    PzstdMark, Both, Recompress, "a mark of pzstd does not fit the frame after it";
+    PzstdMark, NOBODY, Recompress, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
-    TarDamaged, None, Download, "the tar stream is damaged";
+    TarDamaged, ALL, Download, SEEN, "the tar stream is damaged";
     /// Every name has a place in a snapshot archive.
-    ForeignEntry, None, Source, "an entry that has no place in a snapshot archive";
+    ForeignEntry, ALL, Source, SEEN, "an entry that has no place in a snapshot archive";
     /// Files and directories only, each where it belongs.
-    EntryKind, None, Source, "an entry of a kind that clients refuse";
+    EntryKind, ALL, Source, SEEN, "an entry of a kind that clients refuse";
     /// Entries are as large as they may be.
-    EntrySize, None, Source, "an entry of a size that clients refuse";
+    EntrySize, ALL, Source, SEEN, "an entry of a size that clients refuse";
     /// No PAX headers and no GNU long names.
-    ExtensionHeader, Agave, Recompress, "a PAX header or GNU long name";
+    ExtensionHeader, FIREDANCER, Recompress, PAGE_6, "a PAX header or GNU long name";
     /// GNU or ustar headers.
-    OldHeader, Agave, Recompress, "a tar header from before ustar";
+    OldHeader, FIREDANCER, Recompress, PAGE_6, "a tar header from before ustar";
     /// One version, one status cache, one bank file, one slot's directory.
-    DuplicateEntry, Agave, Source, "an entry that is there twice";
+    DuplicateEntry, FIREDANCER, Source, PAGE_6, "an entry that is there twice";
     /// The bank of one slot.
-    TwoBanks, None, Source, "bank files of two slots";
+    TwoBanks, ALL, Source, SEEN, "bank files of two slots";
     /// One storage per slot, over the full and the incremental archive.
-    DuplicateStorage, None, Source, "two storages of one slot";
+    DuplicateStorage, ALL, Source, SEEN, "two storages of one slot";
     /// Storages hold something.
-    EmptyStorage, None, Recompress, "an empty storage";
+    EmptyStorage, ALL, Recompress, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
-    Order, Agave, Recompress, "an order of entries that Firedancer does not read";
+    Order, FIREDANCER, Recompress, PAGE_6, "an order of entries that Firedancer does not read";
     /// Version, status cache and bank file are there.
-    MissingEntry, None, Source, "something that every archive holds is missing";
+    MissingEntry, ALL, Source, SEEN, "something that every archive holds is missing";
     /// Slots are below 2^32.
-    LargeSlot, Agave, Look, "a slot of 2^32 or above, on which Firedancer aborts";
+    LargeSlot, FIREDANCER, Look, PAGE_6, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
-    StorageTooNew, None, Source, "a storage is newer than the bank";
+    StorageTooNew, ALL, Source, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
-    StorageTooOld, None, Source, "a storage is not newer than the base slot";
+    StorageTooOld, ALL, Source, SEEN, "a storage is not newer than the base slot";
     /// At most 5,000,000 entries, 64 TiB.
-    TooLarge, Firedancer, Source, "more than Agave unpacks";
+    TooLarge, AGAVE, Source, PAGE_6, "more than Agave unpacks";
     /// 1,024 zero bytes end the tar stream.
-    EndMissing, Agave, Recompress, "the tar stream lacks its end of 1,024 zero bytes";
+    EndMissing, FIREDANCER, Recompress, PAGE_6, "the tar stream lacks its end of 1,024 zero bytes";
     /// No more than those.
-    EndLong, Agave, Recompress, "more zero bytes than 1,024 end the tar stream";
+    EndLong, FIREDANCER, Recompress, PAGE_6, "more zero bytes than 1,024 end the tar stream";
     /// Nothing follows them.
-    JunkAfterEnd, Agave, Recompress, "something follows the end of the tar stream";
+    JunkAfterEnd, FIREDANCER, Recompress, PAGE_6, "something follows the end of the tar stream";
     /// The file has the name of a snapshot archive.
-    NameUnknown, None, Name, "the file does not have the name of a snapshot archive";
+    NameUnknown, ALL, Name, SEEN, "the file does not have the name of a snapshot archive";
     /// It is zstd, not lz4.
-    Lz4, Agave, Recompress, "an lz4 archive, which Firedancer does not read";
+    Lz4, FIREDANCER, Recompress, PAGE_6, "an lz4 archive, which Firedancer does not read";
     /// It is zstd, not a plain tar.
-    Plain, Firedancer, Recompress, "a plain tar, which Agave does not read";
+    Plain, AGAVE, Recompress, PAGE_6, "a plain tar, which Agave does not read";
     /// It is zstd, not bzip2 or gzip.
-    OldCompression, None, Recompress, "compressed in a way that clients no longer read";
+    OldCompression, ALL, Recompress, PAGE_6, "compressed in a way that clients no longer read";
     /// The name's ending is what the file is.
-    ExtensionWrong, None, Name, "the file is not compressed as its name says";
+    ExtensionWrong, ALL, Name, SEEN, "the file is not compressed as its name says";
     /// Slot, base slot and hash of the name are the bank's.
-    NameMismatch, None, Name, "the archive is not what its name says";
+    NameMismatch, ALL, Name, SEEN, "the archive is not what its name says";
     /// The incremental archive builds on the full one.
-    BaseMismatch, None, Source, "the incremental archive does not build on this full one";
+    BaseMismatch, ALL, Source, SEEN, "the incremental archive does not build on this full one";
     /// The state is the one that was asked for.
-    NotExpected, Both, Source, "this is not the state that was asked for";
+    NotExpected, NOBODY, Source, OWN, "this is not the state that was asked for";
     /// The version is known.
-    Version, None, Source, "an unknown snapshot version";
+    Version, ALL, Source, SEEN, "an unknown snapshot version";
     /// The bank file can be read to its end.
-    BankFile, None, Source, "the bank file makes no sense";
+    BankFile, ALL, Source, SEEN, "the bank file makes no sense";
     /// Nothing follows its last field, and that is whole.
-    BankFileEnd, Agave, Source, "the bank file does not end where it should";
+    BankFileEnd, FIREDANCER, Source, PAGE_6, "the bank file does not end where it should";
     /// Its fields agree with each other.
-    BankField, Both, Look, "the bank file contradicts itself";
+    BankField, NOBODY, Look, PAGE_3, "the bank file contradicts itself";
     /// Storages and storage map agree.
-    StorageMap, Both, Look, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
+    StorageMap, UP_TO_4_1, Look, PAGE_3, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage that the storage map names is there, and as long as it says.
-    StorageMapGap, Both, Source, "a storage of the bank file's storage map is missing or too short";
+    StorageMapGap, UP_TO_4_1, Source, PAGE_3, "a storage of the bank file's storage map is missing or too short";
+    /// The blockhash queue holds what a validator keeps, with indexes that follow each other.
+    BlockhashQueue, FIREDANCER, Source, PAGE_6, "the blockhash queue has a gap, or is too long";
+    /// The newest blockhashes are all different.
+    BlockhashTwice, FIREDANCER, Source, PAGE_6, "a blockhash is twice among the newest 151";
+    /// The bank hash is the hash of its parts.
+    BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
     /// The status cache can be read to its end.
-    StatusCache, None, Source, "the status cache makes no sense";
+    StatusCache, ALL, Source, SEEN, "the status cache makes no sense";
+    /// No transaction named the bank's own blockhash, which nobody knew before.
+    NewestBlockhash, FIREDANCER, Source, PAGE_6, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
+    /// Of the transactions of one blockhash, the same part of the hash is kept.
+    TransactionOffset, FIREDANCER, Source, PAGE_6, "the status cache cuts transaction hashes of one blockhash at different offsets";
     /// Records end where their storage ends.
-    RecordCutOff, Agave, Source, "a storage ends inside a record";
+    RecordCutOff, FIREDANCER, Source, PAGE_6, "a storage ends inside a record";
     /// Zero bytes do not follow the last record.
-    StoragePadded, Agave, Recompress, "zero bytes follow the last record, which Firedancer takes for an account";
+    StoragePadded, FIREDANCER, Recompress, PAGE_6, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
-    DataLength, None, Source, "a record claims more data than an account can hold";
+    DataLength, ALL, Source, SEEN, "a record claims more data than an account can hold";
     /// Executable is 0 or 1.
-    Executable, None, Source, "a record's executable flag is neither 0 nor 1";
+    Executable, ALL, Source, SEEN, "a record's executable flag is neither 0 nor 1";
     /// A storage holds an account once.
-    DuplicateAccount, None, Source, "an account is twice in one storage";
+    DuplicateAccount, ALL, Source, SEEN, "an account is twice in one storage";
     /// The lamports of all accounts add up.
-    Capitalization, None, Source, "the lamports of all accounts do not add up to the bank file's capitalization";
+    Capitalization, ALL, Source, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
     /// The lattice hash of all accounts is the bank's.
-    LatticeHash, Firedancer, Source, "the accounts are not those that the bank file's lattice hash covers";
+    LatticeHash, AGAVE, Source, SEEN, "the accounts are not those that the bank file's lattice hash covers";
+    /// The state holds the sysvar that tells which slots have a block.
+    SlotHistory, FIREDANCER, Source, PAGE_6, "the state holds no SlotHistory sysvar";
     /// Every storage that a ledger's lists name is there.
-    MissingStorage, None, Storage, "a storage is missing";
+    MissingStorage, ALL, Storage, PAGE_2, "a storage is missing";
     /// The ledger is complete.
-    Ledger, None, Ledger, "the ledger is not sound";
+    Ledger, ALL, Ledger, PAGE_2, "the ledger is not sound";
     /// A validator's notes to itself can be read.
-    StartupHints, None, Hints, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
+    StartupHints, FROM_4_4, Hints, PAGE_2, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
+    /// The bank file names its storages.
+    NoStorageMap, UP_TO_4_1, Version, PAGE_3, "the bank file names no storages, as Agave 4.4 and later write it";
+    /// Errors in the status cache are those that all versions know.
+    NewerErrors, UP_TO_4_3, Version, PAGE_6, "the status cache holds an error that Agave knows from 4.4 on";
+    /// A ledger whose storages are found by hard links (fastboot 2).
+    HardLinks, FROM_4_5, Layout, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
+    /// A ledger whose storages are found by a list (fastboot 3).
+    StoragesList, UP_TO_4_1, Layout, PAGE_2, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
+    /// A ledger whose list tells append vecs from split files (fastboot 4 and 5).
+    TaggedList, UP_TO_4_4, Layout, READ, "a ledger of Agave 4.5, whose list tells kinds of storages apart";
 }
 
 impl Rule {
     /// What it means that the rule is broken.
     pub fn what(self) -> &'static str {
-        self.row().2
+        self.row().what
     }
 
     /// What keeps to the rule, where that is the same in every place.
@@ -241,16 +358,85 @@ impl Rule {
 
     /// What to do about it.
     pub fn remedy(self) -> &'static str {
-        self.row().1.text()
+        self.row().remedy.text()
     }
 
-    /// Whether the client loads an archive that breaks the rule.
+    /// Where it is known from who minds: a page of facts about the format, the clients' sources, or the clients themselves.
+    pub fn source(self) -> &'static str {
+        self.row().source
+    }
+
+    /// Whether the client loads what breaks the rule.
     pub fn is_tolerated_by(self, client: Client) -> bool {
-        match self.row().0 {
-            Loads::None => false,
-            Loads::Both => true,
-            Loads::Agave => client == Client::Agave,
-            Loads::Firedancer => client == Client::Firedancer,
+        !self.row().refused_by.contains(&client)
+    }
+
+    /// Whether breaking it is no fault, but how some version of Agave writes: it counts only for a client that refuses it.
+    pub fn is_of_version(self) -> bool {
+        use Rule::*;
+        matches!(self, NoStorageMap | NewerErrors | HardLinks | StoragesList | TaggedList)
+    }
+
+    /// Whether it is about what bank file and status cache say, beyond that they can be read: an archive has it from its
+    /// ledger, and no archiver can do better.
+    pub fn is_of_bank(self) -> bool {
+        use Rule::*;
+        matches!(self, BlockhashQueue | BlockhashTwice | NewestBlockhash | TransactionOffset | SlotHistory)
+    }
+
+    /// What a client that loads what breaks the rule cannot do with it: seen with Agave's own archivers.
+    pub fn note(self, client: Client) -> Option<&'static str> {
+        match (self, client) {
+            (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
+            _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loading(rule: Rule) -> Vec<Client> {
+        Client::ALL.into_iter().filter(|client| rule.is_tolerated_by(*client)).collect()
+    }
+
+    #[test]
+    fn versions_differ() {
+        assert_eq!(loading(Rule::NoStorageMap), Client::CURRENT);
+        assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
+        assert_eq!(loading(Rule::HardLinks), [Agave41, Agave42, Agave43, Agave44, Firedancer]);
+        assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
+        assert_eq!(loading(Rule::BlockhashQueue), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert!(loading(Rule::BankHash).is_empty());
+        assert!(loading(Rule::EmptyStorage).is_empty());
+    }
+
+    #[test]
+    fn versions_share_a_line_where_they_agree() {
+        let lines = |rules: &[Rule], asked: &[Client]| -> Vec<String> {
+            let said = verdicts(rules.iter().copied()).into_iter().map(|it| (it.client, (it.loads, it.note))).collect();
+            let line = |(name, (loads, note)): (String, (bool, Option<&str>))| {
+                format!("{name} {loads}{}", note.map_or("", |_| ", but"))
+            };
+            lines_of(said, asked).into_iter().map(line).collect()
+        };
+        assert_eq!(lines(&[], &[]), ["Agave 4.2 to 4.5 true", "Firedancer true"]);
+        assert_eq!(lines(&[], &[Agave41]), ["Agave 4.1 true", "Agave 4.2 to 4.5 true", "Firedancer true"]);
+        let padded = ["Agave 4.2 true", "Agave 4.3 true", "Agave 4.4 true, but", "Agave 4.5 true", "Firedancer false"];
+        assert_eq!(lines(&[Rule::StoragePadded], &[]), padded);
+        let no_map = ["Agave 4.1 false", "Agave 4.2 to 4.5 true", "Firedancer true"];
+        assert_eq!(lines(&[Rule::NoStorageMap], &[]), no_map);
+    }
+
+    #[test]
+    fn names_together() {
+        assert_eq!(names_of(&Client::CURRENT), ["Agave 4.2 to 4.5", "Firedancer"]);
+        assert_eq!(names_of(&[Agave45, Agave41]), ["Agave 4.1", "Agave 4.5"]);
+    }
+
+    #[test]
+    fn every_rule_names_its_source() {
+        assert!(Rule::ALL.iter().all(|rule| !rule.source().is_empty() && !rule.what().is_empty()));
     }
 }

@@ -3,6 +3,7 @@
 
 use {
     super::{
+        bank::{judge_chain, judge_transactions},
         clients::Rule,
         findings::{Check, Findings, Place},
     },
@@ -61,6 +62,7 @@ pub fn judge_documents(
                 unreadable(Rule::BankFileEnd, place(), &error)?;
             }
             judge_bank(&bank, entry_slot, &place(), findings)?;
+            judge_chain(&bank, &place(), findings)?;
             Some((bank, map))
         }
     };
@@ -69,11 +71,14 @@ pub fn judge_documents(
         Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
         Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error)?,
         Some(Ok(cache)) => {
-            let bank_slot = bank.as_ref().map_or(u64::MAX, |(bank, _)| bank.slot);
+            let bank = bank.as_ref().map(|(bank, _)| bank);
+            let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
+            let place = Place::entry("snapshots/status_cache");
             if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
-                let place = Place::entry("snapshots/status_cache");
-                findings.add(Check::Bank, Rule::StatusCache, place, format!("slots up to {bank_slot}"), slot)?;
+                let expected = format!("slots up to {bank_slot}");
+                findings.add(Check::Bank, Rule::StatusCache, place.clone(), expected, slot)?;
             }
+            judge_transactions(&cache, bank, &place, findings)?;
         }
     }
     Ok(bank)

@@ -3,9 +3,10 @@
 //!
 //! [`archive::ArchiveRules`] applies it to an archive while that is read. Findings are collected, or end the work at the
 //! first that must not be ([`findings`]); either way the rules are these. A new rule is a row in [`clients`], and a line
-//! where it is looked at: [`entries`], [`frames`], [`documents`].
+//! where it is looked at: [`entries`], [`frames`], [`documents`], [`bank`].
 
 pub mod archive;
+pub mod bank;
 pub mod clients;
 pub mod documents;
 pub mod entries;

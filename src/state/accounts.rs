@@ -9,6 +9,7 @@ use {
         ledger::{
             lattice::{LatticeAccumulator, LatticeHash},
             names::Hash,
+            programs::SLOT_HISTORY,
             records::{Record, RecordFault, RecordFaultKind, RecordSink},
         },
         read::visit::{RecordVisitor, RecordWorker, StorageRef},
@@ -43,11 +44,20 @@ pub struct Sums {
     pub tombstones: u64,
     /// Of those, skipped since a newer archive holds the account.
     pub skipped: u64,
+    /// Whether one of them was the SlotHistory sysvar.
+    pub has_slot_history: bool,
 }
 
 impl Default for Sums {
     fn default() -> Self {
-        Self { lattice: LatticeHash::zero(), lamports: 0, records: 0, tombstones: 0, skipped: 0 }
+        Self {
+            lattice: LatticeHash::zero(),
+            lamports: 0,
+            records: 0,
+            tombstones: 0,
+            skipped: 0,
+            has_slot_history: false,
+        }
     }
 }
 
@@ -160,6 +170,7 @@ impl Accounts {
             sums.records += worker.records;
             sums.tombstones += worker.tombstones;
             sums.skipped += worker.skipped;
+            sums.has_slot_history |= worker.has_slot_history;
         }
         *worker = Sums::default();
     }
@@ -263,6 +274,7 @@ impl RecordSink for AccountsWorker<'_> {
             Task::Add => {
                 self.sums.records += 1;
                 self.sums.tombstones += u64::from(is_tombstone);
+                self.sums.has_slot_history |= record.header.pubkey == SLOT_HISTORY && !is_tombstone;
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
                 if self.accounts.newer.as_ref().is_some_and(|newer| newer.contains(&fingerprint)) {
                     self.sums.skipped += 1;

@@ -83,6 +83,9 @@ fn judge_state(sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> 
         let expected = bank.capitalization;
         findings.add(Check::State, Rule::Capitalization, Place::default(), expected, sums.lamports)?;
     }
+    if !sums.has_slot_history {
+        findings.add(Check::State, Rule::SlotHistory, Place::default(), "the account of that address", "none")?;
+    }
     match sums.lattice == bank.lattice_hash {
         true => Ok(()),
         false => {

@@ -59,8 +59,6 @@ pub fn verify_ledger(
         Ok(snapshot) => verify_snapshot(snapshot, base_slot, options, progress)?,
         Err(error) => failed_report(error, findings, &paths.ledger, options)?,
     };
-    // Clients are judged by archives; a ledger is Agave's own.
-    report.clients.clear();
     report.taken = stopwatch.taken();
     Ok(report)
 }
@@ -80,6 +78,7 @@ pub fn verify_snapshot(
     let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
     let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
     // Every rule about storages and the storage map that the ledger must keep to.
+    judge_layout(snapshot.layout, &findings)?;
     let faults = StorageFaults::of_list(&snapshot, base_slot, &findings)?;
     if let Err(error) = check_startup_hints(&dir) {
         if error.kind() != ErrorKind::Damaged {
@@ -133,7 +132,7 @@ pub fn verify_snapshot(
     let mut counts = Counts { input_bytes: bytes, tar_bytes: plan.tar_bytes(), ..Counts::default() };
     counts.storages = plan.storages.len() as u64;
     counts.add_state(&settled, &accounts);
-    let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
+    let mut report = report_of(findings, options, dir);
     if let Some(bank) = &bank {
         report.hash = Some(bank.snapshot_hash());
         (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
@@ -197,6 +196,24 @@ impl<'a> StorageFaults<'a> {
     }
 }
 
+/// What a ledger's layout means for versions of Agave.
+fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
+    let (rule, found) = match layout {
+        Layout::HardLinks => (Rule::HardLinks, "fastboot 2"),
+        Layout::StoragesList => (Rule::StoragesList, "fastboot 3"),
+        Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
+        Layout::Unpacked => return Ok(()),
+    };
+    findings.add(Check::Entries, rule, Place::entry("fastboot_version"), "a layout that it boots from", found)
+}
+
+/// The report of a ledger, from which Agave starts, and nobody else.
+fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> VerifyReport {
+    let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
+    report.clients.retain(|verdict| verdict.client.is_agave());
+    report
+}
+
 /// The report of a ledger whose storages could not be planned; other errors stay errors.
 fn failed_report(error: Error, findings: Findings, path: &Path, options: &VerifyOptions) -> Result<VerifyReport> {
     if error.kind() != ErrorKind::Damaged {
@@ -207,9 +224,7 @@ fn failed_report(error: Error, findings: Findings, path: &Path, options: &Verify
         findings.skip(check, "the storages are not sound");
     }
     findings.skip(Check::Frames, "a ledger has none");
-    let mut report = VerifyReport::of_findings(findings, &options.clients, vec![PathBuf::from(path)]);
-    report.clients.clear();
-    Ok(report)
+    Ok(report_of(findings, options, PathBuf::from(path)))
 }
 
 /// Read at once: large enough for a disk, small enough for the caches.

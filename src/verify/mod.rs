@@ -20,6 +20,7 @@ use {
         read::ReadError,
         rules::{
             archive::SeenSlots,
+            bank::judge_map_presence,
             clients::Client,
             documents::{judge_base, judge_expectations, judge_storage_map},
             findings::{Check, Findings},
@@ -186,6 +187,11 @@ fn judge(
 /// Each archive's storages against its own bank file's storage map; for an incremental one, the storages of both.
 fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
     let base_slot = newest.archive.base_slot();
+    for one in [Some(newest), base].into_iter().flatten() {
+        if let Some((bank, _)) = &one.judged.bank {
+            judge_map_presence(bank, one.storages().len() as u64, &one.findings)?;
+        }
+    }
     if let Some(base) = base {
         let full_slot = base.judged.bank.as_ref().map(|(bank, _)| bank.slot);
         judge_base(base_slot, full_slot, base.archive.base_slot(), &newest.findings)?;

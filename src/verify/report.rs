@@ -112,11 +112,17 @@ impl VerifyReport {
             key(a).cmp(&key(b)).then_with(|| a.place.entry.cmp(&b.place.entry))
         });
         // What was asked for is nothing that a client minds, but whoever asked.
-        let is_failure = |rule: Rule| {
-            asked.is_empty() || rule == Rule::NotExpected || asked.iter().any(|client| !rule.is_tolerated_by(*client))
+        let is_minded = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
+        let is_failure = |rule: Rule| match rule {
+            Rule::NotExpected => true,
+            rule => is_minded(rule) || (asked.is_empty() && !rule.is_of_version()),
         };
         let clients = verdicts(per_rule.keys().copied());
-        let listed = failures.len() as u64;
+        // How another version writes is nothing to warn of: the verdicts say it.
+        let is_told = |rule: Rule| is_failure(rule) || !rule.is_of_version();
+        failures.retain(|failure| is_told(failure.rule));
+        let found: u64 = per_rule.iter().filter(|(rule, _)| is_told(**rule)).map(|(_, count)| count).sum();
+        let unlisted_count = found.saturating_sub(failures.len() as u64);
         let (failures, warnings): (Vec<Failure>, Vec<Failure>) =
             failures.into_iter().partition(|failure| is_failure(failure.rule));
         let checks = Check::ALL
@@ -139,7 +145,7 @@ impl VerifyReport {
             capitalization: None,
             complete: None,
             checks,
-            unlisted_count: per_rule.values().sum::<u64>() - listed.min(per_rule.values().sum()),
+            unlisted_count,
             failures,
             warnings,
             clients,

@@ -1,13 +1,12 @@
-//! `verify --for agave` says what Agave says, of every altered archive. Needs Agave's own loader, whose path
-//! AGAVE_ORACLE names: `$AGAVE_ORACLE load --full A [--incremental B] --genesis DIR` exits with 0 when Agave accepts.
+//! `verify` says of each version of Agave what that says itself, of every altered archive. Needs Agave's own loaders, which
+//! `AGAVE_ORACLE` names.
 
 use {
-    crate::{altered::corpus, fixtures::*},
+    crate::{altered::corpus, fixtures::*, oracle::Oracle},
     slotpress::rules::{
         clients::{Client, Rule},
         findings::Check,
     },
-    std::process::Command,
 };
 
 /// Where verifying is stricter than Agave 4.2 on purpose, with the reason.
@@ -20,17 +19,14 @@ const STRICTER: &[(&str, &str)] = &[(
 fn verdicts_agree_with_agave() {
     let corpus = corpus();
     assert!(corpus.len() >= 100, "{} altered archives", corpus.len());
-    let oracle = std::env::var_os("AGAVE_ORACLE");
-    if oracle.is_none() {
-        eprintln!("AGAVE_ORACLE is not set: verifying runs, but is not compared with Agave's verdict");
-    }
+    let oracles = Oracle::all();
     let mut disagreements = Vec::new();
     let mut counts = [0, 0];
     for altered in &corpus {
         let dir = tempfile::tempdir().expect("a directory");
         let full = put(dir.path(), &altered.full.0, &altered.full.1);
         let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir.path(), name, bytes));
-        let options = options(&[Client::Agave]);
+        let options = options(&Client::AGAVE);
         let named = slotpress::verify::NamedArchive::of_path;
         let ours = slotpress::verify::verify_archives(
             &named(&full),
@@ -44,23 +40,21 @@ fn verdicts_agree_with_agave() {
             let says_what = failure.expected.is_some() && failure.found.is_some() && !failure.hint.is_empty();
             assert!(says_what && (is_placed || is_whole), "{}: {failure:?}", altered.what);
         }
-        let (ok, why) = match &ours {
-            Ok(report) => (report.ok, shown(report)),
-            Err(error) => (false, error.to_string()),
-        };
-        let Some(oracle) = &oracle else { continue };
-        let mut command = Command::new(oracle);
-        command.arg("load").arg("--full").arg(&full).arg("--genesis").arg(crate::fixtures::dir());
-        if let Some(incremental) = &incremental {
-            command.arg("--incremental").arg(incremental);
-        }
-        let output = command.output().expect("the oracle runs");
-        let accepts = output.status.success();
-        counts[usize::from(accepts)] += 1;
-        let is_known = !ok && accepts && STRICTER.iter().any(|(what, _)| altered.what == *what);
-        if ok != accepts && !is_known {
-            let words = String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().to_string();
-            disagreements.push(format!("{}: we say {ok} ({why}); Agave {accepts}: {words}", altered.what));
+        for oracle in &oracles {
+            let (ok, why) = match &ours {
+                Ok(report) => {
+                    let verdict = report.clients.iter().find(|verdict| verdict.client == oracle.client);
+                    (verdict.expect("a verdict").loads, shown(report))
+                }
+                Err(error) => (false, error.to_string()),
+            };
+            let answer = oracle.accepts(&full, incremental.as_deref(), &crate::fixtures::dir());
+            counts[usize::from(answer.is_ok())] += 1;
+            let is_known = !ok && answer.is_ok() && STRICTER.iter().any(|(what, _)| altered.what == *what);
+            if ok != answer.is_ok() && !is_known {
+                let what = format!("{}: we say {ok} ({why}); {} says {answer:?}", altered.what, oracle.client);
+                disagreements.push(what);
+            }
         }
     }
     eprintln!("{} altered archives: Agave accepts {}, refuses {}", corpus.len(), counts[1], counts[0]);

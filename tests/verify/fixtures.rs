@@ -3,7 +3,10 @@
 use {
     slotpress::{
         progress::NoProgress,
-        rules::clients::Client,
+        rules::{
+            clients::{Client, Rule},
+            findings::Failure,
+        },
         verify::{NamedArchive, VerifyOptions, report::VerifyReport, verify_archives},
     },
     std::path::{Path, PathBuf},
@@ -186,4 +189,8 @@ pub fn shown(report: &VerifyReport) -> String {
         format!("{:?} {:?} expected {:?} found {:?}", failure.rule, failure.place, failure.expected, failure.found)
     });
     failures.collect::<Vec<_>>().join("\n")
+}
+
+pub fn of_rule(report: &VerifyReport, rule: Rule) -> Vec<&Failure> {
+    report.failures.iter().filter(|failure| failure.rule == rule).collect()
 }

@@ -8,5 +8,9 @@ mod fixtures;
 mod flips;
 mod good;
 mod ledgers;
+#[path = "../common/oracle.rs"]
+mod oracle;
 mod places;
+mod versions;
+
 mod without_index;

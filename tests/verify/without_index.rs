@@ -3,10 +3,7 @@
 use {
     crate::fixtures::*,
     slotpress::{
-        rules::{
-            clients::Rule,
-            findings::{Check, Failure},
-        },
+        rules::{clients::Rule, findings::Check},
         verify::report::VerifyReport,
     },
 };
@@ -49,10 +46,6 @@ fn verify_frames(
 
 fn skipped(report: &VerifyReport, check: Check) -> Option<String> {
     report.checks.iter().find(|result| result.name == check).and_then(|result| result.skipped.clone())
-}
-
-fn of_rule(report: &VerifyReport, rule: Rule) -> Vec<&Failure> {
-    report.failures.iter().filter(|failure| failure.rule == rule).collect()
 }
 
 /// Every damaged frame is named with its number and offset, nothing else is blamed, and the rest is read.

@@ -23,6 +23,12 @@ pub const ELEMENTS: usize = LATTICE_HASH_BYTES / 2;
 #[derive(Clone, PartialEq, Eq)]
 pub struct LatticeHash(pub [u16; ELEMENTS]);
 
+impl Default for LatticeHash {
+    fn default() -> Self {
+        Self::zero()
+    }
+}
+
 /// What an account contributes to the state: everything that its hash covers.
 #[derive(Clone, Copy, Debug)]
 pub struct AccountView<'a> {

@@ -185,7 +185,7 @@ fn check_bank_hash(bank: &BankFile) {
     let parts = BankHashParts {
         parent_hash: bank.parent_hash,
         signature_count: bank.signature_count,
-        last_blockhash: bank.last_blockhash.expect("a blockhash"),
+        last_blockhash: bank.blockhashes.last.expect("a blockhash"),
         lattice_hash: &bank.lattice_hash,
         hard_fork_count: 0, // the last one is long ago
     };

@@ -1,0 +1,119 @@
+//! Agave itself: programs built on its own crates, which `AGAVE_ORACLE` names in a list, as `PATH` is one. Each understands
+//! `gen OUT …`, `load --full A [--incremental B] --genesis DIR` and `loaddir DIR [--accounts-run DIR]… --genesis DIR`, exits
+//! with 0 where Agave accepts, and prints `key=value` words. A program whose name ends in `-44` or `-45` is that version's;
+//! any other is Agave 4.2.
+
+#![allow(dead_code)] // each test file uses a part of it
+
+use {
+    slotpress::rules::clients::Client,
+    std::{
+        collections::BTreeMap,
+        path::{Path, PathBuf},
+        process::Command,
+    },
+};
+
+/// What Agave says of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State(BTreeMap<String, String>);
+
+impl State {
+    const FIELDS: [&'static str; 4] = ["slot", "bank_hash", "capitalization", "accounts"];
+
+    fn parse(output: &str) -> Self {
+        let pairs = output.split_whitespace().filter_map(|word| word.split_once('='));
+        let known = pairs.filter(|(key, _)| Self::FIELDS.contains(key));
+        let state = Self(known.map(|(key, value)| (key.to_string(), value.to_string())).collect());
+        assert_eq!(state.0.len(), Self::FIELDS.len(), "slot, bank hash, capitalization and accounts: {output}");
+        state
+    }
+
+    pub fn of(slot: &str, bank_hash: &str, capitalization: &str, accounts: &str) -> Self {
+        let values = [slot, bank_hash, capitalization, accounts].map(str::to_string);
+        Self(Self::FIELDS.map(str::to_string).into_iter().zip(values).collect())
+    }
+
+    /// What `expected.json` says of a slot.
+    pub fn expected(slot: u64, says: &serde_json::Value) -> Self {
+        let field = |field: &str| says[field].to_string().trim_matches('"').to_string();
+        Self::of(&slot.to_string(), &field("bank_hash"), &field("capitalization"), &field("accounts"))
+    }
+}
+
+/// One of the programs.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    pub path: PathBuf,
+    pub client: Client,
+}
+
+impl Oracle {
+    /// All that `AGAVE_ORACLE` names; says so where that is none.
+    pub fn all() -> Vec<Self> {
+        let Some(list) = std::env::var_os("AGAVE_ORACLE") else {
+            eprintln!("skipped: AGAVE_ORACLE names no checker");
+            return Vec::new();
+        };
+        let client = |path: &Path| match path.file_name().map(|name| name.to_string_lossy()) {
+            Some(name) if name.ends_with("-44") => Client::Agave44,
+            Some(name) if name.ends_with("-45") => Client::Agave45,
+            _ => Client::Agave42,
+        };
+        std::env::split_paths(&list).map(|path| Self { client: client(&path), path }).collect()
+    }
+
+    /// Runs it; what it says where it accepts, and where it refuses.
+    pub fn ask(&self, command: &mut Command) -> Result<String, String> {
+        let output = command.output().expect("the checker runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(text) } else { Err(text) }
+    }
+
+    pub fn run(&self, command: &mut Command) -> String {
+        self.ask(command).unwrap_or_else(|text| panic!("{command:?}: {text}"))
+    }
+
+    fn load_command(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Command {
+        let mut command = Command::new(&self.path);
+        command.arg("load").arg("--full").arg(full).arg("--genesis").arg(genesis);
+        if let Some(incremental) = incremental {
+            command.arg("--incremental").arg(incremental);
+        }
+        command
+    }
+
+    fn load_dir_command(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> Command {
+        let mut command = Command::new(&self.path);
+        command.arg("loaddir").arg(bank_snapshot).arg("--genesis").arg(genesis);
+        for dir in accounts {
+            command.arg("--accounts-run").arg(dir.join("run"));
+        }
+        command
+    }
+
+    /// Whether it loads archives, and what its last words are.
+    pub fn accepts(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Result<State, String> {
+        self.ask(&mut self.load_command(full, incremental, genesis)).map(|text| State::parse(&text)).map_err(last_line)
+    }
+
+    /// Whether it starts from a directory, and what its last words are.
+    pub fn accepts_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> Result<State, String> {
+        let answer = self.ask(&mut self.load_dir_command(bank_snapshot, accounts, genesis));
+        answer.map(|text| State::parse(&text)).map_err(last_line)
+    }
+
+    /// What it loads archives as; they must load.
+    pub fn load(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> State {
+        State::parse(&self.run(&mut self.load_command(full, incremental, genesis)))
+    }
+
+    /// What it starts from a directory as; it must start.
+    pub fn load_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> State {
+        State::parse(&self.run(&mut self.load_dir_command(bank_snapshot, accounts, genesis)))
+    }
+}
+
+fn last_line(text: String) -> String {
+    text.lines().last().unwrap_or_default().to_string()
+}
