@@ -13,6 +13,8 @@ pub mod io;
 pub mod ledger;
 pub mod levels;
 pub mod memory;
+#[cfg(feature = "net")]
+pub mod net;
 pub mod pipeline;
 pub mod pool;
 pub mod progress;

@@ -9,13 +9,14 @@ use std::{
 };
 
 /// From the bottom up. What stands in one line may not use each other.
-const LAYERS: [&[&str]; 14] = [
+const LAYERS: [&[&str]; 15] = [
     &["error"],
     &["files", "memory", "pool", "progress", "stopwatch", "text"],
     &["threads"],
     &["ledger"],
     &["format", "io", "pipeline", "read_back", "store"],
     &["read"],
+    &["net"],
     &["rules"],
     &["state"],
     &["synth", "archive", "restore"],

@@ -1,0 +1,153 @@
+//! Which addresses belong to the public internet. Pure.
+//!
+//! From the IANA registries of special-purpose addresses (RFC 6890 and what updates it): everything that is not
+//! globally reachable is private here. Addresses that carry an IPv4 address are judged by that one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whether an address is one that anybody on the internet could mean: no loopback, private, link-local (cloud
+/// metadata), shared, documentation, multicast or reserved one.
+pub fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, d] = address.octets();
+    let is_private = matches!(
+        (a, b, c),
+        (0 | 10 | 127, _, _)               // this network, private, loopback
+            | (100, 64..=127, _)           // shared, of carriers
+            | (169, 254, _)                // link-local, metadata of clouds
+            | (172, 16..=31, _)            // private
+            | (192, 0, 0 | 2)              // protocols, documentation
+            | (192, 31, 196)               // AS112
+            | (192, 52, 193)               // AMT
+            | (192, 88, 99)                // 6to4 relays, deprecated
+            | (192, 168, _)                // private
+            | (192, 175, 48)               // AS112
+            | (198, 18..=19, _)            // benchmarks
+            | (198, 51, 100)               // documentation
+            | (203, 0, 113)                // documentation
+            | (224.., _, _) // multicast, reserved, broadcast
+    );
+    // The metadata services of two clouds, on addresses that are public by their range.
+    let is_metadata = matches!((a, b, c, d), (168, 63, 129, 16) | (100, 100, 100, 200));
+    !is_private && !is_metadata
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let parts = address.segments();
+    let v4 = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match parts {
+        // Mapped (::ffff:a.b.c.d) and translated (64:ff9b::a.b.c.d).
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(v4(high, low)),
+        // 6to4: the IPv4 address of the relay follows.
+        [0x2002, high, low, ..] => is_public_v4(v4(high, low)),
+        // Protocols (Teredo, benchmarks, ORCHID), documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        // Global unicast is 2000::/3: loopback, unique local, link-local, site-local, multicast and the rest are not.
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn public(text: &str) -> bool {
+        is_public(text.parse().expect("an address"))
+    }
+
+    #[test]
+    fn private_addresses() {
+        for text in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.8.8.8",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "192.168.1.1",
+            "198.18.0.1",
+            "198.51.100.7",
+            "203.0.113.9",
+            "224.0.0.1",
+            "239.255.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "168.63.129.16",
+            "100.100.100.200",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a00:1",
+            "2002:7f00:1::",
+            "2001::1",
+            "2001:db8::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "::7f00:1",
+            "64:ff9b:1::1",
+            "100::1",
+            "3fff::1",
+        ] {
+            assert!(!public(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn public_addresses() {
+        for text in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "100.63.255.255",
+            "100.128.0.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "192.0.1.1",
+            "198.17.0.1",
+            "223.255.255.255",
+            "2606:4700::1111",
+            "2a01:4f8::1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::808:808",
+            "2002:808:808::1",
+        ] {
+            assert!(public(text), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_address_in_a_coat_is_the_same_address(bits in any::<u32>()) {
+            let address = Ipv4Addr::from_bits(bits);
+            prop_assert_eq!(is_public(address.to_ipv6_mapped().into()), is_public(address.into()));
+        }
+
+        #[test]
+        fn what_the_standard_library_calls_private_is(bits in any::<u32>()) {
+            let address = Ipv4Addr::from_bits(bits);
+            let is_known = address.is_private() || address.is_loopback() || address.is_link_local()
+                || address.is_multicast() || address.is_broadcast() || address.is_documentation() || address.is_unspecified();
+            prop_assert!(!is_known || !is_public(address.into()));
+        }
+    }
+}

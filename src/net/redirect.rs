@@ -1,0 +1,153 @@
+//! Which step from one URL to the next is taken. Pure.
+//!
+//! - Never from `https` to `http`, and never to another scheme.
+//! - A literal address must be public; names are checked when they are looked up ([`Reach`] says how).
+//! - The server that the operator named may be private itself, at that host and port; its redirects to other private
+//!   places are followed with `--allow-private` only. A tunnel on this machine to somebody else's server is such a case.
+//! - User and password stay with the host and port that they were given for.
+
+use {
+    super::{NetError, NetErrorKind, Url, address::is_public},
+    std::net::IpAddr,
+};
+
+/// The most redirects of one request.
+pub const REDIRECTS_MAX: usize = 4;
+
+/// The longest `Location` that is read: signed URLs take up to 2 KiB.
+const LOCATION_BYTES_MAX: usize = 16 * 1024;
+
+/// What an operator can do about a refused address.
+pub const ALLOW_PRIVATE_HINT: &str =
+    "--allow-private lets servers lead to private addresses; without it, only a source that you name may be private";
+
+/// Which addresses a name may lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Any address.
+    Anywhere,
+    /// Addresses of the public internet.
+    PublicOnly,
+}
+
+/// Where requests that began at one URL may go.
+#[derive(Clone, Debug)]
+pub struct Scope<'a> {
+    /// The URL that the operator named; `None` where a server or a peer named it.
+    pub named: Option<&'a Url>,
+    /// Private addresses are fine everywhere.
+    pub allow_private: bool,
+}
+
+impl Scope<'_> {
+    /// How far names in this URL may reach.
+    ///
+    /// # Errors
+    /// Its host is a literal address that must not be asked.
+    pub fn reach(&self, url: &Url) -> Result<Reach, NetError> {
+        if self.allow_private || self.named.is_some_and(|named| is_same_server(named, url)) {
+            return Ok(Reach::Anywhere);
+        }
+        match literal_address(url) {
+            Some(address) if !is_public(address) => {
+                Err(NetError::new(NetErrorKind::Forbidden, url, "a private address that nobody named as a source")
+                    .hint(ALLOW_PRIVATE_HINT))
+            }
+            _ => Ok(Reach::PublicOnly),
+        }
+    }
+}
+
+/// The URL that a redirect leads to.
+///
+/// # Errors
+/// `Location` makes no sense, or leads from `https` to `http`.
+pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
+    let bad = |why: &str| NetError::new(NetErrorKind::BadAnswer, from, why);
+    let text = (location.len() <= LOCATION_BYTES_MAX).then(|| std::str::from_utf8(location).ok()).flatten();
+    let text = text.ok_or_else(|| bad("a redirect that is too long or no text"))?;
+    let mut url = from.join(text).map_err(|_| bad("a redirect to something that is not a URL"))?;
+    match (from.scheme(), url.scheme()) {
+        ("https", "http") => {
+            return Err(NetError::new(NetErrorKind::Forbidden, from, "a redirect from https to http is not followed"));
+        }
+        (_, "http" | "https") if url.host().is_some() => {}
+        _ => return Err(bad("a redirect to something that is not http or https")),
+    }
+    let (user, password) = match is_same_server(from, &url) {
+        true => (from.username(), from.password()),
+        false => ("", None),
+    };
+    // Both fail only for URLs without a host.
+    let _ = url.set_username(user);
+    let _ = url.set_password(password);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// The same host and port.
+fn is_same_server(one: &Url, other: &Url) -> bool {
+    one.host() == other.host() && one.port_or_known_default() == other.port_or_known_default()
+}
+
+/// The host, where it is an address and no name.
+fn literal_address(url: &Url) -> Option<IpAddr> {
+    // The URL standard has turned 0x7f000001 and the like into addresses already; a name cannot be one any more.
+    url.host_str()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).expect("a URL")
+    }
+
+    fn kind(result: Result<Url, NetError>) -> NetErrorKind {
+        result.expect_err("an error").kind()
+    }
+
+    #[test]
+    fn steps() {
+        let from = url("http://user:secret@host.example:8899/snapshot.tar.bz2");
+        let next = follow(&from, b"/snapshot-5-abc.tar.zst").expect("relative");
+        assert_eq!(next.as_str(), "http://user:secret@host.example:8899/snapshot-5-abc.tar.zst");
+        let next = follow(&from, b"https://other.example/x#part").expect("absolute");
+        assert_eq!(next.as_str(), "https://other.example/x");
+        let next = follow(&from, b"//evil:pw@other.example/x").expect("without a scheme");
+        assert_eq!(next.as_str(), "http://other.example/x");
+        assert_eq!(kind(follow(&url("https://host.example/"), b"http://host.example/x")), NetErrorKind::Forbidden);
+        for location in [&b"file:///etc/passwd"[..], b"ftp://a/b", b"http://", b"\xff", &[b'a'; 20_000], b"data:,x"] {
+            assert_eq!(kind(follow(&from, location)), NetErrorKind::BadAnswer, "{location:?}");
+        }
+    }
+
+    #[test]
+    fn reach() {
+        let named = url("http://127.0.0.1:8899/");
+        let own = Scope { named: Some(&named), allow_private: false };
+        assert_eq!(own.reach(&url("http://127.0.0.1:8899/x")).expect("itself"), Reach::Anywhere);
+        assert_eq!(own.reach(&url("http://host.example/x")).expect("a name"), Reach::PublicOnly);
+        assert_eq!(own.reach(&url("http://8.8.8.8/x")).expect("public"), Reach::PublicOnly);
+        let private = [
+            "http://127.0.0.1:22/",
+            "http://127.0.0.2:8899/",
+            "http://10.0.0.1/",
+            "http://[::1]/",
+            "http://[::ffff:10.0.0.1]/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://0/",
+            "http://169.254.169.254/latest/meta-data",
+        ];
+        for text in private {
+            assert_eq!(own.reach(&url(text)).expect_err(text).kind(), NetErrorKind::Forbidden);
+            let all = Scope { named: None, allow_private: true };
+            assert_eq!(all.reach(&url(text)).expect(text), Reach::Anywhere);
+        }
+        let peer = Scope { named: None, allow_private: false };
+        assert_eq!(peer.reach(&named).expect_err("named by a peer").kind(), NetErrorKind::Forbidden);
+    }
+}

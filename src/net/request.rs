@@ -1,0 +1,94 @@
+//! One request, with its redirects, up to the head of the answer.
+
+use {
+    super::{
+        Client, NetError, NetErrorKind, Url,
+        redirect::{REDIRECTS_MAX, Scope, follow},
+    },
+    reqwest::{
+        Method, Response, StatusCode,
+        header::{CONTENT_ENCODING, HeaderMap, HeaderName, LOCATION, RETRY_AFTER},
+    },
+    std::time::Duration,
+    tokio::time::timeout,
+};
+
+/// What is asked of a URL.
+pub struct Ask<'a> {
+    pub method: Method,
+    pub headers: HeaderMap,
+    pub body: Option<&'a [u8]>,
+}
+
+impl Ask<'_> {
+    pub fn new(method: Method) -> Self {
+        Self { method, headers: HeaderMap::new(), body: None }
+    }
+}
+
+/// The answer's head, and the URL that gave it, after at most [`REDIRECTS_MAX`] redirects. `from` is
+/// asked first.
+pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>) -> Result<(Response, Url), NetError> {
+    let mut url = from.clone();
+    for _ in 0..=REDIRECTS_MAX {
+        let connections = client.inner.connections(scope.reach(&url)?);
+        let mut request = connections.request(ask.method.clone(), url.clone()).headers(ask.headers.clone());
+        if let Some(body) = ask.body {
+            request = request.body(body.to_vec());
+        }
+        let limit = client.inner.options.head_timeout;
+        let response = match timeout(limit, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(NetError::of_request(&url, &error.without_url())),
+            Err(_) => return Err(no_answer(&url, limit)),
+        };
+        let status = response.status();
+        // Another method after a redirect would be another question: only these two keep it.
+        let keeps_method = matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+        let is_redirect = keeps_method
+            || (ask.body.is_none()
+                && matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER));
+        if !is_redirect {
+            return Ok((response, url));
+        }
+        let location = response.headers().get(LOCATION);
+        let location =
+            location.ok_or_else(|| NetError::new(NetErrorKind::BadAnswer, &url, "a redirect that leads nowhere"))?;
+        url = follow(&url, location.as_bytes())?;
+    }
+    let why = format!("more than {REDIRECTS_MAX} redirects");
+    Err(NetError::new(NetErrorKind::Forbidden, from, why))
+}
+
+fn no_answer(url: &Url, limit: Duration) -> NetError {
+    NetError::new(NetErrorKind::Timeout, url, format!("no answer within {} s", limit.as_secs_f32()))
+}
+
+/// The error for an answer that is no success.
+pub fn refused(url: &Url, response: &Response) -> NetError {
+    NetError::status(url, response.status(), field(response.headers(), RETRY_AFTER))
+}
+
+/// A field of an answer, where it is there and text.
+pub fn field(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Refuses a body that is not what is stored. Some servers describe a stored `.gz` as encoded: that is the same bytes.
+pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
+    let encoding = field(response.headers(), CONTENT_ENCODING).unwrap_or("identity").to_ascii_lowercase();
+    let path = url.path();
+    let is_stored = match encoding.as_str() {
+        "identity" | "" => true,
+        "gzip" | "x-gzip" => path.ends_with(".gz"),
+        "bzip2" | "x-bzip2" => path.ends_with(".bz2"),
+        "zstd" => path.ends_with(".zst"),
+        _ => false,
+    };
+    match is_stored {
+        true => Ok(()),
+        false => {
+            Err(NetError::new(NetErrorKind::BadAnswer, url, format!("sent encoded as {encoding}, which was not asked")))
+        }
+    }
+}
