@@ -6,6 +6,8 @@
 pub mod archive;
 pub mod cli;
 pub mod error;
+#[cfg(feature = "net")]
+pub mod fetch;
 pub mod files;
 pub mod format;
 pub mod inspect;

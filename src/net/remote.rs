@@ -48,6 +48,22 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// A file of which nothing is known but where it is.
+    #[cfg(test)]
+    pub(crate) fn of_url(url: &Url) -> Self {
+        Self {
+            url: url.clone(),
+            asked: url.clone(),
+            length_bytes: None,
+            etag: None,
+            last_modified: None,
+            accepts_ranges: false,
+            file_name: file_name(url).unwrap_or_default(),
+            round_trip: Duration::ZERO,
+            is_operator: true,
+        }
+    }
+
     /// What the name says, where it is the name of a snapshot archive.
     pub fn archive_name(&self) -> Option<ArchiveName> {
         ArchiveName::parse(&self.file_name)

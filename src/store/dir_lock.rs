@@ -6,7 +6,10 @@ use {
         fs::{FlockOperation, Mode, OFlags},
         io::Errno,
     },
-    std::{os::fd::OwnedFd, path::Path},
+    std::{
+        os::fd::{AsFd, OwnedFd},
+        path::Path,
+    },
 };
 
 /// What trying to lock found.
@@ -27,7 +30,7 @@ pub fn open_dir(path: &Path, follows: bool) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Locks an open directory without waiting.
-pub fn try_lock(dir: &OwnedFd) -> rustix::io::Result<Locked> {
+pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<Locked> {
     match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Locked::Ours),
         Err(Errno::WOULDBLOCK) => Ok(Locked::Busy),

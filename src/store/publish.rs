@@ -75,7 +75,8 @@ pub fn already_exists(path: &Path) -> Error {
     Error::failed(format!("{} exists already", path.display())).hint("--force replaces it")
 }
 
-fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
+/// Renames, unless the new name is taken.
+pub fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         // Some file systems (NFS, old overlays) lack the flag; a hard link refuses an existing name just as well.
