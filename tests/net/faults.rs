@@ -1,0 +1,433 @@
+//! What servers do wrong, one by one.
+
+use {
+    super::{
+        client, content, get, head, options,
+        server::{self, Request, Server, Then, answer, file, redirect},
+        url,
+    },
+    slotpress::{
+        net::{Client, ClientOptions, NetErrorKind, Outcome},
+        progress::{NoProgress, Progress},
+    },
+    std::{
+        io::Write,
+        net::TcpStream,
+        ops::ControlFlow,
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+        thread,
+        time::{Duration, Instant},
+    },
+};
+
+const ETAG: &str = "\"one\"";
+
+/// A good server for everything but what `wrong` takes.
+fn good_but(
+    bytes: Vec<u8>,
+    wrong: impl Fn(&Request, &mut TcpStream, &[u8]) -> Option<std::io::Result<Then>> + Send + Sync + 'static,
+) -> Server {
+    Server::start(move |request, stream| {
+        wrong(request, stream, &bytes).unwrap_or_else(|| file(request, stream, &bytes, ETAG))
+    })
+}
+
+/// The head of an answer to a range, with what a test makes of it.
+fn range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io::Result<()> {
+    server::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", place), ("Content-Length", length)])
+}
+
+#[test]
+fn a_good_server() {
+    let bytes = content(3_000_000);
+    let server = good_but(bytes.clone(), |_, _, _| None);
+    let client = client();
+    let remote = head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
+    assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(3_000_000), true));
+    assert_eq!((remote.etag.as_deref(), remote.file_name.as_str()), (Some(ETAG), "a.tar.zst"));
+    let (result, got) = get(&client, &remote, None);
+    let transfer = result.expect("whole");
+    assert_eq!((transfer.outcome, transfer.is_complete, transfer.were_ranges_ignored), (Outcome::Whole, true, false));
+    assert!(got == bytes);
+    for range in [0..1, 5..6, 1_000_000..2_999_999, 2_999_999..3_000_000] {
+        let (result, got) = get(&client, &remote, Some(range.clone()));
+        assert_eq!(result.expect("a range").outcome, Outcome::Range);
+        assert!(got == bytes[range.start as usize..range.end as usize]);
+    }
+    let request = server.requests().pop().expect("one");
+    assert_eq!(request.headers["accept-encoding"], "identity");
+    assert_eq!(request.headers["if-range"], ETAG);
+    assert!(!request.headers.contains_key("referer") && !request.headers.contains_key("cookie"));
+}
+
+#[test]
+fn the_receiver_ends_a_transfer() {
+    let server = good_but(content(50_000_000), |_, _, _| None);
+    let client = client();
+    let remote = head(&client, &server.url("/a")).expect("a head");
+    let mut pieces = 0;
+    let result = client.get(&remote, None, &NoProgress, &mut |_, _| {
+        pieces += 1;
+        ControlFlow::Break(())
+    });
+    let transfer = result.expect("ended");
+    assert!(pieces == 1 && !transfer.is_complete && transfer.got_bytes < 50_000_000);
+}
+
+#[test]
+fn a_stall_is_noticed() {
+    let server = good_but(content(100_000), |request, stream, bytes| {
+        request.range()?;
+        range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
+        stream.write_all(&bytes[..1000]).ok()?;
+        thread::sleep(Duration::from_secs(4));
+        Some(Ok(Then::Close))
+    });
+    let client = client();
+    let remote = head(&client, &server.url("/a")).expect("a head");
+    let start = Instant::now();
+    let (result, got) = get(&client, &remote, Some(0..100_000));
+    let error = result.expect_err("a stall");
+    assert_eq!((error.kind(), got.len()), (NetErrorKind::Timeout, 1000));
+    assert!(error.is_retryable() && start.elapsed() < Duration::from_secs(3), "{error}");
+}
+
+#[test]
+fn an_early_end_is_an_error() {
+    let server = good_but(content(100_000), |request, stream, bytes| {
+        request.range()?;
+        range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
+        stream.write_all(&bytes[..60_000]).ok()?;
+        Some(Ok(Then::Close))
+    });
+    let client = client();
+    let remote = head(&client, &server.url("/a")).expect("a head");
+    let (result, got) = get(&client, &remote, Some(0..100_000));
+    let error = result.expect_err("too few");
+    assert_eq!((error.kind(), got.len()), (NetErrorKind::Truncated { got_bytes: 60_000 }, 60_000));
+    assert!(error.is_retryable() && error.to_string().contains("60000 bytes"), "{error}");
+}
+
+#[test]
+fn wrong_places_and_lengths() {
+    for (place, length) in [
+        ("bytes 0-99/100000", "100"),
+        ("bytes 100-200/100000", "101"),
+        ("bytes 101-200/100000", "100"),
+        ("bytes 100-199/100000", "99"),
+        ("bytes 100-199/100000", "1000"),
+        ("bytes 100-199/150", "100"),
+        ("bytes */100000", "100"),
+        ("100-199/100000", "100"),
+        ("", "100"),
+    ] {
+        let server = good_but(content(100_000), move |request, stream, _| {
+            request.range()?;
+            range_head(stream, place, length).ok()?;
+            Some(stream.write_all(&[7; 100]).map(|()| Then::Close))
+        });
+        let client = client();
+        let remote = head(&client, &server.url("/a")).expect("a head");
+        let (result, got) = get(&client, &remote, Some(100..200));
+        assert_eq!(result.expect_err(place).kind(), NetErrorKind::BadAnswer, "{place} {length}");
+        assert!(got.is_empty());
+    }
+}
+
+#[test]
+fn endless_bodies() {
+    // Without a length, or in chunks: only what HEAD said bounds it.
+    for is_chunked in [false, true] {
+        let server = good_but(content(100_000), move |request, stream, _| {
+            if request.method == "HEAD" {
+                return None;
+            }
+            let coding: &[(&str, &str)] = if is_chunked { &[("Transfer-Encoding", "chunked")] } else { &[] };
+            server::head(stream, "200 OK", &[coding, &[("ETag", ETAG)]].concat()).ok()?;
+            let piece = [b"2710\r\n".as_slice(), &[0; 10_000], b"\r\n"].concat();
+            // Ends when the client closes.
+            while stream.write_all(if is_chunked { &piece } else { &[0; 10_000] }).is_ok() {}
+            Some(Ok(Then::Close))
+        });
+        let client = client();
+        let remote = head(&client, &server.url("/a")).expect("a head");
+        let (result, got) = get(&client, &remote, None);
+        assert_eq!(result.expect_err("endless").kind(), NetErrorKind::TooLong);
+        assert!(got.len() <= 100_000);
+        let error = client.small(&remote.url, 50_000, &NoProgress).expect_err("endless");
+        assert_eq!(error.kind(), NetErrorKind::TooLong);
+    }
+}
+
+#[test]
+fn ranges_that_are_ignored() {
+    let bytes = content(200_000);
+    let server = good_but(bytes.clone(), |request, stream, bytes| {
+        request.range()?;
+        Some(answer(stream, "200 OK", &[("ETag", ETAG)], bytes))
+    });
+    let client = client();
+    let remote = head(&client, &server.url("/a")).expect("a head");
+    let (result, got) = get(&client, &remote, Some(1000..2000));
+    let transfer = result.expect("the whole file");
+    assert!(transfer.were_ranges_ignored && transfer.outcome == Outcome::Whole);
+    assert!(got == bytes);
+}
+
+#[test]
+fn another_file_under_the_same_name() {
+    // The ETag, with and without If-Range heeded; the length; a file that became shorter; one that is gone.
+    type Wrong = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
+    let cases: [(Wrong, NetErrorKind); 5] = [
+        (|request, stream| file(request, stream, &content(100_000), "\"two\""), NetErrorKind::Changed),
+        (
+            |_, stream| {
+                let fields = [("ETag", "\"two\""), ("Content-Range", "bytes 0-99/100000")];
+                answer(stream, "206 Partial Content", &fields, &[0; 100])
+            },
+            NetErrorKind::Changed,
+        ),
+        (
+            |_, stream| answer(stream, "206 Partial Content", &[("Content-Range", "bytes 0-99/100001")], &[0; 100]),
+            NetErrorKind::Changed,
+        ),
+        (
+            |_, stream| answer(stream, "416 Range Not Satisfiable", &[("Content-Range", "bytes */50")], b""),
+            NetErrorKind::Changed,
+        ),
+        (|_, stream| answer(stream, "404 Not Found", &[], b"gone"), NetErrorKind::Gone),
+    ];
+    for (wrong, kind) in cases {
+        let server = good_but(content(100_000), move |request, stream, _| {
+            request.range()?;
+            Some(wrong(request, stream))
+        });
+        let client = client();
+        let remote = head(&client, &server.url("/a")).expect("a head");
+        let (result, got) = get(&client, &remote, Some(0..100));
+        let error = result.expect_err("another file");
+        assert_eq!((error.kind(), error.is_retryable()), (kind, false), "{error}");
+        assert!(got.is_empty());
+    }
+}
+
+#[test]
+fn redirects() {
+    let bytes = content(1000);
+    let server = good_but(bytes, |request, stream, _| match request.path.as_str() {
+        "/circle" => Some(redirect(stream, "/circle")),
+        "/1" => Some(redirect(stream, "/2")),
+        "/2" => Some(redirect(stream, "3")),
+        "/3" => Some(redirect(stream, "/4")),
+        "/4" => Some(redirect(stream, "/good.tar.zst")),
+        "/0" => Some(redirect(stream, "/1")),
+        "/private" => Some(redirect(stream, "http://10.0.0.1/x")),
+        "/other" => Some(redirect(stream, "http://127.0.0.2:1/x")),
+        "/port" => Some(redirect(stream, "http://127.0.0.1:1/x")),
+        "/name" => Some(redirect(stream, "http://localhost:1/x")),
+        "/mapped" => Some(redirect(stream, "http://[::ffff:169.254.169.254]/x")),
+        "/file" => Some(redirect(stream, "file:///etc/passwd")),
+        "/nowhere" => Some(answer(stream, "302 Found", &[], b"")),
+        _ => None,
+    });
+    let client = client();
+    let remote = head(&client, &server.url("/1")).expect("four are followed");
+    assert_eq!((remote.file_name.as_str(), remote.url.path()), ("good.tar.zst", "/good.tar.zst"));
+    for (path, kind) in [
+        ("/0", NetErrorKind::Forbidden),
+        ("/circle", NetErrorKind::Forbidden),
+        ("/private", NetErrorKind::Forbidden),
+        ("/other", NetErrorKind::Forbidden),
+        ("/port", NetErrorKind::Forbidden),
+        ("/name", NetErrorKind::Forbidden),
+        ("/mapped", NetErrorKind::Forbidden),
+        ("/file", NetErrorKind::BadAnswer),
+        ("/nowhere", NetErrorKind::BadAnswer),
+    ] {
+        let error = head(&client, &server.url(path)).expect_err(path);
+        assert_eq!(error.kind(), kind, "{path}: {error}");
+    }
+    // What a peer named may not be private at all; with the flag, it may.
+    let told = client.for_told_urls();
+    assert_eq!(head(&told, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
+    let all = Client::new(&ClientOptions { allow_private: true, ..options() }).expect("a client");
+    assert!(head(&all.for_told_urls(), &server.url("/good")).is_ok());
+    assert_eq!(head(&all, &server.url("/port")).expect_err("nobody listens").kind(), NetErrorKind::Connect);
+}
+
+#[test]
+fn hostile_heads() {
+    type Wrong = fn(&mut TcpStream);
+    let cases: [Wrong; 7] = [
+        |stream| drop(stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n")),
+        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n")),
+        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n")),
+        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\0\0\0: x\r\n\r\n")),
+        |stream| {
+            drop(stream.write_all(b"HTTP/1.1 200 OK\r\n"));
+            for number in 0..10_000 {
+                if stream.write_all(format!("x-{number}: y\r\n").as_bytes()).is_err() {
+                    break;
+                }
+            }
+        },
+        |stream| {
+            drop(stream.write_all(b"HTTP/1.1 200 OK\r\nx: "));
+            // Ends when the client closes.
+            while stream.write_all(&[b'a'; 65536]).is_ok() {}
+        },
+        |stream| drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\n")),
+    ];
+    let client = client();
+    for (number, wrong) in cases.into_iter().enumerate() {
+        let server = Server::start(move |_, stream| {
+            wrong(stream);
+            Ok(Then::Close)
+        });
+        let error = head(&client, &server.url("/a")).expect_err("no sense");
+        assert!(!error.to_string().contains('\n') && error.to_string().len() < 600, "{error}");
+        assert_eq!(error.kind(), NetErrorKind::BadAnswer, "{number}: {error}");
+    }
+}
+
+#[test]
+fn hostile_names() {
+    let server = Server::start(|request, stream| match request.path.as_str() {
+        "/snapshot.tar.bz2" => redirect(stream, "/..%2f..%2f..%2fetc%2fpasswd"),
+        _ => file(request, stream, b"x", ETAG),
+    });
+    let remote = head(&client(), &server.url("/snapshot.tar.bz2")).expect("a head");
+    assert!(remote.archive_name().is_none() && !remote.file_name.contains('/'), "{}", remote.file_name);
+}
+
+#[test]
+fn head_is_not_known() {
+    let bytes = content(5000);
+    let server = good_but(bytes, |request, stream, _| {
+        (request.method == "HEAD")
+            .then(|| server::head(stream, "405 Method Not Allowed", &[("Content-Length", "0")]).map(|()| Then::Keep))
+    });
+    let remote = head(&client(), &server.url("/a")).expect("by one byte");
+    assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(5000), true));
+}
+
+#[test]
+fn statuses() {
+    for (status, kind, is_retryable) in [
+        ("404 Not Found", NetErrorKind::Gone, false),
+        ("410 Gone", NetErrorKind::Gone, false),
+        ("403 Forbidden", NetErrorKind::Status(403), false),
+        ("500 Internal Server Error", NetErrorKind::Status(500), true),
+        ("503 Service Unavailable", NetErrorKind::Status(503), true),
+        ("429 Too Many Requests", NetErrorKind::Status(429), true),
+        ("299 Odd", NetErrorKind::Status(299), false),
+    ] {
+        let server = Server::start(move |_, stream| answer(stream, status, &[("Retry-After", "7")], b""));
+        let error = head(&client(), &server.url("/a")).expect_err(status);
+        assert_eq!((error.kind(), error.is_retryable()), (kind, is_retryable), "{error}");
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    let server = Server::start(|_, _| Ok(Then::Close));
+    let text = server.url("/a");
+    let error = head(&client(), &text).expect_err("closed");
+    assert!(error.is_retryable(), "{error}");
+    drop(server);
+    thread::sleep(Duration::from_millis(100));
+    let error = head(&client(), &text).expect_err("nobody");
+    assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Connect, true), "{error}");
+    let error = slotpress::Error::from(error);
+    assert_eq!(error.kind().exit_code(), 4);
+}
+
+/// Stops when it is told.
+struct Stop(AtomicBool);
+
+impl Progress for Stop {
+    fn is_interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn interrupts_end_every_wait() {
+    // Silence before the head, silence in the body, a body that never ends.
+    let server = Server::start(|request, stream| match (request.method.as_str(), request.path.as_str()) {
+        (_, "/silent") => {
+            thread::sleep(Duration::from_secs(4));
+            Ok(Then::Close)
+        }
+        ("HEAD", _) => file(request, stream, &content(1000), ETAG),
+        (_, "/half") => {
+            server::head(stream, "200 OK", &[("Content-Length", "1000"), ("ETag", ETAG)])?;
+            stream.write_all(&[0; 10])?;
+            thread::sleep(Duration::from_secs(4));
+            Ok(Then::Close)
+        }
+        _ => {
+            server::head(stream, "200 OK", &[("ETag", ETAG)])?;
+            while stream.write_all(&[0]).is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+            Ok(Then::Close)
+        }
+    });
+    let client = Client::new(&ClientOptions { read_timeout: Duration::from_secs(20), ..options() }).expect("a client");
+    for path in ["/silent", "/half", "/endless"] {
+        let stop = Stop(AtomicBool::new(false));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let remote = client.head(&url(&server.url(path)), &stop)?;
+                client.get(&remote, None, &stop, &mut |_, _| ControlFlow::Continue(()))
+            });
+            thread::sleep(Duration::from_millis(300));
+            stop.0.store(true, Ordering::Relaxed);
+            let start = Instant::now();
+            let error = waiting.join().expect("no panic").expect_err("interrupted");
+            assert_eq!(error.kind(), NetErrorKind::Interrupted, "{path}");
+            assert!(start.elapsed() < Duration::from_millis(500), "{path}: {:?}", start.elapsed());
+        });
+    }
+}
+
+#[test]
+fn the_rate_is_bounded() {
+    let server = good_but(content(3_000_000), |_, _, _| None);
+    let options = ClientOptions { max_rate_bytes_per_second: Some(2_000_000), ..options() };
+    let client = Client::new(&options).expect("a client");
+    let remote = head(&client, &server.url("/a")).expect("a head");
+    let start = Instant::now();
+    // Two at once share it: 6 MB, of which 2 may come at once.
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert_eq!(get(&client, &remote, None).0.expect("whole").got_bytes, 3_000_000));
+        }
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    assert!((1.7..5.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn many_at_once_use_connections_again() {
+    let server = good_but(content(1_000_000), |_, _, _| None);
+    let client = client();
+    let remote = head(&client, &server.url("/a")).expect("a head");
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                loop {
+                    let start = next.fetch_add(1, Ordering::Relaxed) as u64 * 10_000;
+                    if start >= 1_000_000 {
+                        break;
+                    }
+                    let (result, got) = get(&client, &remote, Some(start..start + 10_000));
+                    assert!(result.is_ok() && got == content(1_000_000)[start as usize..start as usize + 10_000]);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,60 @@
+//! Servers, good and bad, on this machine only: what the client takes from them, and what it refuses.
+
+#![cfg(feature = "net")]
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod server;
+
+use {
+    slotpress::{
+        net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url},
+        progress::NoProgress,
+    },
+    std::{
+        ops::{ControlFlow, Range},
+        time::Duration,
+    },
+};
+
+/// Times that are short, so that a test of a stall is.
+fn options() -> ClientOptions {
+    ClientOptions {
+        connect_timeout: Duration::from_secs(5),
+        head_timeout: Duration::from_secs(5),
+        read_timeout: Duration::from_secs(1),
+        document_timeout: Duration::from_secs(5),
+        ..ClientOptions::default()
+    }
+}
+
+fn client() -> Client {
+    Client::new(&options()).expect("a client")
+}
+
+fn url(text: &str) -> Url {
+    parse_url(text).expect("a URL")
+}
+
+fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
+    client.head(&url(text), &NoProgress)
+}
+
+/// A transfer, and its bytes; the place of each piece is checked.
+fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<Transfer, NetError>, Vec<u8>) {
+    let mut bytes = Vec::new();
+    let mut start = None;
+    let result = client.get(remote, range, &NoProgress, &mut |offset, piece| {
+        assert_eq!(*start.get_or_insert(offset) + bytes.len() as u64, offset);
+        bytes.extend_from_slice(piece);
+        ControlFlow::Continue(())
+    });
+    (result, bytes)
+}
+
+/// Bytes that are everywhere different.
+fn content(length: usize) -> Vec<u8> {
+    (0..length as u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
+}

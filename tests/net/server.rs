@@ -1,0 +1,169 @@
+//! A server that does what a test wants, right or wrong: threads on sockets, nothing between the test and the bytes.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    ops::Range,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// What a client asked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    /// Names in lower case.
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// The range that is asked for.
+    pub fn range(&self) -> Option<Range<u64>> {
+        let (first, last) = self.headers.get("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        Some(first.parse().ok()?..last.parse::<u64>().ok()? + 1)
+    }
+}
+
+/// What becomes of a connection after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Keep,
+    Close,
+}
+
+type Handler = dyn Fn(&Request, &mut TcpStream) -> io::Result<Then> + Send + Sync;
+
+/// Listens on a port of 127.0.0.1 until it is dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    requests: Arc<Mutex<Vec<Request>>>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl Server {
+    pub fn start(handler: impl Fn(&Request, &mut TcpStream) -> io::Result<Then> + Send + Sync + 'static) -> Self {
+        Self::start_at("127.0.0.1", handler)
+    }
+
+    pub fn start_at(
+        host: &str,
+        handler: impl Fn(&Request, &mut TcpStream) -> io::Result<Then> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((host, 0)).expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let (log, stopped) = (Arc::clone(&requests), Arc::clone(&is_stopped));
+        let handler: Arc<Handler> = Arc::new(handler);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+                let Ok(stream) = stream else { continue };
+                let (log, handler) = (Arc::clone(&log), Arc::clone(&handler));
+                thread::spawn(move || serve(stream, &log, handler.as_ref()));
+            }
+        });
+        Self { address, requests, is_stopped }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.lock().expect("no panic").clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        // Wakes the listener.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+    }
+}
+
+fn serve(mut stream: TcpStream, log: &Mutex<Vec<Request>>, handler: &Handler) {
+    // A client that is silent for so long has been forgotten by its test.
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(30)));
+    let _ = stream.set_write_timeout(Some(Duration::from_secs(30)));
+    let _ = stream.set_nodelay(true);
+    let Ok(copy) = stream.try_clone() else { return };
+    let mut reader = BufReader::new(copy);
+    while let Some(request) = read_request(&mut reader) {
+        log.lock().expect("no panic").push(request.clone());
+        match handler(&request, &mut stream) {
+            Ok(Then::Keep) => {}
+            _ => break,
+        }
+    }
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<Request> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_string(), words.next()?.to_string());
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_string());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Request { method, path, headers, body })
+}
+
+/// An answer with a body whose length is stated.
+pub fn answer(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Then> {
+    head(stream, status, &[headers, &[("Content-Length", &body.len().to_string())]].concat())?;
+    stream.write_all(body)?;
+    Ok(Then::Keep)
+}
+
+/// The head of an answer.
+pub fn head(stream: &mut TcpStream, status: &str, headers: &[(&str, &str)]) -> io::Result<()> {
+    let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    stream.write_all(format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes())
+}
+
+/// A redirect.
+pub fn redirect(stream: &mut TcpStream, to: &str) -> io::Result<Then> {
+    answer(stream, "302 Found", &[("Location", to)], b"")
+}
+
+/// A file, as a good server sends it: HEAD, ranges, If-Range.
+pub fn file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str) -> io::Result<Then> {
+    let common = [("Accept-Ranges", "bytes"), ("ETag", etag)];
+    let is_same = request.headers.get("if-range").is_none_or(|given| given == etag);
+    let total = bytes.len() as u64;
+    match request.range().filter(|_| is_same) {
+        _ if request.method == "HEAD" => {
+            head(stream, "200 OK", &[&common[..], &[("Content-Length", &total.to_string())]].concat())?;
+            Ok(Then::Keep)
+        }
+        Some(range) if range.start >= total => {
+            answer(stream, "416 Range Not Satisfiable", &[("Content-Range", &format!("bytes */{total}"))], b"")
+        }
+        Some(range) => {
+            let end = range.end.min(total);
+            let place = format!("bytes {}-{}/{total}", range.start, end - 1);
+            let headers = [&common[..], &[("Content-Range", &place)]].concat();
+            answer(stream, "206 Partial Content", &headers, &bytes[range.start as usize..end as usize])
+        }
+        None => answer(stream, "200 OK", &common, bytes),
+    }
+}
