@@ -293,14 +293,16 @@ fn is_ranged(remote: &Remote) -> bool {
 
 fn guarded_ended<R>(work: impl FnOnce() -> Result<R, Ended>) -> Result<R, Ended> {
     let mut ended = None;
-    let result = guarded(|| work().map_err(|why| {
-        let error = match &why {
-            Ended::Lost(error) | Ended::Failed(error) => error.clone(),
-            Ended::NoRanges => Ended::NoRanges.into_error(),
-        };
-        ended = Some(why);
-        error
-    }));
+    let result = guarded(|| {
+        work().map_err(|why| {
+            let error = match &why {
+                Ended::Lost(error) | Ended::Failed(error) => error.clone(),
+                Ended::NoRanges => Ended::NoRanges.into_error(),
+            };
+            ended = Some(why);
+            error
+        })
+    });
     result.map_err(|error| ended.unwrap_or(Ended::Failed(error)))
 }
 

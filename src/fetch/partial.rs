@@ -11,7 +11,7 @@ use {
         read::source::Source,
         store::{
             dir_lock::{Locked, try_lock},
-            publish::{rename_no_replace, sync_dir},
+            publish::{Publishable, already_exists, rename_no_replace, sync_dir},
         },
     },
     rangemap::RangeSet,
@@ -241,23 +241,6 @@ impl PartialFile {
         drop(self.changed.wait_timeout(state, time));
     }
 
-    /// Gives the file its name, and removes the journal.
-    ///
-    /// # Errors
-    /// The name is taken; the directory cannot be written.
-    pub fn publish(&self, name: &str) -> Result<PathBuf> {
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        let to = dir.join(name);
-        self.file.sync_all().or_path("write", &self.path)?;
-        rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => crate::store::publish::already_exists(&to),
-            _ => Error::io("publish", &to, &error),
-        })?;
-        sync_dir(dir)?;
-        remove_if_there(&journal_path(&self.path))?;
-        Ok(to)
-    }
-
     /// Removes file and journal.
     pub fn remove(&self) -> Result<()> {
         // The journal first: it must not tell of a file that is made anew.
@@ -319,6 +302,25 @@ impl Source for PartialFile {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+impl Publishable for PartialFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn publish(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        let to = dir.join(name);
+        self.file.sync_all().or_path("write", &self.path)?;
+        rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => already_exists(&to),
+            _ => Error::io("publish", &to, &error),
+        })?;
+        sync_dir(dir)?;
+        remove_if_there(&journal_path(&self.path))?;
+        Ok(to)
     }
 }
 

@@ -60,7 +60,8 @@ impl Pieces {
     pub fn take(&mut self) -> Option<Job> {
         let is_free = |piece: &Piece| piece.workers == 0 && !piece.missing.is_empty();
         let is_slow = |piece: &Piece| piece.workers == 1 && length(&piece.missing) >= SECOND_BYTES_MIN;
-        let oldest = || (0..self.pieces.len()).filter(|at| is_slow(&self.pieces[*at])).min_by_key(|at| self.pieces[*at].begun);
+        let oldest =
+            || (0..self.pieces.len()).filter(|at| is_slow(&self.pieces[*at])).min_by_key(|at| self.pieces[*at].begun);
         let at = self.pieces.iter().position(is_free).or_else(oldest)?;
         self.begun += 1;
         let piece = &mut self.pieces[at];

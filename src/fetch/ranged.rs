@@ -382,15 +382,16 @@ impl Fetching<'_> {
         let (at, marked) = (job.range.start, job.range.start);
         let mut receiver = Receiver { fetching: self, job, mirror, at, marked, frame: Vec::new() };
         let mut trouble = None;
-        let result = self.client.get(&mirror.remote, Some(job.range.clone()), stopping, &mut |offset, bytes| {
-            match receiver.take(offset, bytes) {
+        let result =
+            self.client.get(&mirror.remote, Some(job.range.clone()), stopping, &mut |offset, bytes| match receiver
+                .take(offset, bytes)
+            {
                 Ok(flow) => flow,
                 Err(error) => {
                     trouble = Some(error);
                     ControlFlow::Break(())
                 }
-            }
-        });
+            });
         receiver.finish();
         match (trouble, result) {
             (Some(Trouble::Disk(error)), _) => Err(error),

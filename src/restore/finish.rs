@@ -18,13 +18,14 @@ use {
             place::{BANK_FILE_PARTIAL, PartialDir},
             target::Target,
         },
-        store::publish::{Unpublished, sync_dir},
+        store::publish::{Publishable, Unpublished, sync_dir},
     },
     std::{
         fs::{self, File},
         io::{BufWriter, Read, Write},
         os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -48,6 +49,8 @@ enum Way {
     Stays,
     /// Cloned by the file system, or arrived there.
     Cloned(Unpublished),
+    /// Downloaded into the archives directory, where it stays whatever happens.
+    Fetched(Arc<dyn Publishable>),
     /// Copied, when everything else is written.
     Copied(Unpublished),
     /// Made anew in a format that Agave reads, by so many workers.
@@ -81,6 +84,14 @@ impl ArchiveCopy {
         Ok(Self { source, source_path, length_bytes: archive.length_bytes(), way, manners })
     }
 
+    /// An archive that is downloaded into the archives directory: it only lacks its name.
+    pub fn of_fetched(archive: &Archive, file: Arc<dyn Publishable>) -> Result<Self> {
+        check_agave_reads(archive)?;
+        let source_path = file.path().to_path_buf();
+        let source = File::open(&source_path).or_path("open", &source_path)?;
+        Ok(Self { source, source_path, length_bytes: 0, way: Way::Fetched(file), manners: archive.manners.clone() })
+    }
+
     /// An archive that arrives in `copy` while it is restored: it only lacks its name.
     pub fn of_arriving(archive: &Archive, copy: Unpublished) -> Result<Self> {
         if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
@@ -97,7 +108,7 @@ impl ArchiveCopy {
     /// Bytes that copying will take.
     pub fn bytes_to_copy(&self) -> u64 {
         match self.way {
-            Way::Stays | Way::Cloned(_) => 0,
+            Way::Stays | Way::Cloned(_) | Way::Fetched(_) => 0,
             // Converted, it is hardly larger than it was.
             Way::Copied(_) | Way::Converted(..) => self.length_bytes,
         }
@@ -122,6 +133,15 @@ impl ArchiveCopy {
                 let was_there = dir.join(converted.to_string()).exists();
                 return Ok((convert(&self.source_path, dir, threads, &self.manners, progress)?, !was_there));
             }
+            Way::Fetched(file) => {
+                if path.exists() {
+                    if has_same_content(file.path(), &path, progress)? {
+                        return Ok((path, false));
+                    }
+                    return Err(is_another(&path));
+                }
+                return Ok((file.publish(&name.to_string())?, true));
+            }
             Way::Cloned(copy) => copy,
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
@@ -134,11 +154,24 @@ impl ArchiveCopy {
             if has_same_content(copy.path(), &path, progress)? {
                 return Ok((path, false));
             }
-            return Err(Error::failed(format!("{} is there already, and is not the same archive", path.display()))
-                .hint("move it away: one of the two is damaged"));
+            return Err(is_another(&path));
         }
         Ok((copy.publish(&name.to_string(), false)?, true))
     }
+}
+
+/// Agave needs the archive itself to boot.
+fn check_agave_reads(archive: &Archive) -> Result<()> {
+    match archive.compression {
+        Compression::Zstd | Compression::Lz4 => Ok(()),
+        _ => Err(Error::usage("Agave cannot load this archive, and needs it to boot")
+            .hint("fetch it with slotpress fetch, recompress it, then restore the result")),
+    }
+}
+
+fn is_another(path: &Path) -> Error {
+    Error::failed(format!("{} is there already, and is not the same archive", path.display()))
+        .hint("move it away: one of the two is damaged")
 }
 
 fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool> {

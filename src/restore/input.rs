@@ -4,10 +4,11 @@
 use {
     crate::{
         error::{Error, ErrorKind, IoContext, Result},
+        ledger::names::ArchiveName,
         progress::Progress,
         read::{Archive, arriving::Arriving, source::SharedSource},
         restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
-        store::publish::Unpublished,
+        store::publish::{Publishable, Unpublished},
         threads::{guarded, panicked, spawn},
     },
     std::{
@@ -18,8 +19,70 @@ use {
     },
 };
 
-/// What is done with all archives, and their ways into the archives directory.
-pub type Work<'a, R> = &'a mut dyn FnMut(&mut [Archive], Vec<ArchiveCopy>) -> Result<R>;
+/// What is done with all archives.
+pub type Work<'a, R> = &'a mut dyn FnMut(Feed<'_>) -> Result<R>;
+
+/// Archives that come from elsewhere than files, one after the other.
+pub trait Supply {
+    /// The next archive; `None` after the last. Asked for when the one before has been read to its end, so that the choice of
+    /// an incremental archive can wait until then.
+    fn next(&mut self) -> Result<Option<Supplied>>;
+}
+
+/// An archive that may still be arriving, in a file in the archives directory.
+#[derive(Debug)]
+pub struct Supplied {
+    /// Its bytes.
+    pub source: SharedSource,
+    /// What its name says.
+    pub name: Option<ArchiveName>,
+    /// The file.
+    pub file: Arc<dyn Publishable>,
+}
+
+/// The archives of a restore in their order, and their ways into the archives directory.
+pub struct Feed<'a> {
+    /// Those that are open.
+    pub archives: Vec<Archive>,
+    copies: Vec<ArchiveCopy>,
+    more: Option<&'a mut dyn Supply>,
+}
+
+impl<'a> Feed<'a> {
+    /// Archives that are supplied one by one.
+    pub fn of_supply(supply: &'a mut dyn Supply) -> Self {
+        Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply) }
+    }
+
+    /// Whether there may be archives that are not open yet.
+    pub fn has_more(&self) -> bool {
+        self.more.is_some()
+    }
+
+    /// Opens one more archive, if there is one.
+    pub fn open_next(&mut self, options: &RestoreOptions, progress: &dyn Progress) -> Result<bool> {
+        let Some(supply) = &mut self.more else { return Ok(false) };
+        let Some(Supplied { source, name, file }) = supply.next()? else {
+            self.more = None;
+            return Ok(false);
+        };
+        let archive = Archive::of_source(source, name, options.index, &options.manners)?;
+        archive.warn_of_index(progress);
+        self.copies.push(ArchiveCopy::of_fetched(&archive, file)?);
+        self.archives.push(archive);
+        Ok(true)
+    }
+
+    /// Bytes that must still be copied into the archives directory.
+    pub fn bytes_to_copy(&self) -> u64 {
+        self.copies.iter().map(ArchiveCopy::bytes_to_copy).sum()
+    }
+
+    /// The archives, and their ways into the archives directory.
+    pub fn into_parts(self) -> (Vec<Archive>, Vec<ArchiveCopy>) {
+        (self.archives, self.copies)
+    }
+}
 
 /// Whether a path stands for standard input.
 pub fn is_standard_input(path: &Path) -> bool {
@@ -98,8 +161,8 @@ impl Inputs {
             };
             // The receiver must be told to stop, whatever breaks.
             let result = guarded(|| {
-                let (mut archives, copies) = self.open_all(arriving.as_ref(), target, options, kept)?;
-                work(&mut archives, copies)
+                let (archives, copies) = self.open_all(arriving.as_ref(), target, options, kept)?;
+                work(Feed { archives, copies, more: None })
             });
             if let Some(arriving) = &arriving {
                 arriving.stop();

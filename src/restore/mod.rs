@@ -29,8 +29,8 @@ use {
         read_back::ReadBack,
         restore::{
             assign::{AssignedStorage, Assigner},
-            finish::{ArchiveCopy, finish_archive_layout, finish_boot_layout},
-            input::Inputs,
+            finish::{finish_archive_layout, finish_boot_layout},
+            input::{Feed, Inputs},
             place::{BANK_FILE_PARTIAL, PartialDir},
             space::SpaceNeeded,
             superseded::read_superseded,
@@ -55,7 +55,10 @@ use {
     },
 };
 
-pub use {input::is_standard_input, unpack::is_refused};
+pub use {
+    input::{Supplied, Supply, is_standard_input},
+    unpack::is_refused,
+};
 
 /// What a restore leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,29 +137,43 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options.layout)?;
     let mut target = Target::prepare(&options.paths, options.layout)?;
-    let report = inputs.with_archives(&target, options, progress, &mut |archives, copies| {
-        restore_archives(archives, copies, &target, options, progress)
-    })?;
+    let report = inputs
+        .with_archives(&target, options, progress, &mut |feed| restore_archives(feed, &target, options, progress))?;
     target.keep();
     // Read back to check it, or written by the way.
     options.manners.io_hint.settle_dir(&report.path);
     Ok(RestoreReport { taken: stopwatch.taken(), ..report })
 }
 
+/// Restores archives that come from elsewhere than files; the paths of the options are not looked at. The layout is that of
+/// a ledger that boots.
+pub fn restore_supplied(
+    supply: &mut dyn Supply,
+    options: &RestoreOptions,
+    progress: &dyn Progress,
+) -> Result<RestoreReport> {
+    let stopwatch = Stopwatch::start();
+    let mut target = Target::prepare(&options.paths, RestoreLayout::Boot)?;
+    let report = restore_archives(Feed::of_supply(supply), &target, options, progress)?;
+    target.keep();
+    options.manners.io_hint.settle_dir(&report.path);
+    Ok(RestoreReport { taken: stopwatch.taken(), ..report })
+}
+
 /// Unpacks archives beside their place, checks them, and moves everything into place.
 fn restore_archives(
-    archives: &mut [Archive],
-    copies: Vec<ArchiveCopy>,
+    mut feed: Feed<'_>,
     target: &Target,
     options: &RestoreOptions,
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
-    for (archive, number) in archives.iter().zip(0..) {
-        let expected = options.expect_roots.get(number).copied();
-        judge_root(expected, archive, &Findings::refusing(|_| true))
-            .map_err(|error| error.within_damaged(archive.path().display()))?;
+    if feed.archives.is_empty() {
+        feed.open_next(options, progress)?;
     }
-    space_needed(archives, target, &copies)?.check()?;
+    for number in 0..feed.archives.len() {
+        check_archive(&feed, number, options)?;
+    }
+    space_needed(&feed.archives, target, feed.bytes_to_copy())?.check()?;
     let roots = target.create_partial_roots()?;
     let bank_snapshot = target.create_partial_bank()?;
     let unpack_options = UnpackOptions {
@@ -167,19 +184,27 @@ fn restore_archives(
         checks_hashes: false,
     };
     let restored = loop {
-        match unpack_all(archives, target, &unpack_options, options, progress) {
+        match unpack_all(&mut feed, target, &unpack_options, options, progress) {
             // The tar stream is the truth, the index a hint: once more without it.
             Err((number, ReadError::Index(error)))
-                if archives[number].tail.is_some() && number >= options.expect_roots.len() =>
+                if feed.archives[number].tail.is_some() && number >= options.expect_roots.len() =>
             {
-                archives[number].distrust_index(error);
-                archives[number].warn_of_index(progress);
+                feed.archives[number].distrust_index(error);
+                feed.archives[number].warn_of_index(progress);
                 roots.iter().try_for_each(PartialDir::clear)?;
             }
-            Err((number, error)) => return Err(Error::from(error).within_damaged(archives[number].path().display())),
+            Err((number, error)) => {
+                let error = Error::from(error);
+                // What is of all of them is told of the newest.
+                return Err(match feed.archives.get(number).or(feed.archives.last()) {
+                    Some(archive) => error.within_damaged(archive.path().display()),
+                    None => error,
+                });
+            }
             Ok(restored) => break restored,
         }
     };
+    let (archives, copies) = feed.into_parts();
     let Restored { bank, base_slot, names, storages, assurance } = restored;
 
     progress.stage("Syncing", None);
@@ -220,24 +245,40 @@ struct Restored {
     assurance: Assurance,
 }
 
+/// Refuses an archive that is not the one that was asked for.
+fn check_archive(feed: &Feed<'_>, number: usize, options: &RestoreOptions) -> Result<()> {
+    let archive = &feed.archives[number];
+    judge_root(options.expect_roots.get(number).copied(), archive, &Findings::refusing(|_| true))
+        .map_err(|error| error.within_damaged(archive.path().display()))
+}
+
 /// Unpacks all archives, and checks the state that they make up. An error says of which archive it is.
 fn unpack_all(
-    archives: &[Archive],
+    feed: &mut Feed<'_>,
     target: &Target,
     unpack_options: &UnpackOptions<'_>,
     options: &RestoreOptions,
     progress: &dyn Progress,
 ) -> Result<Restored, (usize, ReadError)> {
     let roots = unpack_options.roots;
-    let last = archives.len().saturating_sub(1);
-    let whole = |error: Error| (last, ReadError::Other(error));
-    let why_not = why_not_checked(archives, options);
-    let state = why_not.is_none().then(|| new_state_check(archives, target, options)).transpose().map_err(whole)?;
+    let whole = |error: Error| (usize::MAX, ReadError::Other(error));
+    let why_not = why_not_checked(feed, options);
+    let state =
+        why_not.is_none().then(|| new_state_check(&feed.archives, target, options)).transpose().map_err(whole)?;
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
     let seen_slots = SeenSlots::default();
     let mut unpacked: Vec<Unpacked> = Vec::new();
     let mut names = Vec::new();
-    for (number, archive) in archives.iter().enumerate() {
+    for number in 0.. {
+        if number == feed.archives.len() {
+            if !feed.open_next(options, progress).map_err(whole)? {
+                break;
+            }
+            check_archive(feed, number, options).map_err(whole)?;
+            let needed = space_needed(&feed.archives[number..], target, 0);
+            needed.and_then(|needed| needed.check()).map_err(whole)?;
+        }
+        let archive = &feed.archives[number];
         let base_slot = unpacked.last().map(|full| full.bank.slot).or(archive.base_slot());
         input::check_base(archive, base_slot).map_err(whole)?;
         progress.stage("Restoring", archive.source.length_bytes());
@@ -251,6 +292,7 @@ fn unpack_all(
         names.push(final_name(archive, &one.bank, base_slot));
         unpacked.push(one);
     }
+    let archives = &feed.archives;
     let Some(newest) = unpacked.pop() else { return Err(whole(Error::failed("no archive"))) };
     let (bank, base_slot) = (newest.bank, unpacked.pop().map(|full| full.bank.slot));
     let outcome = match (&state, why_not) {
@@ -275,10 +317,12 @@ fn unpack_all(
     Ok(Restored { bank, base_slot, names, storages: assigner.into_storages(), assurance })
 }
 
-/// Why the state of archives is not checked; `None` where it is.
-fn why_not_checked(archives: &[Archive], options: &RestoreOptions) -> Option<WhyNot> {
-    let is_part = archives.first().is_some_and(|archive| archive.base_slot().is_some());
-    options.check.why_not(is_part, archives.iter().all(has_frame_checksums))
+/// Why the state of archives is not checked; `None` where it is. Of archives that are still to come nobody knows whether
+/// their frames carry checksums.
+fn why_not_checked(feed: &Feed<'_>, options: &RestoreOptions) -> Option<WhyNot> {
+    let is_part = feed.archives.first().is_some_and(|archive| archive.base_slot().is_some());
+    let has_checksums = !feed.has_more() && feed.archives.iter().all(has_frame_checksums);
+    options.check.why_not(is_part, has_checksums)
 }
 
 /// Gets ready for checking the state; what does not fit in memory is spilled beside the output.
@@ -323,7 +367,7 @@ fn unpacked_snapshot(
 }
 
 /// Bytes that will be written, by file system. Where no index tells, the archive's own length is the least they can be.
-fn space_needed(archives: &[Archive], target: &Target, copies: &[ArchiveCopy]) -> Result<SpaceNeeded> {
+fn space_needed(archives: &[Archive], target: &Target, bytes_to_copy: u64) -> Result<SpaceNeeded> {
     let mut needed = SpaceNeeded::default();
     for archive in archives {
         let unpacked_bytes = archive.tail.as_ref().map_or(archive.length_bytes(), |tail| tail.index.tar_bytes());
@@ -332,8 +376,6 @@ fn space_needed(archives: &[Archive], target: &Target, copies: &[ArchiveCopy]) -
             needed.add(dir, unpacked_bytes / dirs.len() as u64)?;
         }
     }
-    for copy in copies {
-        needed.add(&target.snapshots_dir, copy.bytes_to_copy())?;
-    }
+    needed.add(&target.snapshots_dir, bytes_to_copy)?;
     Ok(needed)
 }

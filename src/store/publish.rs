@@ -70,6 +70,19 @@ impl Unpublished {
     }
 }
 
+/// A file that is elsewhere than where it is to be, or has another name, until everything that depends on it is whole:
+/// a download, for example. Unlike an [`Unpublished`] one it stays when it is not published.
+pub trait Publishable: Send + Sync + std::fmt::Debug {
+    /// Where it is now.
+    fn path(&self) -> &Path;
+
+    /// Gives it its name, in the directory where it is; returns its path.
+    ///
+    /// # Errors
+    /// The name is taken; the directory cannot be written.
+    fn publish(&self, name: &str) -> Result<PathBuf>;
+}
+
 /// The error for a file that must not be replaced.
 pub fn already_exists(path: &Path) -> Error {
     Error::failed(format!("{} exists already", path.display())).hint("--force replaces it")
