@@ -7,6 +7,8 @@ pub mod archive;
 pub mod cli;
 pub mod error;
 pub mod files;
+#[cfg(feature = "net")]
+pub mod find;
 pub mod format;
 pub mod inspect;
 pub mod io;

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// From the bottom up. What stands in one line may not use each other.
-const LAYERS: [&[&str]; 15] = [
+const LAYERS: [&[&str]; 16] = [
     &["error"],
     &["files", "memory", "pool", "progress", "stopwatch", "text"],
     &["threads"],
@@ -17,6 +17,7 @@ const LAYERS: [&[&str]; 15] = [
     &["format", "io", "pipeline", "read_back", "store"],
     &["read"],
     &["net"],
+    &["find"],
     &["rules"],
     &["state"],
     &["synth", "archive", "restore"],

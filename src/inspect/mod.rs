@@ -23,9 +23,10 @@ use {
         },
         progress::Progress,
         read::{
-            Archive, IndexPolicy, Pass, ReadArchive, ReadError,
+            Archive, Pass, ReadArchive, ReadError,
             by_index::Extent,
             compression::Compression,
+            named::NamedArchive,
             visit::{EntryUse, Problem, Visitor},
             walk::{FrameStatistics, SeenFrame},
         },
@@ -37,7 +38,7 @@ use {
         },
     },
     std::{
-        path::{Path, PathBuf},
+        path::PathBuf,
         sync::{Mutex, PoisonError},
     },
 };
@@ -126,8 +127,8 @@ pub struct LedgerInspection {
 }
 
 /// Looks into an archive.
-pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
-    let mut archive = Archive::open(path, IndexPolicy::Hint, &Default::default())?;
+pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
+    let mut archive = input.open()?;
     archive.warn_of_index(progress);
     let inspected = loop {
         match inspect_open(&archive, threads, progress) {
@@ -138,7 +139,7 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
             other => break other,
         }
     };
-    inspected.map_err(Error::from).map_err(|error| error.within_damaged(path.display()))
+    inspected.map_err(Error::from).map_err(|error| error.within_damaged(input.path.display()))
 }
 
 fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection, ReadError> {
