@@ -73,6 +73,10 @@ impl Error {
 
     /// An operation on a file failed. `doing` completes the sentence "cannot …".
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
+        // What is read may be no file: then it has said already what failed, where, and what to do.
+        if let Some(inner) = inner(error) {
+            return inner;
+        }
         let hint = match error.kind() {
             io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
             io::ErrorKind::PermissionDenied => Some("run as the user that owns the files, usually the validator's"),
@@ -84,6 +88,11 @@ impl Error {
             Some(hint) => error.hint(hint),
             None => error,
         }
+    }
+
+    /// Reading an archive failed, where nobody knows its path any more.
+    pub fn of_reading(error: &io::Error) -> Self {
+        inner(error).unwrap_or_else(|| Self::failed(format!("cannot read the archive: {error}")))
     }
 
     /// Adds what to do next.
@@ -136,6 +145,11 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// The error that an operating system's error carries.
+fn inner(error: &io::Error) -> Option<Error> {
+    error.get_ref()?.downcast_ref::<Error>().cloned()
+}
 
 /// An operating system error without the "(os error 2)" that means nothing to an operator.
 fn plain(error: &io::Error) -> String {

@@ -9,6 +9,8 @@ pub mod error;
 #[cfg(feature = "net")]
 pub mod fetch;
 pub mod files;
+#[cfg(feature = "net")]
+pub mod find;
 pub mod format;
 pub mod inspect;
 pub mod io;

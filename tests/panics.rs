@@ -124,7 +124,7 @@ fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
         expect_roots: Vec::new(),
     };
     let path = fixture(FULL_3500);
-    let archive = NamedArchive { name: ArchiveName::of_path(&path), path };
+    let archive = NamedArchive::of_path(&path);
     verify_archives(&archive, None, &options, progress).map(drop)
 }
 

@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 16] = [
     &["format", "io", "pipeline", "read_back", "store"],
     &["read"],
     &["net"],
-    &["fetch"],
+    &["fetch", "find"],
     &["rules"],
     &["state"],
     &["synth", "archive", "restore"],

@@ -17,6 +17,7 @@ use {
         io::Manners,
         ledger::directory::{LedgerPaths, find_bank_snapshot},
         progress::Progress,
+        read::named::NamedArchive,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
         rules::clients::{Client, names_of},
         state::check::CheckOptions,
@@ -110,7 +111,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
-        let found = inspect_archive(&archive.path_in(&demo.archives), threads, ui)?;
+        let found = inspect_archive(&NamedArchive::of_path(&archive.path_in(&demo.archives)), threads, ui)?;
         let readers: Vec<Client> = found
             .clients
             .iter()

@@ -248,7 +248,11 @@ pub fn explain(error: Error, settings: &[Setting]) -> Error {
     let meant: Vec<String> = settings
         .iter()
         .filter(is_meant)
-        .map(|setting| format!("{}={}", setting.variable, setting.text.to_string_lossy()))
+        .map(|setting| match setting.text.to_string_lossy() {
+            // A URL may hold a password or a key.
+            text if text.contains("://") => setting.variable.clone(),
+            text => format!("{}={text}", setting.variable),
+        })
         .collect();
     if meant.is_empty() { error } else { error.hint(format!("{hint}the environment has {}", meant.join(", "))) }
 }

@@ -3,6 +3,7 @@
 use {
     super::{
         inspect_accounts::{run_account, run_accounts},
+        network::{ArchiveInput, NetworkArgs},
         ui::Ui,
         values,
     },
@@ -29,7 +30,7 @@ use {
 /// Tell what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// An archive, or a ledger directory
+    /// An archive, its URL, or a ledger directory
     pub(super) input: PathBuf,
     /// The bank snapshot of a ledger to look at [default: the newest complete one]
     #[arg(long)]
@@ -67,6 +68,8 @@ pub struct InspectArgs {
     /// With --account: how much of its data to print [default: 1KiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     data_limit: Option<u64>,
+    #[command(flatten)]
+    network: NetworkArgs,
 }
 
 /// How many of the largest accounts are listed.
@@ -180,9 +183,11 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
         let message = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
         return Err(Error::usage(message).hint("--by-owner adds up the accounts of an archive"));
     }
-    if !run_on_accounts(args, AccountsInput::Archive(&args.input), threads, ui)? {
-        print_archive(&inspect_archive(&args.input, threads, ui)?, ui);
+    let input = ArchiveInput::open(&args.input, &args.network, ui)?;
+    if !run_on_accounts(args, AccountsInput::Archive(input.named()), threads, ui)? {
+        print_archive(&inspect_archive(input.named(), threads, ui)?, ui);
     }
+    input.print_transfer(ui);
     Ok(())
 }
 

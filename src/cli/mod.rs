@@ -8,11 +8,14 @@ mod check;
 mod codec;
 mod demo;
 mod environment;
+#[cfg(feature = "net")]
+mod find;
 mod inspect;
 mod inspect_accounts;
 mod levels;
 mod manners;
 mod manual;
+mod network;
 mod recompress;
 mod restore;
 mod stdout;
@@ -72,6 +75,8 @@ enum Verb {
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
     Recompress(recompress::RecompressArgs),
+    #[cfg(feature = "net")]
+    Find(find::FindArgs),
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
@@ -133,6 +138,8 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Restore(args) => restore::run(&args, ui),
         Verb::Verify(args) => verify::run(&args, ui),
         Verb::Recompress(args) => recompress::run(&args, ui),
+        #[cfg(feature = "net")]
+        Verb::Find(args) => find::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),

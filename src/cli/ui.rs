@@ -174,6 +174,11 @@ impl Ui {
         self.print(&to_json(value));
     }
 
+    /// Is set when the user asks to stop: for what must outlive the screen.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.interrupted.clone()
+    }
+
     /// Whether nobody gets the results any more.
     pub fn is_pipe_broken(&self) -> bool {
         self.is_pipe_broken.load(Relaxed)

@@ -1,7 +1,11 @@
 //! `slotpress verify`
 
 use {
-    super::{ui::Ui, values},
+    super::{
+        network::{ArchiveInput, NetworkArgs},
+        ui::Ui,
+        values,
+    },
     crate::{
         error::{Error, Result},
         format::frame_hashes::Root,
@@ -13,7 +17,7 @@ use {
         state::check::Completeness,
         text,
         verify::{
-            NamedArchive, VerifyOptions,
+            VerifyOptions,
             report::{CheckResult, Counts, VerifyReport},
             verify_archives, verify_ledger,
         },
@@ -32,7 +36,7 @@ use {
 /// Nothing is unpacked. A sound archive can still be a liar's: compare --expect-hash with what a trusted node says.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// An archive, an unpacked archive, or the ledger directory of a stopped validator
+    /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator
     #[arg(value_name = "ARCHIVE|LEDGER")]
     path: PathBuf,
     /// An incremental archive on top of the full one
@@ -75,6 +79,8 @@ pub struct VerifyArgs {
     /// Of a ledger: the validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
     accounts: Vec<PathBuf>,
+    #[command(flatten)]
+    network: NetworkArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -158,6 +164,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         expect_slot: args.expect_slot,
         expect_roots: args.expect_root.clone(),
     };
+    let mut inputs = Vec::new();
     let report = if args.path.is_dir() {
         if args.incremental_archive.is_some() {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
@@ -171,10 +178,14 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
             )
             .hint("--expect-slot compares an archive's slot"));
         }
-        let incremental = args.incremental_archive.as_deref().map(NamedArchive::of_path);
-        verify_archives(&NamedArchive::of_path(&args.path), incremental.as_ref(), &options, ui)?
+        let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
+        let (full, incremental) = (open(&args.path)?, args.incremental_archive.as_deref().map(open).transpose()?);
+        let report = verify_archives(full.named(), incremental.as_ref().map(ArchiveInput::named), &options, ui)?;
+        inputs.extend([full].into_iter().chain(incremental));
+        report
     };
     print_report(&report, ui);
+    inputs.iter().for_each(|input| input.print_transfer(ui));
     result_of(&report)
 }
 

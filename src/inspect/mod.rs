@@ -26,9 +26,10 @@ use {
         },
         progress::Progress,
         read::{
-            Archive, IndexPolicy, Pass, ReadArchive, ReadError,
+            Archive, Pass, ReadArchive, ReadError,
             by_index::Extent,
             compression::Compression,
+            named::NamedArchive,
             visit::{EntryUse, Problem, Visitor},
             walk::{FrameStatistics, SeenFrame},
         },
@@ -40,7 +41,7 @@ use {
         },
     },
     std::{
-        path::{Path, PathBuf},
+        path::PathBuf,
         sync::{Mutex, PoisonError},
     },
 };
@@ -131,8 +132,8 @@ pub struct LedgerInspection {
 }
 
 /// Looks into an archive.
-pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
-    let mut archive = Archive::open(path, IndexPolicy::Hint, &Default::default())?;
+pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
+    let mut archive = input.open()?;
     archive.warn_of_index(progress);
     let inspected = loop {
         match inspect_open(&archive, threads, progress) {
@@ -143,7 +144,7 @@ pub fn inspect_archive(path: &Path, threads: usize, progress: &dyn Progress) -> 
             other => break other,
         }
     };
-    inspected.map_err(Error::from).map_err(|error| error.within_damaged(path.display()))
+    inspected.map_err(Error::from).map_err(|error| error.within_damaged(input.path.display()))
 }
 
 fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection, ReadError> {

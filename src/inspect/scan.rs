@@ -12,8 +12,9 @@ use {
         },
         progress::Progress,
         read::{
-            Archive, IndexPolicy, Pass,
+            Archive, Pass,
             by_index::Extent,
+            named::NamedArchive,
             visit::{EntryUse, Problem, RecordVisitor, RecordWorker, StorageRef, Visitor},
         },
         rules::findings::Findings,
@@ -22,7 +23,7 @@ use {
     },
     std::{
         collections::HashSet,
-        path::{Path, PathBuf},
+        path::PathBuf,
         sync::atomic::{AtomicU32, Ordering::Relaxed},
     },
 };
@@ -31,7 +32,7 @@ use {
 #[derive(Clone, Copy, Debug)]
 pub enum AccountsInput<'a> {
     /// An archive of any maker.
-    Archive(&'a Path),
+    Archive(&'a NamedArchive),
     /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of a slot, or the newest.
     Ledger(&'a LedgerPaths, Option<u64>),
 }
@@ -76,10 +77,10 @@ impl<'a> Scan<'a> {
     pub fn open(input: AccountsInput<'_>, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
         let findings = Findings::new();
         let (source, path) = match input {
-            AccountsInput::Archive(path) => {
-                let archive = Archive::open(path, IndexPolicy::Hint, &Default::default())?;
+            AccountsInput::Archive(input) => {
+                let archive = input.open()?;
                 archive.warn_of_index(progress);
-                (Source::Archive(Box::new(archive)), path.to_path_buf())
+                (Source::Archive(Box::new(archive)), input.path.clone())
             }
             AccountsInput::Ledger(paths, slot) => {
                 let lock = match paths.is_unpacked_archive() {

@@ -18,7 +18,9 @@ mod redirect;
 mod remote;
 mod request;
 mod rpc;
+pub mod servers;
 mod transfer;
+pub mod url_source;
 
 pub use {
     client::Client,

@@ -14,6 +14,7 @@ pub mod compression;
 pub mod decode;
 pub mod documents;
 pub mod in_order;
+pub mod named;
 mod peeker;
 pub mod range;
 pub mod source;

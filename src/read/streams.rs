@@ -72,7 +72,7 @@ impl<R: Read> StreamPieces<R> {
         let source = self.decoder.source();
         if let Err(error) = read {
             return Err(match source.has_failed {
-                true => Error::failed(format!("cannot read the archive: {error}")),
+                true => Error::of_reading(&error),
                 false => Error::damaged(format!(
                     "the archive is damaged: it does not decode ({error}), near offset {}",
                     source.bytes

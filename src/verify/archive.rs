@@ -6,7 +6,7 @@ use {
         format::entry::{Entry, EntryKind},
         progress::Progress,
         read::{
-            Archive, IndexPolicy, Pass, ReadError,
+            Archive, Pass, ReadError,
             by_index::Extent,
             visit::{EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
@@ -49,9 +49,7 @@ impl VerifiedArchive {
         progress: &dyn Progress,
     ) -> Result<Self, ReadError> {
         let findings = Findings::new();
-        let name = archive.name.clone();
-        let mut archive = Archive::open(&archive.path, IndexPolicy::Hint, &Default::default())?;
-        archive.name = name;
+        let mut archive = archive.open()?;
         if let Some(error) = distrusted {
             archive.distrust_index(error.clone());
         }

@@ -14,9 +14,9 @@ pub mod report;
 
 use {
     crate::{
-        error::{Error, IoContext, Result},
+        error::{Error, Result},
         format::frame_hashes::Root,
-        ledger::names::{ArchiveName, Hash},
+        ledger::names::Hash,
         progress::Progress,
         read::ReadError,
         rules::{
@@ -36,13 +36,13 @@ use {
             report::{Counts, VerifyReport},
         },
     },
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
+    std::path::PathBuf,
 };
 
-pub use ledger::{verify_ledger, verify_snapshot};
+pub use {
+    crate::read::named::NamedArchive,
+    ledger::{verify_ledger, verify_snapshot},
+};
 
 /// How to verify.
 #[derive(Clone, Debug)]
@@ -63,22 +63,6 @@ pub struct VerifyOptions {
     pub expect_slot: Option<u64>,
     /// The roots that the archives must have, in their order; none for those beyond the list.
     pub expect_roots: Vec<Root>,
-}
-
-/// An archive: its path, and the name that it has or is to have.
-#[derive(Clone, Debug)]
-pub struct NamedArchive {
-    /// Where it is.
-    pub path: PathBuf,
-    /// What its name says.
-    pub name: Option<ArchiveName>,
-}
-
-impl NamedArchive {
-    /// Of the name that its path has.
-    pub fn of_path(path: &Path) -> Self {
-        Self { path: path.to_path_buf(), name: ArchiveName::of_path(path) }
-    }
 }
 
 /// Verifies an archive, or a full and an incremental one. An error means that verifying itself failed; what is wrong
@@ -220,10 +204,9 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
 
 /// Bytes that the archives decode to, roughly.
 fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
-    archives.iter().try_fold(0u64, |sum, archive| {
-        let length = fs::metadata(&archive.path).or_path("read", &archive.path)?.len();
-        Ok(sum.saturating_add(length.saturating_mul(RATIO_TYPICAL)))
-    })
+    archives
+        .iter()
+        .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
 }
 
 /// A state in the making, of this many bytes of storages.

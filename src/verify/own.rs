@@ -50,7 +50,7 @@ impl ReadBack for FullReadBack {
             Extension::Tar => &[Client::Firedancer],
             _ => &Client::CURRENT,
         };
-        let archive = NamedArchive { path: path.to_path_buf(), name: Some(name.clone()) };
+        let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::of_path(path) };
         let report = verify_archives(&archive, None, &self.options(clients, threads), progress)?;
         let is_ours = |failure: &&Failure| matches!(failure.rule, Rule::Index | Rule::PzstdMark);
         let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));

@@ -270,6 +270,7 @@ fn hostile_heads() {
                     break;
                 }
             }
+            drop(stream.write_all(b"\r\n"));
         },
         |stream| {
             drop(stream.write_all(b"HTTP/1.1 200 OK\r\nx: "));

@@ -8,16 +8,19 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 88] = [
+const VALUES: [(&str, &str); 95] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
+    ("SLOTPRESS_ALLOW_PRIVATE", "1"),
     ("SLOTPRESS_BANDWIDTH", "1Gbit"),
     ("SLOTPRESS_BASE_SLOT", "26"),
     ("SLOTPRESS_BUDGET", "10s"),
     ("SLOTPRESS_BUNDLES", "1,2"),
     ("SLOTPRESS_BY_OWNER", "true"),
     ("SLOTPRESS_CHECK", "state"),
+    ("SLOTPRESS_CA_FILE", "/tmp/ca.pem"),
+    ("SLOTPRESS_CLUSTER", "testnet"),
     ("SLOTPRESS_CODEC", "lz4,zlib:1,6"),
     ("SLOTPRESS_COLOR", "never"),
     ("SLOTPRESS_CONGESTION", "bbr"),
@@ -49,6 +52,7 @@ const VALUES: [(&str, &str); 88] = [
     ("SLOTPRESS_LEVELS", "-5--1"),
     ("SLOTPRESS_LOSS", "0.1%"),
     ("SLOTPRESS_MARKDOWN", "/tmp/x.md"),
+    ("SLOTPRESS_MAX_AGE", "5000"),
     ("SLOTPRESS_MAX_RATE", "100MiB"),
     ("SLOTPRESS_MEMORY", "1GiB"),
     ("SLOTPRESS_MIN_SAVINGS", "5"),
@@ -63,11 +67,13 @@ const VALUES: [(&str, &str); 88] = [
     ("SLOTPRESS_PLACE_RATE", "1GB/s"),
     ("SLOTPRESS_PRESET", "small"),
     ("SLOTPRESS_PROGRESS", "none"),
+    ("SLOTPRESS_PROXY", "http://127.0.0.1:3128"),
     ("SLOTPRESS_QUICK", "1"),
     ("SLOTPRESS_QUIET", "1"),
     ("SLOTPRESS_READ_RATE", "1GB/s"),
     ("SLOTPRESS_REPEAT", "2"),
     ("SLOTPRESS_REQUIRE_STATE", "1"),
+    ("SLOTPRESS_RPC", "http://127.0.0.1:8899,https://rpc.example"),
     ("SLOTPRESS_RTT", "60ms"),
     ("SLOTPRESS_SAMPLE", "1MiB"),
     ("SLOTPRESS_SCRATCH", "/tmp"),
@@ -80,6 +86,7 @@ const VALUES: [(&str, &str); 88] = [
     ("SLOTPRESS_SIZES_UNIT", "record"),
     ("SLOTPRESS_SLOT", "26"),
     ("SLOTPRESS_SNAPSHOTS", "/snapshots"),
+    ("SLOTPRESS_SOURCE", "http://127.0.0.1:8899,/archives"),
     ("SLOTPRESS_STORAGES", "9"),
     ("SLOTPRESS_STREAMS", "2"),
     ("SLOTPRESS_STYLE", "zstd"),
@@ -123,7 +130,9 @@ impl Inputs {
 }
 
 /// Every command, with what it needs, and with flags that others conflict with.
-const LINES: [&str; 40] = [
+const LINES: [&str; 42] = [
+    "find --rpc http://127.0.0.1:8899",
+    "find --source @ --cluster devnet",
     "archive @ledger -o @",
     "archive @ledger -o -",
     "archive @ledger -o @ --verify",
@@ -232,7 +241,7 @@ fn a_variable_has_one_meaning() {
     let lists: Vec<_> = found.iter().filter(|(_, meanings)| meanings.iter().any(|m| m.starts_with("Append"))).collect();
     assert_eq!(
         lists.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-        ["SLOTPRESS_ACCOUNTS", "SLOTPRESS_EXPECT_ROOT", "SLOTPRESS_FOR"]
+        ["SLOTPRESS_ACCOUNTS", "SLOTPRESS_EXPECT_ROOT", "SLOTPRESS_FOR", "SLOTPRESS_RPC", "SLOTPRESS_SOURCE"]
     );
 }
 

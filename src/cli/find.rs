@@ -1,0 +1,235 @@
+//! `slotpress find`
+
+use {
+    super::{network::NetworkArgs, ui::Ui, values},
+    crate::{
+        error::Result,
+        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_SLOTS_DEFAULT, find, rank},
+        net::{
+            Client, ClientOptions, parse_url,
+            servers::{Offer, Place, SourceArg},
+        },
+    },
+    clap::{Args, ValueEnum},
+    serde::Serialize,
+    std::{collections::BTreeMap, time::Duration},
+};
+
+/// Find who has a snapshot, how fast, and how old it will be when it boots
+///
+/// Asks the sources, and the peers that the RPC servers know, measures the best with a short transfer, and ranks by the
+/// expected age at boot: age now, time to fetch, time to restore. Names and slots are what servers say: nothing is proven.
+#[derive(Debug, Args)]
+pub struct FindArgs {
+    /// A server, mirror or archive URL, or a local directory; may be given more than once
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
+    source: Vec<String>,
+    /// An RPC server that knows the cluster's slot and peers; may be given more than once
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    rpc: Vec<String>,
+    /// Ask the public RPC server of a cluster
+    #[arg(long, value_enum)]
+    cluster: Option<ClusterArg>,
+    /// The oldest that a state may be at boot, in slots of 0.4 s
+    #[arg(long, value_name = "SLOTS", default_value_t = MAX_AGE_SLOTS_DEFAULT)]
+    max_age: u64,
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+/// A public cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClusterArg {
+    /// The one with money in it
+    MainnetBeta,
+    /// For validators that try new versions
+    Testnet,
+    /// For developers
+    Devnet,
+}
+
+impl From<ClusterArg> for Cluster {
+    fn from(cluster: ClusterArg) -> Self {
+        match cluster {
+            ClusterArg::MainnetBeta => Self::MainnetBeta,
+            ClusterArg::Testnet => Self::Testnet,
+            ClusterArg::Devnet => Self::Devnet,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "candidate")]
+struct CandidateLine {
+    rank: usize,
+    source: String,
+    named_by_operator: bool,
+    full: OfferLine,
+    incremental: Option<OfferLine>,
+    slot: u64,
+    age_slots: Option<u64>,
+    bytes: Option<u64>,
+    rate_bytes_per_second: Option<u64>,
+    expected_age_slots: u64,
+    expected_age_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct OfferLine {
+    location: String,
+    name: String,
+    file_bytes: Option<u64>,
+    accepts_ranges: Option<bool>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "refused")]
+struct RefusedLine<'a> {
+    source: &'a str,
+    reason: &'a str,
+    stale: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "find")]
+struct FindLine<'a> {
+    candidates: usize,
+    refused: usize,
+    asked: usize,
+    relaxed: &'a [String],
+    max_age_slots: u64,
+    assumed_restore_bytes_per_second: u64,
+    cluster: &'a ClusterFacts,
+}
+
+/// Servers that the table shows; JSON has all.
+const ROWS_MAX: usize = 20;
+
+/// Reasons of refused sources that are shown.
+const REASONS_MAX: usize = 8;
+
+/// Peers that do not answer at once are many, and of no use.
+fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
+    let seconds = Duration::from_secs;
+    ClientOptions { connect_timeout: seconds(4), head_timeout: seconds(6), read_timeout: seconds(4), ..args.options() }
+}
+
+pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
+    let options = FindOptions {
+        sources: args.source.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?,
+        rpc: args.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?,
+        cluster: args.cluster.map(Cluster::from),
+        max_age_slots: args.max_age,
+        ..FindOptions::default()
+    };
+    let client = Client::new(&options_for_peers(&args.network))?;
+    let report = find(&client, &options, ui)?;
+    match ui.is_json() {
+        true => print_json(&report, &options, ui),
+        false => print_table(&report, ui),
+    }
+    report.require_candidate().map(drop)
+}
+
+fn offer_line(offer: &Offer) -> OfferLine {
+    let accepts_ranges = match &offer.place {
+        Place::Remote(remote) => Some(remote.accepts_ranges),
+        Place::Local(_) => None,
+    };
+    let (location, name) = (offer.shown(), offer.name.to_string());
+    OfferLine { location, name, file_bytes: offer.length_bytes, accepts_ranges }
+}
+
+fn print_json(report: &FindReport, options: &FindOptions, ui: &Ui) {
+    for (number, one) in report.candidates.iter().enumerate() {
+        ui.print_json(&CandidateLine {
+            rank: number + 1,
+            source: one.source.clone(),
+            named_by_operator: one.is_operator,
+            full: offer_line(&one.full),
+            incremental: one.incremental.as_ref().map(offer_line),
+            slot: one.slot(),
+            age_slots: one.age_slots,
+            bytes: one.bytes(),
+            rate_bytes_per_second: one.rate_bytes_per_second,
+            expected_age_slots: rank::time_to_slots(one.expected_age),
+            expected_age_seconds: one.expected_age.as_secs_f64(),
+        });
+    }
+    for refused in &report.refused {
+        ui.print_json(&RefusedLine { source: &refused.source, reason: &refused.why, stale: refused.is_stale });
+    }
+    ui.print_json(&FindLine {
+        candidates: report.candidates.len(),
+        refused: report.refused.len(),
+        asked: report.asked_count,
+        relaxed: &report.relaxed,
+        max_age_slots: options.max_age_slots,
+        assumed_restore_bytes_per_second: report.restore_bytes_per_second,
+        cluster: &report.cluster,
+    });
+}
+
+fn print_table(report: &FindReport, ui: &Ui) {
+    if !report.candidates.is_empty() {
+        ui.print(&row(["at boot", "age", "slot", "size", "rate"], "source"));
+    }
+    for one in report.candidates.iter().take(ROWS_MAX) {
+        ui.print(&candidate_row(one));
+    }
+    if report.candidates.len() > ROWS_MAX {
+        ui.print(&format!("  … and {} more (--json lists all)", report.candidates.len() - ROWS_MAX));
+    }
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for refused in &report.refused {
+        // Of a network failure, what failed, without the server in front of it.
+        let why = refused.why.rsplit(": ").next().unwrap_or(&refused.why);
+        *reasons.entry(why).or_default() += 1;
+    }
+    let mut reasons: Vec<(&str, usize)> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    if !reasons.is_empty() {
+        ui.print(&format!(
+            "{} of {} asked are of no use:",
+            values::show_count(report.refused.len() as u64),
+            report.asked_count
+        ));
+    }
+    for (why, count) in reasons.iter().take(REASONS_MAX) {
+        ui.print(&format!("{count:>6}  {}", shortened(why, 70)));
+    }
+    for relaxed in &report.relaxed {
+        ui.print(&format!("note: {relaxed}"));
+    }
+    if !report.candidates.is_empty() {
+        let rate = values::show_bytes(report.restore_bytes_per_second);
+        ui.print(&format!("At boot: age, fetching over one connection, restoring at {rate}/s (assumed)."));
+        ui.print("What servers say of slots and hashes is not proven: compare with a node that you trust.");
+    }
+}
+
+fn candidate_row(one: &Candidate) -> String {
+    let age = one.age_slots.map_or("?".to_string(), values::show_count);
+    let size = one.bytes().map_or("?".to_string(), values::show_bytes);
+    let rate = match (&one.full.place, one.rate_bytes_per_second) {
+        (Place::Local(_), _) => "local".to_string(),
+        (_, Some(rate)) => format!("{}/s", values::show_bytes(rate)),
+        (_, None) => "-".to_string(),
+    };
+    let slot = format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
+    let source = one.source.trim_start_matches("http://").trim_end_matches('/');
+    row([&values::show_duration(one.expected_age), &age, &slot, &size, &rate], source)
+}
+
+fn row(cells: [&str; 5], source: &str) -> String {
+    let [boot, age, slot, size, rate] = cells;
+    // 80 columns: what does not fit is cut, JSON has it.
+    format!("{boot:>11} {age:>9} {slot:>14} {size:>10} {rate:>12} {}", shortened(source, 80 - 61))
+}
+
+fn shortened(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(chars_max - 1).chain(['…']).collect(),
+    }
+}

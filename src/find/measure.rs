@@ -1,0 +1,72 @@
+//! How fast a server is: by a short real transfer.
+
+use {
+    super::Candidate,
+    crate::{
+        error::Result,
+        net::{Client, NetErrorKind, servers::Place},
+        progress::Progress,
+    },
+    std::{
+        ops::ControlFlow,
+        time::{Duration, Instant},
+    },
+};
+
+/// For one transfer, from its first byte.
+const TIME_MAX: Duration = Duration::from_secs(2);
+
+/// For one transfer.
+const BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// A rate below this is that of a server that does not want to be used, or of a stall.
+const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
+
+/// Measures the first candidates, one after the other, so that they do not share the line. One whose server does not
+/// send is given the lowest rate, and falls behind.
+pub fn measure(
+    client: &Client,
+    candidates: &mut [Candidate],
+    measured_max: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let remote = candidates.iter_mut().filter(|candidate| matches!(candidate.full.place, Place::Remote(_)));
+    progress.stage("Measuring", None);
+    for candidate in remote.take(measured_max) {
+        let Place::Remote(remote) = &candidate.full.place else { continue };
+        let range = remote.length_bytes.filter(|_| remote.accepts_ranges).map(|length| 0..length.min(BYTES_MAX));
+        let mut start = None;
+        let mut got_bytes = 0;
+        let mut last = Duration::ZERO;
+        let result = client.get(remote, range.filter(|range| !range.is_empty()), progress, &mut |_, bytes| {
+            // The first piece has come while nobody looked at the clock.
+            let Some(start) = start else {
+                start = Some(Instant::now());
+                return ControlFlow::Continue(());
+            };
+            got_bytes += bytes.len() as u64;
+            progress.advance(bytes.len() as u64, 0);
+            last = Instant::now() - start;
+            match last >= TIME_MAX || got_bytes >= BYTES_MAX {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        if let Err(error) = &result
+            && error.kind() == NetErrorKind::Interrupted
+        {
+            return Err(error.clone().into());
+        }
+        let rate = (got_bytes as f64 / last.as_secs_f64().max(0.001)) as u64;
+        candidate.rate_bytes_per_second = match result {
+            Ok(transfer) if got_bytes == 0 => {
+                // All in one piece: the round trip is part of the time.
+                Some((transfer.got_bytes as f64 / transfer.elapsed.as_secs_f64().max(0.001)) as u64)
+            }
+            Ok(_) => Some(rate),
+            Err(_) => Some(0),
+        }
+        .map(|rate| rate.max(RATE_MIN_BYTES_PER_SECOND));
+    }
+    Ok(())
+}
