@@ -4,6 +4,8 @@
 //! it. Nothing in the library prints, reads flags or exits: long work reports through [`progress::Progress`].
 
 pub mod archive;
+#[cfg(feature = "net")]
+pub mod bootstrap;
 pub mod cli;
 pub mod error;
 #[cfg(feature = "net")]

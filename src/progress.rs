@@ -13,6 +13,14 @@ pub trait Progress: Sync {
     fn advance(&self, input_bytes: u64, output_bytes: u64) {
         let _ = (input_bytes, output_bytes);
     }
+    /// A few words beside the figures of the stage, until there are others.
+    fn note(&self, text: &str) {
+        let _ = text;
+    }
+    /// What is going to happen, in a line of its own.
+    fn tell(&self, message: &str) {
+        let _ = message;
+    }
     /// Something the operator should know, though the work goes on.
     fn warn(&self, message: &str) {
         let _ = message;

@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 16] = [
     &["rules"],
     &["state"],
     &["synth", "archive", "restore"],
-    &["recompress", "verify"],
+    &["bootstrap", "recompress", "verify"],
     &["inspect"],
     &["levels"],
     &["cli"],

@@ -1,13 +1,17 @@
 //! `slotpress find`
 
 use {
-    super::{network::NetworkArgs, ui::Ui, values},
+    super::{
+        network::{NetworkArgs, PeersArgs},
+        ui::Ui,
+        values,
+    },
     crate::{
         error::Result,
-        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_SLOTS_DEFAULT, find, rank},
+        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, find, rank},
         net::{
-            Client, ClientOptions, parse_url,
-            servers::{Offer, Place, SourceArg},
+            Client, ClientOptions,
+            servers::{Offer, Place},
         },
     },
     clap::{Args, ValueEnum},
@@ -24,15 +28,8 @@ pub struct FindArgs {
     /// A server, mirror or archive URL, or a local directory; may be given more than once
     #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
     source: Vec<String>,
-    /// An RPC server that knows the cluster's slot and peers; may be given more than once
-    #[arg(long, value_name = "URL", value_delimiter = ',')]
-    rpc: Vec<String>,
-    /// Ask the public RPC server of a cluster
-    #[arg(long, value_enum)]
-    cluster: Option<ClusterArg>,
-    /// The oldest that a state may be at boot, in slots of 0.4 s
-    #[arg(long, value_name = "SLOTS", default_value_t = MAX_AGE_SLOTS_DEFAULT)]
-    max_age: u64,
+    #[command(flatten)]
+    peers: PeersArgs,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -115,13 +112,7 @@ fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
 }
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
-    let options = FindOptions {
-        sources: args.source.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?,
-        rpc: args.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?,
-        cluster: args.cluster.map(Cluster::from),
-        max_age_slots: args.max_age,
-        ..FindOptions::default()
-    };
+    let options = args.peers.find_options(&args.source)?;
     let client = Client::new(&options_for_peers(&args.network))?;
     let report = find(&client, &options, ui)?;
     match ui.is_json() {

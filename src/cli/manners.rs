@@ -15,7 +15,7 @@ use {
 };
 
 /// How to behave towards whoever else uses the machine.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Manners")]
 pub struct MannersArgs {
     /// How to treat the page cache, which a validator on the same machine needs
@@ -43,6 +43,11 @@ enum IoHintArg {
 }
 
 impl MannersArgs {
+    /// Bytes per second at most, for whoever means bytes of the network by it.
+    pub fn take_max_rate(&mut self) -> Option<u64> {
+        self.max_rate.take()
+    }
+
     /// Stands back at once, and returns how to read and write. Call it before anything starts a thread.
     pub fn apply(&self, ui: &Ui) -> Manners {
         if let Err(error) = stand_back(self.nice) {
@@ -58,7 +63,7 @@ impl MannersArgs {
 }
 
 /// Reads a rate.
-fn rate(text: &str) -> Result<u64, String> {
+pub fn rate(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),
         bytes => Err(format!("{bytes} bytes per second would take for ever; 100MiB is 100 MiB per second")),

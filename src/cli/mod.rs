@@ -4,10 +4,14 @@
 
 mod applies;
 mod archive;
+#[cfg(feature = "net")]
+mod bootstrap;
 mod check;
 mod codec;
 mod demo;
 mod environment;
+#[cfg(feature = "net")]
+mod fetch;
 #[cfg(feature = "net")]
 mod find;
 mod inspect;
@@ -76,6 +80,10 @@ enum Verb {
     Verify(verify::VerifyArgs),
     Recompress(recompress::RecompressArgs),
     #[cfg(feature = "net")]
+    Bootstrap(bootstrap::BootstrapArgs),
+    #[cfg(feature = "net")]
+    Fetch(fetch::FetchArgs),
+    #[cfg(feature = "net")]
     Find(find::FindArgs),
     Inspect(inspect::InspectArgs),
     Synth(synth::SynthArgs),
@@ -138,6 +146,10 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Restore(args) => restore::run(&args, ui),
         Verb::Verify(args) => verify::run(&args, ui),
         Verb::Recompress(args) => recompress::run(&args, ui),
+        #[cfg(feature = "net")]
+        Verb::Bootstrap(args) => bootstrap::run(&args, ui),
+        #[cfg(feature = "net")]
+        Verb::Fetch(args) => fetch::run(&args, ui),
         #[cfg(feature = "net")]
         Verb::Find(args) => find::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),

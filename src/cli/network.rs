@@ -1,17 +1,23 @@
 //! What commands that read from servers share: flags, and archives that are paths or URLs.
 
+#[cfg(feature = "net")]
+use {
+    super::find::ClusterArg,
+    super::values,
+    crate::{
+        fetch::{Limits, STREAMS_DEFAULT, STREAMS_MAX},
+        find::{Cluster, FindOptions, MAX_AGE_SLOTS_DEFAULT},
+        format::frame_hashes::Root,
+        net::{self, Client, ClientOptions, servers::SourceArg, url_source::UrlSource},
+    },
+    serde::Serialize,
+    std::{path::PathBuf, sync::Arc},
+};
 use {
     super::ui::Ui,
     crate::{error::Result, read::named::NamedArchive},
     clap::Args,
     std::path::Path,
-};
-#[cfg(feature = "net")]
-use {
-    super::values,
-    crate::net::{self, Client, ClientOptions, url_source::UrlSource},
-    serde::Serialize,
-    std::{path::PathBuf, sync::Arc},
 };
 
 /// How to reach servers.
@@ -28,6 +34,83 @@ pub struct NetworkArgs {
     /// Let servers lead to private addresses
     #[arg(long)]
     allow_private: bool,
+}
+
+/// Whom to ask for archives, beside the sources that are named.
+#[cfg(feature = "net")]
+#[derive(Clone, Debug, Args)]
+pub struct PeersArgs {
+    /// An RPC server that knows the cluster's slot and peers; may be given more than once
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    rpc: Vec<String>,
+    /// Ask the public RPC server of a cluster
+    #[arg(long, value_enum)]
+    cluster: Option<ClusterArg>,
+    /// The oldest that a state may be at boot, in slots of 0.4 s
+    #[arg(long, value_name = "SLOTS", default_value_t = MAX_AGE_SLOTS_DEFAULT)]
+    max_age: u64,
+}
+
+#[cfg(feature = "net")]
+impl PeersArgs {
+    /// What to look for, in these sources and among peers.
+    pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
+        Ok(FindOptions {
+            sources: sources.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?,
+            rpc: self.rpc.iter().map(|text| net::parse_url(text)).collect::<Result<_>>()?,
+            cluster: self.cluster.map(Cluster::from),
+            max_age_slots: self.max_age,
+            ..FindOptions::default()
+        })
+    }
+}
+
+/// How to fetch.
+#[cfg(feature = "net")]
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub struct TransferArgs {
+    /// Connections at a time, where the server sends ranges
+    #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
+          value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
+    streams: u8,
+    /// Give up below so many bytes per second, over 15 seconds
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    min_rate: Option<u64>,
+    /// Refuse longer archives [default: 4TiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    max_bytes: Option<u64>,
+    /// A server that must have the archive under the same name; may be given more than once. One that contradicts ends
+    /// the run
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    trust: Vec<String>,
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+#[cfg(feature = "net")]
+impl TransferArgs {
+    /// Bounds of downloads.
+    pub fn limits(&self, expect_root: Option<Root>) -> Limits {
+        let limits = Limits::default();
+        Limits {
+            streams: usize::from(self.streams),
+            max_bytes: self.max_bytes.unwrap_or(limits.max_bytes),
+            min_rate_bytes_per_second: self.min_rate,
+            expect_root,
+            ..limits
+        }
+    }
+
+    /// Servers that vouch for archives.
+    pub fn trusted(&self) -> Result<Vec<net::Url>> {
+        self.trust.iter().map(|text| net::parse_url(text)).collect()
+    }
+
+    /// A client that fetches no faster than this.
+    pub fn client(&self, max_rate: Option<u64>) -> Result<Client> {
+        Client::new(&ClientOptions { max_rate_bytes_per_second: max_rate, ..self.network.options() })
+    }
 }
 
 /// How to reach servers: not at all.

@@ -69,6 +69,8 @@ struct Stage {
     name: String,
     start: Instant,
     total_bytes: Option<u64>,
+    /// A few words beside the figures.
+    note: String,
     bar: Option<ProgressBar>,
 }
 
@@ -88,6 +90,12 @@ struct ErrorLine<'a> {
     message: String,
     hint: Option<&'a str>,
     exit_code: u8,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "status")]
+struct StatusLine<'a> {
+    message: &'a str,
 }
 
 #[derive(Serialize)]
@@ -128,7 +136,13 @@ impl Ui {
             print_error: Mutex::default(),
             shown_warnings: Mutex::default(),
             is_stdout_data: AtomicBool::new(false),
-            stage: Mutex::new(Stage { name: String::new(), start: Instant::now(), total_bytes: None, bar: None }),
+            stage: Mutex::new(Stage {
+                name: String::new(),
+                start: Instant::now(),
+                total_bytes: None,
+                note: String::new(),
+                bar: None,
+            }),
             input_bytes: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
             next_line_ms: AtomicU64::new(0),
@@ -243,7 +257,9 @@ impl Ui {
             line += &format!(" of {} ({} %)", values::show_bytes(total), input_bytes * 100 / total);
         }
         line += &format!(", {}", values::show_rate(input_bytes, elapsed));
-        if output_bytes > 0 {
+        if !stage.note.is_empty() {
+            line += &format!(", {}", stage.note);
+        } else if output_bytes > 0 {
             line += &format!(", ratio {}", values::show_ratio(input_bytes, output_bytes));
         }
         if let Some(total) = stage.total_bytes.filter(|total| input_bytes > 0 && *total >= input_bytes) {
@@ -260,7 +276,8 @@ impl Progress for Ui {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
         let Ok(mut stage) = self.stage.lock() else { return };
-        *stage = Stage { name: name.to_string(), start: Instant::now(), total_bytes, bar: None };
+        let note = String::new();
+        *stage = Stage { name: name.to_string(), start: Instant::now(), total_bytes, note, bar: None };
         let interval = if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL };
         self.next_line_ms.store(interval.as_millis() as u64, Relaxed);
         if self.style == ProgressStyle::Bar {
@@ -291,7 +308,7 @@ impl Progress for Ui {
             ProgressStyle::Bar => {
                 if let Some(bar) = &stage.bar {
                     bar.set_position(input_bytes);
-                    if output_bytes > 0 {
+                    if output_bytes > 0 && stage.note.is_empty() {
                         bar.set_message(format!("ratio {}, ", values::show_ratio(input_bytes, output_bytes)));
                     }
                 }
@@ -307,6 +324,22 @@ impl Progress for Ui {
                 }
             }
             ProgressStyle::None | ProgressStyle::Auto => {}
+        }
+    }
+
+    fn note(&self, text: &str) {
+        let Ok(mut stage) = self.stage.lock() else { return };
+        stage.note = text.to_string();
+        if let Some(bar) = &stage.bar {
+            bar.set_message(format!("{text}, "));
+        }
+    }
+
+    fn tell(&self, message: &str) {
+        if self.style == ProgressStyle::Json || self.is_json {
+            self.stderr(&to_json(&StatusLine { message }));
+        } else if !self.is_quiet {
+            self.stderr(message);
         }
     }
 

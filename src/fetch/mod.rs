@@ -24,7 +24,10 @@ use {
     mirrors::{Mirror, Standing},
     std::{
         ops::ControlFlow,
-        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
         time::{Duration, Instant},
     },
 };
@@ -93,6 +96,14 @@ impl Ended {
         }
     }
 
+    /// The error, for somebody else too.
+    pub fn error(&self) -> Error {
+        match self {
+            Self::Lost(error) | Self::Failed(error) => error.clone(),
+            Self::NoRanges => Self::NoRanges.into_error(),
+        }
+    }
+
     /// As an error.
     pub fn into_error(self) -> Error {
         match self {
@@ -119,22 +130,22 @@ pub struct Fetched {
 
 /// One archive, and the servers that have it under its name, the best first.
 #[derive(Debug)]
-pub struct Download<'a> {
-    client: &'a Client,
-    file: &'a PartialFile,
+pub struct Download {
+    client: Client,
+    file: Arc<PartialFile>,
     mirrors: Vec<Mirror>,
     limits: Limits,
     kept_bytes: u64,
 }
 
-impl<'a> Download<'a> {
+impl Download {
     /// Looks at what an earlier run left: it is kept where it is of the archive that the first of the servers has.
     ///
     /// # Errors
     /// The archive is too long, there is no room for it, or the network fails.
     pub fn begin(
-        client: &'a Client,
-        file: &'a PartialFile,
+        client: Client,
+        file: Arc<PartialFile>,
         remotes: Vec<Remote>,
         limits: Limits,
         progress: &dyn Progress,
@@ -157,7 +168,7 @@ impl<'a> Download<'a> {
             (false, ..) | (_, false, _) => false,
             // What comes is compared with all of it.
             (true, true, false) => true,
-            (true, true, true) => before.is_surely(&now) || is_same(client, file, first, progress)?,
+            (true, true, true) => before.is_surely(&now) || is_same(&client, &file, first, progress)?,
         };
         let lost_bytes = if keeps { 0 } else { file.done_bytes() };
         if lost_bytes > 0 {
@@ -194,7 +205,7 @@ impl<'a> Download<'a> {
         let started = Instant::now();
         let is_over = AtomicBool::new(false);
         let too_slow = AtomicBool::new(false);
-        let stopping = Stopping { progress, file: self.file, too_slow: &too_slow };
+        let stopping = Stopping { progress, file: &self.file, too_slow: &too_slow };
         let result = std::thread::scope(|scope| {
             let clerk = spawn(scope, || guarded(|| self.keep_journal(&is_over, &too_slow)));
             let result = guarded_ended(|| self.fetch(&stopping));
@@ -240,10 +251,10 @@ impl<'a> Download<'a> {
         };
         match first.remote.length_bytes {
             Some(length_bytes) if is_ranged(&first.remote) => {
-                ranged::fetch_ranges(self.client, self.file, &self.mirrors, length_bytes, &self.limits, progress)
+                ranged::fetch_ranges(&self.client, &self.file, &self.mirrors, length_bytes, &self.limits, progress)
             }
             _ => {
-                in_order::fetch_in_order(self.client, self.file, first, &self.limits, progress)?;
+                in_order::fetch_in_order(&self.client, &self.file, first, &self.limits, progress)?;
                 Ok(None)
             }
         }

@@ -59,6 +59,8 @@ struct State {
     error: Option<Error>,
     /// Nobody wants it any more.
     is_unwanted: bool,
+    /// Readers that wait for bytes.
+    waiting: usize,
     /// Bytes that are not in the journal yet.
     unsynced_bytes: u64,
 }
@@ -162,6 +164,11 @@ impl PartialFile {
         Ok(buffer[..read].iter().zip(bytes).take_while(|(a, b)| a == b).count())
     }
 
+    /// Reads bytes that were written, whether they are marked or not.
+    pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
+        self.file.read_exact_at(to, offset_bytes).or_path("read", &self.path)
+    }
+
     /// Bytes are there, and right as far as can be told.
     pub fn mark(&self, range: std::ops::Range<u64>) {
         if range.is_empty() {
@@ -228,6 +235,11 @@ impl PartialFile {
     pub fn stop(&self) {
         self.lock().is_unwanted = true;
         self.changed.notify_all();
+    }
+
+    /// Whether somebody waits for bytes that have not arrived: the network is the slowest part then.
+    pub fn is_waited_for(&self) -> bool {
+        self.lock().waiting > 0
     }
 
     /// Whether nobody wants it any more.
@@ -300,7 +312,9 @@ impl Source for PartialFile {
             if state.is_unwanted {
                 return Err(io::Error::other("nobody wants it any more"));
             }
+            state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
     }
 }

@@ -39,18 +39,19 @@ pub struct Pieces {
 const SECOND_BYTES_MIN: u64 = 256 * 1024;
 
 impl Pieces {
-    /// The pieces between `cuts`, in their order, less what is `done`. What is missing of a piece goes from its first
-    /// missing byte to its last; `aligned` says where fetching can begin for a given byte: there, or before.
+    /// Pieces in their order, less what is `done`. What is missing of a piece goes from its first missing byte to its last,
+    /// and is widened to what can be fetched alone by `widened`, within the piece.
     pub fn new(
         pieces: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,
-        aligned: impl Fn(u64) -> u64,
+        widened: impl Fn(Range<u64>) -> Range<u64>,
     ) -> Self {
         let missing = |piece: Range<u64>| {
             let mut gaps = done.gaps(&piece);
             let first = gaps.next()?;
             let end = gaps.last().map_or(first.end, |gap| gap.end);
-            Some(aligned(first.start).max(piece.start)..end)
+            let missing = widened(first.start..end);
+            Some(missing.start.max(piece.start)..missing.end.min(piece.end))
         };
         let pieces = pieces.into_iter().filter_map(missing);
         Self { pieces: pieces.map(|missing| Piece { missing, workers: 0, begun: 0 }).collect(), begun: 0 }
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn pieces_are_taken_in_order_and_the_last_by_two() {
-        let mut pieces = Pieces::new(even_pieces(2_500_000, 1_000_000), &RangeSet::new(), |at| at);
+        let mut pieces = Pieces::new(even_pieces(2_500_000, 1_000_000), &RangeSet::new(), |missing| missing);
         let jobs: Vec<Job> = (0..3).map(|_| pieces.take().expect("a job")).collect();
         assert_eq!(jobs[2].range, 2_000_000..2_500_000);
         let second = pieces.take().expect("the oldest");
@@ -160,7 +161,7 @@ mod tests {
                     done.insert(range);
                 }
             }
-            let mut pieces = Pieces::new(even_pieces(length, piece), &done, |at| at / 10 * 10);
+            let mut pieces = Pieces::new(even_pieces(length, piece), &done, |missing| missing.start / 10 * 10..missing.end.next_multiple_of(10));
             let mut failures = failures.into_iter();
             while let Some(job) = pieces.take() {
                 prop_assert!(job.range.end <= length && !job.range.is_empty());

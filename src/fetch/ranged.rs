@@ -22,6 +22,7 @@ use {
         },
         threads::{guarded, panicked, spawn},
     },
+    rangemap::RangeSet,
     std::{
         io,
         ops::{ControlFlow, Range},
@@ -63,7 +64,7 @@ pub fn fetch_ranges(
 ) -> Result<Option<Root>, Ended> {
     let Some(first) = mirrors.first() else { return Err(Ended::Failed(Error::failed("no server to fetch from"))) };
     first.approve();
-    let tail = fetch_tail(client, file, first, length_bytes, limits, progress)?;
+    let (tail, fetched) = fetch_tail(client, file, first, length_bytes, limits, progress)?;
     let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
     let root = hashes.map(|hashes| hashes.root);
     if let Some(expected) = limits.expect_root.filter(|expected| Some(*expected) != root) {
@@ -75,6 +76,7 @@ pub fn fetch_ranges(
         file.set_root(root);
     }
     let frames = Frames::new(tail.as_ref());
+    mark_tail(file, frames.as_ref(), &fetched, progress).map_err(Ended::Failed)?;
     let piece_bytes = (length_bytes / (limits.streams as u64 * 4)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
     let ranges = match &frames {
         Some(frames) => {
@@ -85,8 +87,11 @@ pub fn fetch_ranges(
         }
         None => even_pieces(length_bytes, piece_bytes).collect(),
     };
-    let aligned = |at: u64| frames.as_ref().map_or(at, |frames| frames.start_of(at));
-    let pieces = Pieces::new(ranges, &file.done(), aligned);
+    let widened = |missing: Range<u64>| match &frames {
+        Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),
+        None => missing,
+    };
+    let pieces = Pieces::new(ranges, &file.done(), widened);
     let shared_from = hashes.map(|hashes| hashes.offset_bytes);
     let fetching = Fetching {
         client,
@@ -104,7 +109,8 @@ pub fn fetch_ranges(
     Ok(root)
 }
 
-/// The last bytes, and what they say of the rest. They come from the first server; others are compared with them.
+/// The last bytes, and what they say of the rest; and which bytes were fetched for it, which nobody has checked yet. They
+/// come from the first server; others are compared with them.
 fn fetch_tail(
     client: &Client,
     file: &PartialFile,
@@ -112,32 +118,36 @@ fn fetch_tail(
     length_bytes: u64,
     limits: &Limits,
     progress: &dyn Progress,
-) -> Result<Option<Tail>, Ended> {
+) -> Result<(Option<Tail>, RangeSet<u64>), Ended> {
+    let mut fetched = RangeSet::new();
     let mut start = length_bytes.saturating_sub(FIRST_READ_BYTES);
     // An index that is longer than the first read is asked for once more.
     for _ in 0..2 {
         if length_bytes - start > limits.tail_bytes_max {
-            return Ok(None);
+            break;
         }
-        let missing: Vec<Range<u64>> = file.done().gaps(&(start..length_bytes)).collect();
-        for range in missing {
-            fetch_range(client, file, mirror, range, progress)?;
+        let mut there = file.done();
+        there.extend(fetched.iter().cloned());
+        for range in there.gaps(&(start..length_bytes)) {
+            fetch_range(client, file, mirror, range.clone(), progress)?;
+            fetched.insert(range);
         }
-        let waiting = Arrived { file, wanted: Mutex::new(None) };
-        match Tail::read(&waiting) {
-            Ok(tail) => return Ok(tail),
+        there.extend(fetched.iter().cloned());
+        let arrived = Arrived { file, there, wanted: Mutex::new(None) };
+        match Tail::read(&arrived) {
+            Ok(tail) => return Ok((tail, fetched)),
             // One that makes no sense is for the reader to tell of: the rest is fetched without it.
-            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(None),
-            Err(error) => match waiting.wanted.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Err(error) if error.kind() == ErrorKind::Damaged => break,
+            Err(error) => match arrived.wanted.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(wanted) if wanted < start => start = wanted,
                 _ => return Err(Ended::Failed(error)),
             },
         }
     }
-    Ok(None)
+    Ok((None, fetched))
 }
 
-/// Fetches one range, however often it takes, from one server.
+/// Fetches one range, however often it takes, from one server. Nothing is marked.
 fn fetch_range(
     client: &Client,
     file: &PartialFile,
@@ -156,11 +166,8 @@ fn fetch_range(
                 trouble = Some(error);
                 return ControlFlow::Break(());
             }
-            let end = offset_bytes + bytes.len() as u64;
-            file.mark(range.start..end);
             mirror.gave(bytes.len() as u64);
-            progress.advance(bytes.len() as u64, bytes.len() as u64);
-            range.start = end;
+            range.start = offset_bytes + bytes.len() as u64;
             ControlFlow::Continue(())
         });
         if let Some(error) = trouble {
@@ -180,10 +187,49 @@ fn fetch_range(
     Ok(())
 }
 
-/// The part of a file that has arrived: asking for more is an error, and remembered.
+/// Marks what was fetched to learn the index: of frames with hashes only those that are whole and right, the rest is
+/// fetched again.
+fn mark_tail(
+    file: &PartialFile,
+    frames: Option<&Frames>,
+    fetched: &RangeSet<u64>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let mark = |range: Range<u64>| {
+        progress.advance(range.end - range.start, range.end - range.start);
+        file.mark(range);
+    };
+    let Some(frames) = frames else {
+        fetched.iter().cloned().for_each(mark);
+        return Ok(());
+    };
+    let mut buffer = Vec::new();
+    for range in fetched.iter() {
+        let frames_end = frames.ends.last().copied().unwrap_or(0);
+        let mut at = frames.start_of(range.start);
+        while let Some(number) = frames.number_at(at).filter(|_| at < range.end) {
+            let end = frames.ends[number];
+            if at >= range.start && end <= range.end {
+                buffer.resize((end - at) as usize, 0);
+                file.read_written(&mut buffer, at)?;
+                if *blake3::hash(&buffer).as_bytes() == frames.hashes[number] {
+                    mark(at..end);
+                }
+            }
+            at = end;
+        }
+        if range.end > frames_end {
+            mark(range.start.max(frames_end)..range.end);
+        }
+    }
+    Ok(())
+}
+
+/// The part of a file that has arrived, marked or not: asking for more is an error, and remembered.
 #[derive(Debug)]
 struct Arrived<'a> {
     file: &'a PartialFile,
+    there: RangeSet<u64>,
     wanted: Mutex<Option<u64>>,
 }
 
@@ -197,11 +243,12 @@ impl Source for Arrived<'_> {
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        if self.file.kept_from(offset_bytes) < to.len() as u64 {
+        if self.there.gaps(&(offset_bytes..offset_bytes + to.len() as u64)).next().is_some() {
             *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(offset_bytes);
             return Err(io::Error::other("not there yet"));
         }
-        self.file.read_at(to, offset_bytes)
+        self.file.read_written(to, offset_bytes).map_err(io::Error::other)?;
+        Ok(to.len())
     }
 }
 
@@ -237,6 +284,11 @@ impl Frames {
     /// Where the frame that holds a byte starts; the byte itself behind the last.
     fn start_of(&self, at: u64) -> u64 {
         self.number_at(at).map_or(at, |number| self.start(number))
+    }
+
+    /// Where the frame ends that holds the byte before this one; the place itself behind the last.
+    fn end_of(&self, end: u64) -> u64 {
+        end.checked_sub(1).and_then(|at| self.number_at(at)).map_or(end, |number| self.ends[number])
     }
 }
 

@@ -22,6 +22,7 @@ pub mod servers;
 mod transfer;
 pub mod url_source;
 
+pub(crate) use servers::below;
 pub use {
     client::Client,
     error::{NetError, NetErrorKind},

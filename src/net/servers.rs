@@ -212,7 +212,7 @@ fn is_not_there(error: &NetError) -> bool {
 }
 
 /// A file in the directory that a URL stands for; the query, which may be a key, stays.
-fn below(url: &Url, name: &str) -> Url {
+pub(crate) fn below(url: &Url, name: &str) -> Url {
     let mut url = url.clone();
     // Only URLs without a host have no path.
     if let Ok(mut segments) = url.path_segments_mut() {

@@ -254,9 +254,13 @@ pub fn finish_boot_layout(
     // Without a full archive in its directory, Agave does not look at bank snapshots at all.
     let mut archives = Vec::new();
     for (copy, name) in copies {
+        // A download is not fetched again for what fails now.
+        let stays = matches!(copy.way, Way::Fetched(_));
         let (path, is_new) = copy.finish(&name, &target.snapshots_dir, progress)?;
-        if is_new {
+        if is_new && !stays {
             journal.add(Placed::File { inode: fs::metadata(&path).or_path("read", &path)?.ino(), path: path.clone() });
+        }
+        if is_new {
             owner.take_path(&path)?;
         }
         archives.push(path);

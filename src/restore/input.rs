@@ -29,15 +29,20 @@ pub trait Supply {
     fn next(&mut self) -> Result<Option<Supplied>>;
 }
 
-/// An archive that may still be arriving, in a file in the archives directory.
+/// An archive of a [`Supply`].
 #[derive(Debug)]
-pub struct Supplied {
-    /// Its bytes.
-    pub source: SharedSource,
-    /// What its name says.
-    pub name: Option<ArchiveName>,
-    /// The file.
-    pub file: Arc<dyn Publishable>,
+pub enum Supplied {
+    /// One that may still be arriving, in a file in the archives directory.
+    Arriving {
+        /// Its bytes.
+        source: SharedSource,
+        /// What its name says.
+        name: Option<ArchiveName>,
+        /// The file.
+        file: Arc<dyn Publishable>,
+    },
+    /// One that is there.
+    File(PathBuf),
 }
 
 /// The archives of a restore in their order, and their ways into the archives directory.
@@ -59,16 +64,27 @@ impl<'a> Feed<'a> {
         self.more.is_some()
     }
 
-    /// Opens one more archive, if there is one.
-    pub fn open_next(&mut self, options: &RestoreOptions, progress: &dyn Progress) -> Result<bool> {
+    /// Opens one more archive, if there is one; `dir` is the archives directory.
+    pub fn open_next(&mut self, dir: &Path, options: &RestoreOptions, progress: &dyn Progress) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
-        let Some(Supplied { source, name, file }) = supply.next()? else {
-            self.more = None;
-            return Ok(false);
+        let (archive, copy) = match supply.next()? {
+            None => {
+                self.more = None;
+                return Ok(false);
+            }
+            Some(Supplied::Arriving { source, name, file }) => {
+                let archive = Archive::of_source(source, name, options.index, &options.manners)?;
+                let copy = ArchiveCopy::of_fetched(&archive, file)?;
+                (archive, copy)
+            }
+            Some(Supplied::File(path)) => {
+                let archive = Archive::open(&path, options.index, &options.manners)?;
+                let copy = ArchiveCopy::begin(&archive, dir, options)?;
+                (archive, copy)
+            }
         };
-        let archive = Archive::of_source(source, name, options.index, &options.manners)?;
         archive.warn_of_index(progress);
-        self.copies.push(ArchiveCopy::of_fetched(&archive, file)?);
+        self.copies.push(copy);
         self.archives.push(archive);
         Ok(true)
     }

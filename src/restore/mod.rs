@@ -168,7 +168,7 @@ fn restore_archives(
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     if feed.archives.is_empty() {
-        feed.open_next(options, progress)?;
+        feed.open_next(&target.snapshots_dir, options, progress)?;
     }
     for number in 0..feed.archives.len() {
         check_archive(&feed, number, options)?;
@@ -271,7 +271,7 @@ fn unpack_all(
     let mut names = Vec::new();
     for number in 0.. {
         if number == feed.archives.len() {
-            if !feed.open_next(options, progress).map_err(whole)? {
+            if !feed.open_next(&target.snapshots_dir, options, progress).map_err(whole)? {
                 break;
             }
             check_archive(feed, number, options).map_err(whole)?;

@@ -1,0 +1,202 @@
+//! Archives only: fetched into a directory, checked as far as they can be while they arrive, and named.
+
+use {
+    super::{
+        TRIES_MAX, choose,
+        choose::{Choice, Places},
+        choose_full, look_in,
+        trust::{self, Vouchers},
+    },
+    crate::{
+        error::{Error, ErrorKind, Result},
+        fetch::{Download, Ended, Fetched, Limits, PartialFile},
+        find::FindOptions,
+        ledger::names::ArchiveName,
+        net::{
+            Client, Remote, Url,
+            servers::{Offer, Place, SourceArg},
+        },
+        progress::Progress,
+        stopwatch::{Stopwatch, Taken},
+        store::publish::Publishable,
+    },
+    std::{fs, path::PathBuf, sync::Arc},
+};
+
+/// What to fetch, and where to.
+#[derive(Clone, Debug)]
+pub struct FetchOptions {
+    /// What sources to ask, and what is too old. URLs of archives are fetched as they are.
+    pub find: FindOptions,
+    /// Whether an incremental archive is wanted.
+    pub wants_incremental: bool,
+    /// Where archives go.
+    pub dir: PathBuf,
+    /// Bounds of the downloads.
+    pub limits: Limits,
+    /// Servers that vouch for the state.
+    pub trusted: Vec<Url>,
+}
+
+/// An archive in the directory.
+#[derive(Clone, Debug)]
+pub struct FetchedArchive {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its name.
+    pub name: ArchiveName,
+    /// What was fetched; `None` where it was there.
+    pub fetched: Option<Fetched>,
+}
+
+/// What was fetched.
+#[derive(Clone, Debug)]
+pub struct FetchReport {
+    /// The archives, the full one first.
+    pub archives: Vec<FetchedArchive>,
+    /// Who vouches for the newest of them.
+    pub vouchers: Vouchers,
+    /// Time from the start until everything was on disk.
+    pub taken: Taken,
+}
+
+/// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are.
+pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
+    let stopwatch = Stopwatch::start();
+    fs::create_dir_all(&options.dir).map_err(|error| Error::io("create", &options.dir, &error))?;
+    let mut archives = Vec::new();
+    let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
+    let mut vouching = Vec::new();
+    if !options.find.sources.is_empty() && options.find.sources.iter().all(is_exact) {
+        for choice in exact_choices(client, options, progress)? {
+            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
+            archives.push(fetch_one(client, &choice, options, progress).map_err(told)?);
+        }
+    } else {
+        let mut report = look_in(client, &options.find, options.wants_incremental, &options.dir, progress)?;
+        report.require_candidate()?;
+        let mut tries = 0;
+        let full = loop {
+            let choice = choose_full(&report.candidates, &options.dir)?;
+            tries += 1;
+            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
+            match fetch_one(client, &choice, options, progress) {
+                Ok(full) => break full,
+                Err(Ended::Lost(error)) if tries < TRIES_MAX && report.candidates.len() > 1 => {
+                    progress.warn(&format!("{error}: another one is fetched"));
+                    report.candidates.retain(|candidate| candidate.full.name != choice.name);
+                    if report.candidates.is_empty() {
+                        return Err(error);
+                    }
+                }
+                Err(ended) => return Err(told(ended)),
+            }
+        };
+        let base_slot = full.name.slot;
+        archives.push(full);
+        if options.wants_incremental
+            && let Some(choice) = newest_incremental(client, options, base_slot, progress)?
+        {
+            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
+            archives.push(fetch_one(client, &choice, options, progress).map_err(told)?);
+        }
+    }
+    let vouchers = Vouchers { is_expected: false, servers: vouching };
+    if !options.trusted.is_empty() && !vouchers.is_vouched() {
+        return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
+            .hint("what was fetched is kept; try again when they may have it, or give another --trust"));
+    }
+    Ok(FetchReport { archives, vouchers, taken: stopwatch.taken() })
+}
+
+/// The archives whose URLs were given; several of one name are mirrors of it.
+fn exact_choices(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<Vec<Choice>> {
+    let mut choices: Vec<Choice> = Vec::new();
+    for source in &options.find.sources {
+        for Offer { name, place, length_bytes } in client.offers(source, progress)? {
+            let Place::Remote(remote) = place else { continue };
+            match choices.iter_mut().find(|choice| choice.name == name) {
+                Some(Choice { place: Places::Servers(remotes), .. }) => remotes.push(remote),
+                _ => choices.push(Choice { name, length_bytes, place: Places::Servers(vec![remote]) }),
+            }
+        }
+    }
+    choices.sort_by_key(|choice| (choice.name.base_slot.is_some(), choice.name.slot));
+    Ok(choices)
+}
+
+fn newest_incremental(
+    client: &Client,
+    options: &FetchOptions,
+    base_slot: u64,
+    progress: &dyn Progress,
+) -> Result<Option<Choice>> {
+    let mut offers = Vec::new();
+    let report = look_in(client, &options.find, true, &options.dir, progress)?;
+    for candidate in report.candidates {
+        offers.extend(candidate.incremental);
+    }
+    Ok(choose::incremental(&offers, base_slot))
+}
+
+fn fetch_one(
+    client: &Client,
+    choice: &Choice,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<FetchedArchive, Ended> {
+    let name = choice.name.to_string();
+    let path = options.dir.join(&name);
+    let there = |path: PathBuf| FetchedArchive { path, name: choice.name.clone(), fetched: None };
+    if path.is_file() {
+        return Ok(there(path));
+    }
+    let remotes = match &choice.place {
+        Places::Local(path) => return Ok(there(path.clone())),
+        Places::Servers(remotes) => remotes,
+    };
+    progress.tell(&format!("Fetching {name} from {}", choice.shown()));
+    let mut remotes: Vec<Remote> = remotes.clone();
+    loop {
+        let file = Arc::new(PartialFile::open(&options.dir, &name).map_err(Ended::Failed)?);
+        let download =
+            Download::begin(client.clone(), file.clone(), remotes.clone(), options.limits.clone(), progress)?;
+        super::tell_where_it_stands(&name, &download, progress);
+        progress.stage("Fetching", download.length_bytes());
+        progress.advance(download.kept_bytes(), 0);
+        match download.run(&InputOnly(progress)) {
+            Ok(fetched) => {
+                let path = file.publish(&name).map_err(Ended::Failed)?;
+                return Ok(FetchedArchive { path, name: choice.name.clone(), fetched: Some(fetched) });
+            }
+            Err(Ended::NoRanges) => remotes.iter_mut().for_each(|remote| remote.accepts_ranges = false),
+            Err(ended) => return Err(ended),
+        }
+    }
+}
+
+/// The error, with what to do.
+fn told(ended: Ended) -> Error {
+    let error = ended.into_error();
+    match error.kind() {
+        ErrorKind::Network if error.hint_text().is_none() => {
+            error.hint("what has arrived is kept: the same command goes on from there")
+        }
+        _ => error,
+    }
+}
+
+/// Nothing is compressed: one count of bytes.
+struct InputOnly<'a>(&'a dyn Progress);
+
+impl Progress for InputOnly<'_> {
+    fn advance(&self, input_bytes: u64, _: u64) {
+        self.0.advance(input_bytes, 0);
+    }
+    fn warn(&self, message: &str) {
+        self.0.warn(message);
+    }
+    fn is_interrupted(&self) -> bool {
+        self.0.is_interrupted()
+    }
+}

@@ -1,0 +1,86 @@
+//! Which archive is fetched, and from whom: of what sources offer, the best state, and everybody who has its archives.
+
+use crate::{
+    find::Candidate,
+    ledger::names::ArchiveName,
+    net::{
+        Remote,
+        servers::{Offer, Place},
+    },
+};
+
+/// An archive, and who has it under its name.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Its name.
+    pub name: ArchiveName,
+    /// Its length, as the first who has it says.
+    pub length_bytes: Option<u64>,
+    /// Where it is: one file, or servers, the best first.
+    pub place: Places,
+}
+
+/// Where an archive is.
+#[derive(Clone, Debug)]
+pub enum Places {
+    /// On a local disk.
+    Local(std::path::PathBuf),
+    /// On servers.
+    Servers(Vec<Remote>),
+}
+
+impl Choice {
+    /// Everybody who has what `best` is, `best` first. A file on a local disk is enough.
+    fn of(best: &Offer, all: &[&Offer]) -> Self {
+        let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| offer.name == best.name);
+        let local = same().find_map(|offer| match &offer.place {
+            Place::Local(path) => Some((path.clone(), offer.length_bytes)),
+            Place::Remote(_) => None,
+        });
+        let (place, length_bytes) = match local {
+            Some((path, length_bytes)) => (Places::Local(path), length_bytes),
+            None => {
+                let mut remotes: Vec<Remote> = Vec::new();
+                for offer in same() {
+                    if let Place::Remote(remote) = &offer.place
+                        && !remotes.iter().any(|known| known.url == remote.url)
+                    {
+                        remotes.push(remote.clone());
+                    }
+                }
+                (Places::Servers(remotes), best.length_bytes)
+            }
+        };
+        Self { name: best.name.clone(), length_bytes, place }
+    }
+
+    /// Where it is, without secrets.
+    pub fn shown(&self) -> String {
+        match &self.place {
+            Places::Local(path) => path.display().to_string(),
+            Places::Servers(remotes) => {
+                let first = remotes.first().map_or(String::new(), |remote| crate::net::shown(&remote.url));
+                match remotes.len() {
+                    0 | 1 => first,
+                    more => format!("{first} and {} more", more - 1),
+                }
+            }
+        }
+    }
+}
+
+/// The full archive of the best candidate; of several that were begun before, the best of those.
+pub fn full(candidates: &[Candidate], is_begun: impl Fn(&ArchiveName) -> bool) -> Option<Choice> {
+    let begun = candidates.iter().find(|candidate| is_begun(&candidate.full.name));
+    let best = begun.or(candidates.first())?;
+    let all: Vec<&Offer> = candidates.iter().map(|candidate| &candidate.full).collect();
+    Some(Choice::of(&best.full, &all))
+}
+
+/// The newest incremental archive on a full one, of all that sources offer.
+pub fn incremental(offers: &[Offer], base_slot: u64) -> Option<Choice> {
+    let fits: Vec<&Offer> = offers.iter().filter(|offer| offer.name.base_slot == Some(base_slot)).collect();
+    let newest = fits.iter().map(|offer| offer.name.slot).max()?;
+    let best = fits.iter().find(|offer| offer.name.slot == newest)?;
+    Some(Choice::of(best, &fits))
+}

@@ -1,0 +1,170 @@
+//! The genesis of a cluster: fetched, unpacked in memory, compared with the hash that names the cluster, and put where
+//! Agave wants it.
+
+use {
+    crate::{
+        error::{Error, IoContext, Result},
+        files::open_file,
+        ledger::names::Hash,
+        net::{Client, NetErrorKind, Url, below, shown},
+        progress::Progress,
+    },
+    sha2::{Digest, Sha256},
+    std::{
+        fs,
+        io::{Read, Write},
+        path::Path,
+    },
+};
+
+/// What a server calls it.
+const ARCHIVE_NAME: &str = "genesis.tar.bz2";
+
+/// What a ledger calls it.
+const FILE_NAME: &str = "genesis.bin";
+
+/// The most bytes of either: Agave unpacks at most 10 MiB.
+const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
+
+/// Sees to it that a ledger has its genesis. Returns its hash, where it has one now.
+///
+/// # Errors
+/// It is not the one that was asked for; it cannot be written.
+pub fn provide(
+    client: &Client,
+    servers: &[Url],
+    ledger: &Path,
+    expected: Option<Hash>,
+    progress: &dyn Progress,
+) -> Result<Option<Hash>> {
+    let path = ledger.join(FILE_NAME);
+    if path.exists() {
+        let mut bytes = Vec::new();
+        open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
+        let hash = hash_of(&bytes);
+        check(hash, expected).map_err(|error| error.within(path.display()))?;
+        return Ok(Some(hash));
+    }
+    for server in servers {
+        let url = below(server, ARCHIVE_NAME);
+        let archive = match client.small(&url, GENESIS_BYTES_MAX as usize, progress) {
+            Ok(archive) => archive,
+            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
+            Err(_) => continue,
+        };
+        let genesis = match unpack(&archive) {
+            Ok(genesis) => genesis,
+            Err(error) => {
+                progress.warn(&format!("{}: {error}", shown(&url)));
+                continue;
+            }
+        };
+        let hash = hash_of(&genesis);
+        check(hash, expected).map_err(|error| error.within(shown(&url)))?;
+        place(ledger, ARCHIVE_NAME, &archive)?;
+        place(ledger, FILE_NAME, &genesis)?;
+        return Ok(Some(hash));
+    }
+    match expected {
+        Some(_) => {
+            progress.warn("no source has a genesis: the validator will fetch it, and check it if you tell it the hash")
+        }
+        None => progress.tell("No source has a genesis; the validator will fetch it."),
+    }
+    Ok(None)
+}
+
+fn hash_of(genesis: &[u8]) -> Hash {
+    Hash(Sha256::digest(genesis).into())
+}
+
+fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
+    match expected.filter(|expected| *expected != hash) {
+        Some(expected) => Err(Error::damaged(format!("the genesis hash is {hash}, not {expected}"))
+            .hint("it is of another cluster: give that cluster's sources")),
+        None => Ok(()),
+    }
+}
+
+/// Takes `genesis.bin` out of an archive, and nothing else.
+fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
+    let wrong = |why: &str| Error::damaged(format!("the genesis archive makes no sense: {why}"));
+    // Headers and padding of a handful of entries beside it.
+    let tar = bzip2::read::BzDecoder::new(archive).take(GENESIS_BYTES_MAX + 64 * 1024);
+    let mut tar = tar::Archive::new(tar);
+    for entry in tar.entries().map_err(|error| wrong(&error.to_string()))?.take(8) {
+        let entry = entry.map_err(|error| wrong(&error.to_string()))?;
+        let is_it = entry.header().entry_type().is_file() && &*entry.path_bytes() == FILE_NAME.as_bytes();
+        if !is_it {
+            continue;
+        }
+        let mut genesis = Vec::new();
+        entry.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut genesis).map_err(|error| wrong(&error.to_string()))?;
+        return match genesis.len() as u64 {
+            0 => Err(wrong("an empty genesis.bin")),
+            length if length > GENESIS_BYTES_MAX => Err(wrong("a genesis.bin above 10 MiB")),
+            _ => Ok(genesis),
+        };
+    }
+    Err(wrong("no genesis.bin in it"))
+}
+
+/// Writes a file whole or not at all; one that is there stays.
+fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let path = dir.join(name);
+    let mut file = tempfile::Builder::new()
+        .prefix("slotpress-partial-")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(dir)
+        .or_path("create a file in", dir)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).or_path("write", &path)?;
+    match file.persist_noclobber(&path) {
+        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(Error::io("write", &path, &error.error))
+        }
+        _ => {
+            // As the ledger, not as whoever runs this.
+            let owner = fs::metadata(dir).or_path("read", dir)?;
+            let (user, group) =
+                (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
+            std::os::unix::fs::chown(&path, Some(user), Some(group)).ok();
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn archive(name: &str, content: &[u8]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, name, content).expect("appended");
+        let tar = tar.into_inner().expect("finished");
+        let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+        bzip2.write_all(&tar).expect("compressed");
+        bzip2.finish().expect("compressed")
+    }
+
+    #[test]
+    fn only_a_genesis_is_taken() {
+        assert_eq!(unpack(&archive("genesis.bin", b"abc")).expect("unpacked"), b"abc");
+        for bad in [archive("other", b"abc"), archive("genesis.bin", b""), b"no archive".to_vec(), Vec::new()] {
+            assert!(unpack(&bad).is_err());
+        }
+        // A bomb: 64 MiB of zeros in a few bytes.
+        let bomb = archive("genesis.bin", &vec![0; 64 << 20]);
+        assert!(bomb.len() < 10_000 && unpack(&bomb).is_err());
+    }
+
+    #[test]
+    fn hashes_are_compared() {
+        let hash = hash_of(b"abc");
+        assert!(check(hash, None).is_ok() && check(hash, Some(hash)).is_ok());
+        assert!(check(hash, Some(Hash([0; 32]))).expect_err("another").to_string().contains("genesis hash"));
+    }
+}

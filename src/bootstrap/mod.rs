@@ -1,0 +1,336 @@
+//! From nothing to a ledger that boots: find the best state, fetch its archives, and restore them while they arrive.
+//!
+//! The download and the restore meet in a partial file ([`fetch`](crate::fetch)): neither waits for the other but for
+//! bytes. Not here: how bytes come, and how they become a ledger ([`restore`](crate::restore)).
+
+pub mod archives;
+pub mod choose;
+pub mod genesis;
+mod supply;
+pub mod trust;
+
+use {
+    crate::{
+        error::{Error, ErrorKind, Result},
+        fetch::{Download, Ended, Fetched, Limits, PartialFile, partial::FETCH_PREFIX},
+        find::{Candidate, FindOptions, FindReport, find},
+        ledger::names::{ArchiveName, Hash},
+        net::{Client, Url, servers::SourceArg},
+        progress::Progress,
+        restore::{RestoreOptions, RestoreReport, restore_supplied},
+        stopwatch::{Stopwatch, Taken},
+        threads::guarded,
+    },
+    choose::Choice,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        time::Duration,
+    },
+    supply::{Context, Downloads},
+    trust::Vouchers,
+};
+
+/// Sources that are tried, when archives vanish while they are fetched.
+const TRIES_MAX: usize = 4;
+
+/// How often an operator is told what bounds the work.
+const NOTE_EVERY: Duration = Duration::from_millis(500);
+
+/// What to bootstrap from, and how.
+#[derive(Clone, Debug)]
+pub struct BootstrapOptions {
+    /// What sources to ask, and what is too old.
+    pub find: FindOptions,
+    /// Whether an incremental archive is wanted.
+    pub wants_incremental: bool,
+    /// Where to restore, and how; archives and roots in it are not looked at.
+    pub restore: RestoreOptions,
+    /// Bounds of the downloads.
+    pub limits: Limits,
+    /// Servers that vouch for the state.
+    pub trusted: Vec<Url>,
+    /// The hash of the genesis.
+    pub expected_genesis_hash: Option<Hash>,
+}
+
+/// What was bootstrapped.
+#[derive(Clone, Debug)]
+pub struct BootstrapReport {
+    /// What was restored.
+    pub restore: RestoreReport,
+    /// The archives, in order, and what was fetched of each; nothing of one that was there.
+    pub archives: Vec<(ArchiveName, Option<Fetched>)>,
+    /// Who vouches for the state.
+    pub vouchers: Vouchers,
+    /// The genesis hash, where the ledger has a genesis.
+    pub genesis_hash: Option<Hash>,
+    /// Time from the start until everything was on disk.
+    pub taken: Taken,
+}
+
+/// What a bootstrap would do.
+#[derive(Clone, Debug)]
+pub struct BootstrapPlan {
+    /// The full archive.
+    pub full: Choice,
+    /// The incremental one, as of now.
+    pub incremental: Option<Choice>,
+    /// The best candidate.
+    pub candidate: Candidate,
+    /// Bytes of the full archive that an earlier run left.
+    pub kept_bytes: u64,
+}
+
+/// Finds out what a bootstrap would do; fetches and writes nothing.
+pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
+    let dir = options.restore.paths.snapshots_dir().to_path_buf();
+    let report = look_around(client, options, &dir, progress)?;
+    let candidate = report.require_candidate()?.clone();
+    let full = choose_full(&report.candidates, &dir)?;
+    let incremental = report.candidates.iter().filter(|one| one.full.name == full.name);
+    let offers: Vec<_> = incremental.filter_map(|one| one.incremental.clone()).collect();
+    let incremental = choose::incremental(&offers, full.name.slot);
+    let kept_bytes = kept_bytes(&dir, &full.name);
+    Ok(BootstrapPlan { full, incremental, candidate, kept_bytes })
+}
+
+/// Bootstraps a ledger.
+pub fn bootstrap(
+    client: &Client,
+    options: &BootstrapOptions,
+    progress: &(dyn Progress + Sync),
+) -> Result<BootstrapReport> {
+    let stopwatch = Stopwatch::start();
+    let dir = options.restore.paths.snapshots_dir().to_path_buf();
+    let ledger = &options.restore.paths.ledger;
+    // Made now, so that what is fetched has a place; what fails later finds what has arrived there again.
+    for dir in [ledger, &dir] {
+        fs::create_dir_all(dir).map_err(|error| Error::io("create", dir, &error))?;
+    }
+    let mut report = look_around(client, options, &dir, progress)?;
+    report.require_candidate()?;
+    report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
+    let mut tries = 0;
+    let done = loop {
+        let full = choose_full(&report.candidates, &dir)?;
+        progress.tell(&format!("Fetching {} from {}", full.name, full.shown()));
+        tries += 1;
+        match attempt(client, options, &dir, &full, progress) {
+            Ok(done) => break done,
+            Err(Failure { is_unranged: true, .. }) if tries < TRIES_MAX => {
+                progress.warn("the server sends no ranges although it said so: one connection, from the beginning");
+                report.candidates.iter_mut().for_each(|candidate| candidate.forget_ranges(&full.name));
+            }
+            Err(Failure { error, is_lost: true, .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
+                let lost_bytes = kept_bytes(&dir, &full.name);
+                report.candidates.retain(|candidate| candidate.full.name != full.name);
+                if report.candidates.is_empty() {
+                    report = look_around(client, options, &dir, progress)?;
+                    report.candidates.retain(|candidate| candidate.full.name != full.name);
+                }
+                if report.candidates.is_empty() {
+                    return Err(error);
+                }
+                progress.warn(&format!("{error}; {lost_bytes} bytes of {} are of no use any more", full.name));
+                remove_partial(&dir, &full.name);
+            }
+            Err(Failure { error, .. }) => return Err(error),
+        }
+    };
+    let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
+    let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
+    let genesis_hash = genesis::provide(client, &servers, ledger, options.expected_genesis_hash, progress)?;
+    Ok(BootstrapReport { genesis_hash, taken: stopwatch.taken(), ..done })
+}
+
+/// Why an attempt failed, and whether these archives cannot be had any more.
+struct Failure {
+    error: Error,
+    is_lost: bool,
+    /// Whether servers send no ranges although they said so.
+    is_unranged: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, is_lost: false, is_unranged: false }
+    }
+}
+
+fn attempt(
+    client: &Client,
+    options: &BootstrapOptions,
+    dir: &Path,
+    full: &Choice,
+    progress: &(dyn Progress + Sync),
+) -> Result<BootstrapReport, Failure> {
+    let is_expected = options.restore.check.expect_hash.is_some();
+    let network = Network { progress, fetched_bytes: Default::default() };
+    let context = Context {
+        client,
+        dir,
+        limits: options.limits.clone(),
+        sources: if options.wants_incremental { options.find.sources.clone() } else { Vec::new() },
+        find: FindOptions {
+            rpc: if options.wants_incremental { options.find.rpc.clone() } else { Vec::new() },
+            cluster: options.find.cluster.filter(|_| options.wants_incremental),
+            ..options.find.clone()
+        },
+        trusted: &options.trusted,
+        must_be_vouched: !options.trusted.is_empty(),
+        network: &network,
+    };
+    let mut restore_options = options.restore.clone();
+    // Somebody else's word is worth nothing if the state is not what the name says.
+    restore_options.check.is_required |= !options.trusted.is_empty();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut downloads = Downloads::new(scope, &context, full.clone());
+        let noting = scope.spawn(|| note_rates(&network, &is_over));
+        let result = guarded(|| restore_supplied(&mut downloads, &restore_options, progress));
+        downloads.stop();
+        is_over.store(true, Relaxed);
+        drop(noting.join());
+        let vouchers = downloads.vouchers(is_expected);
+        match result {
+            Ok(restore) => Ok(BootstrapReport {
+                restore,
+                archives: downloads.supplied.into_iter().map(|one| (one.name, one.fetched)).collect(),
+                vouchers,
+                genesis_hash: None,
+                taken: Taken::default(),
+            }),
+            Err(error) => Err(failure(error, downloads.ended, progress)),
+        }
+    })
+}
+
+/// Why bytes did not come says more than that they were missed.
+fn failure(error: Error, ended: Option<Ended>, progress: &dyn Progress) -> Failure {
+    if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
+        return Error::interrupted().into();
+    }
+    match ended {
+        None => error.into(),
+        // The restore itself found something wrong, and the download was stopped for it.
+        Some(Ended::Failed(cause)) if cause.kind() == ErrorKind::Interrupted => error.into(),
+        Some(ended) => {
+            let (is_lost, is_unranged) = (matches!(ended, Ended::Lost(_)), matches!(ended, Ended::NoRanges));
+            let cause = ended.into_error();
+            let cause = match cause.kind() {
+                ErrorKind::Network if cause.hint_text().is_none() => {
+                    cause.hint("what has arrived is kept: the same command goes on from there")
+                }
+                _ => cause,
+            };
+            Failure { error: cause, is_lost, is_unranged }
+        }
+    }
+}
+
+/// What sources have, and what is there already.
+fn look_around(client: &Client, options: &BootstrapOptions, dir: &Path, progress: &dyn Progress) -> Result<FindReport> {
+    let find_options = FindOptions { expected_genesis_hash: options.expected_genesis_hash, ..options.find.clone() };
+    look_in(client, &find_options, options.wants_incremental, dir, progress)
+}
+
+/// What sources and a directory have.
+fn look_in(
+    client: &Client,
+    options: &FindOptions,
+    wants_incremental: bool,
+    dir: &Path,
+    progress: &dyn Progress,
+) -> Result<FindReport> {
+    let mut find_options = FindOptions { wants_incremental, ..options.clone() };
+    // A full archive that is there need not be fetched.
+    if has_archives(dir) {
+        find_options.sources.push(SourceArg::LocalDir(dir.to_path_buf()));
+    }
+    find(client, &find_options, progress)
+}
+
+fn has_archives(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|entries| {
+        entries.flatten().any(|entry| ArchiveName::of_path(&entry.path()).is_some_and(|name| name.base_slot.is_none()))
+    })
+}
+
+fn choose_full(candidates: &[Candidate], dir: &Path) -> Result<Choice> {
+    choose::full(candidates, |name| kept_bytes(dir, name) > 0)
+        .ok_or_else(|| Error::new(ErrorKind::Network, "no source has a snapshot of use"))
+}
+
+/// Bytes on disk of a download that an earlier run began.
+fn kept_bytes(dir: &Path, name: &ArchiveName) -> u64 {
+    fetch_path(dir, name).metadata().map_or(0, |metadata| metadata.len())
+}
+
+fn fetch_path(dir: &Path, name: &ArchiveName) -> PathBuf {
+    dir.join(format!("{FETCH_PREFIX}{name}"))
+}
+
+fn remove_partial(dir: &Path, name: &ArchiveName) {
+    // Best effort: it is only in the way.
+    drop(PartialFile::open(dir, &name.to_string()).and_then(|file| file.remove()));
+}
+
+/// Where a server has what belongs to an archive: beside it.
+fn directory_of(url: &Url) -> Url {
+    let mut url = url.clone();
+    let is_file =
+        url.path_segments().and_then(|mut segments| segments.next_back()).is_some_and(|last| last.contains(".tar"));
+    if is_file && let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop();
+    }
+    url
+}
+
+/// Says what is there, and what is to be fetched.
+fn tell_where_it_stands(name: &str, download: &Download, progress: &dyn Progress) {
+    let kept = download.kept_bytes();
+    if kept == 0 {
+        return;
+    }
+    let of = download.length_bytes().map(|length| format!(" of {length}")).unwrap_or_default();
+    progress.tell(&format!("Resuming {name}: {kept}{of} bytes are there"));
+}
+
+/// Counts what arrives; the restore has the bar.
+struct Network<'a> {
+    progress: &'a (dyn Progress + Sync),
+    fetched_bytes: std::sync::atomic::AtomicU64,
+}
+
+impl Progress for Network<'_> {
+    fn advance(&self, input_bytes: u64, _: u64) {
+        self.fetched_bytes.fetch_add(input_bytes, Relaxed);
+    }
+    fn tell(&self, message: &str) {
+        self.progress.tell(message);
+    }
+    fn warn(&self, message: &str) {
+        self.progress.warn(message);
+    }
+    fn is_interrupted(&self) -> bool {
+        self.progress.is_interrupted()
+    }
+}
+
+/// Says how fast bytes arrive.
+fn note_rates(network: &Network<'_>, is_over: &AtomicBool) {
+    let mut before = 0;
+    let mut next = std::time::Instant::now();
+    while !is_over.load(Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+        if next.elapsed() < NOTE_EVERY {
+            continue;
+        }
+        let bytes = network.fetched_bytes.load(Relaxed);
+        let rate = (bytes - before) as f64 / next.elapsed().as_secs_f64() / (1024.0 * 1024.0);
+        (before, next) = (bytes, std::time::Instant::now());
+        network.progress.note(&format!("network {rate:.1} MiB/s"));
+    }
+}

@@ -1,0 +1,194 @@
+//! The archives of a bootstrap, one after the other, each read while it arrives: the full one first, and when that has
+//! been read, the incremental one that is the newest then.
+
+use {
+    super::{
+        choose::{Choice, Places},
+        trust::{self, Vouchers},
+    },
+    crate::{
+        error::{Error, ErrorKind, Result},
+        fetch::{Download, Ended, Fetched, Limits, PartialFile},
+        find::{self, FindOptions},
+        ledger::names::ArchiveName,
+        net::{Client, Url, servers::SourceArg},
+        progress::Progress,
+        read::source::Source,
+        restore::{Supplied, Supply},
+        threads::{panicked, spawn},
+    },
+    std::{
+        path::{Path, PathBuf},
+        sync::Arc,
+        thread::{Scope, ScopedJoinHandle},
+    },
+};
+
+/// What a supply needs to know.
+pub struct Context<'a> {
+    /// Speaks to servers.
+    pub client: &'a Client,
+    /// The archives directory.
+    pub dir: &'a Path,
+    /// Bounds of each download.
+    pub limits: Limits,
+    /// Where incremental archives are looked for; none, where none are wanted.
+    pub sources: Vec<SourceArg>,
+    /// How peers are found, where sources alone do not do.
+    pub find: FindOptions,
+    /// Servers that vouch for archives.
+    pub trusted: &'a [Url],
+    /// Whether anybody must vouch for the state.
+    pub must_be_vouched: bool,
+    /// Who is told what arrives.
+    pub network: &'a (dyn Progress + Sync),
+}
+
+/// One archive that was supplied.
+pub struct Supplement {
+    /// Its name.
+    pub name: ArchiveName,
+    /// Servers that vouch for it.
+    pub vouching: Vec<String>,
+    /// What was fetched; `None` where it was there.
+    pub fetched: Option<Fetched>,
+}
+
+/// Downloads in the background.
+pub struct Downloads<'scope, 'env, 'a> {
+    scope: &'scope Scope<'scope, 'env>,
+    context: &'env Context<'a>,
+    full: Choice,
+    running: Option<Running<'scope>>,
+    /// What was supplied, in order.
+    pub supplied: Vec<Supplement>,
+    /// Why a download ended, where it did not end well.
+    pub ended: Option<Ended>,
+    is_over: bool,
+}
+
+struct Running<'scope> {
+    file: Arc<PartialFile>,
+    thread: ScopedJoinHandle<'scope, Result<Fetched, Ended>>,
+}
+
+impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
+    /// Supplies `full`, and then what is the newest incremental archive on it.
+    pub fn new(scope: &'scope Scope<'scope, 'env>, context: &'env Context<'a>, full: Choice) -> Self {
+        Self { scope, context, full, running: None, supplied: Vec::new(), ended: None, is_over: false }
+    }
+
+    /// Ends what is under way, and waits for it. What has arrived is kept.
+    pub fn stop(&mut self) {
+        if let Some(running) = &self.running {
+            running.file.stop();
+        }
+        drop(self.finish_running());
+    }
+
+    /// Waits for the download that is under way.
+    fn finish_running(&mut self) -> Result<()> {
+        let Some(Running { thread, .. }) = self.running.take() else { return Ok(()) };
+        let result = thread.join().unwrap_or_else(|payload| Err(Ended::Failed(panicked(payload.as_ref()))));
+        match result {
+            Ok(fetched) => {
+                if let Some(last) = self.supplied.last_mut() {
+                    last.fetched = Some(fetched);
+                }
+                Ok(())
+            }
+            Err(ended) => {
+                let error = ended.error();
+                self.ended.get_or_insert(ended);
+                Err(error)
+            }
+        }
+    }
+
+    fn supply(&mut self, choice: Choice) -> Result<Supplied> {
+        let context = self.context;
+        let progress = context.network;
+        let vouching = trust::ask(context.client, context.trusted, &choice.name, progress)?;
+        let supplement = |vouching| Supplement { name: choice.name.clone(), vouching, fetched: None };
+        let in_place = context.dir.join(choice.name.to_string());
+        let local = match choice.place {
+            _ if in_place.is_file() => Some(in_place),
+            Places::Local(ref path) => Some(path.clone()),
+            Places::Servers(_) => None,
+        };
+        if let Some(path) = local {
+            self.supplied.push(supplement(vouching));
+            return Ok(Supplied::File(path));
+        }
+        let Places::Servers(ref remotes) = choice.place else { return Err(Error::failed("no server has it")) };
+        let name = choice.name.to_string();
+        let file = Arc::new(PartialFile::open(context.dir, &name)?);
+        let begun =
+            Download::begin(context.client.clone(), file.clone(), remotes.clone(), context.limits.clone(), progress);
+        let download = begun.map_err(|ended| {
+            let error = ended.error();
+            self.ended.get_or_insert(ended);
+            error
+        })?;
+        super::tell_where_it_stands(&name, &download, progress);
+        self.supplied.push(supplement(vouching));
+        let thread = spawn(self.scope, move || download.run(progress))?;
+        self.running = Some(Running { file: file.clone(), thread });
+        let source: Arc<dyn Source> = file.clone();
+        Ok(Supplied::Arriving { source, name: Some(choice.name), file })
+    }
+
+    /// The newest incremental archive on the full one, as the sources are now.
+    fn newest_incremental(&self) -> Result<Option<Choice>> {
+        let Context { client, sources, find, network, dir, .. } = self.context;
+        if sources.is_empty() && find.rpc.is_empty() && find.cluster.is_none() {
+            return Ok(None);
+        }
+        network.stage("Asking for the newest incremental archive", None);
+        let base_slot = self.full.name.slot;
+        let mut offers = Vec::new();
+        let local = SourceArg::LocalDir(PathBuf::from(dir));
+        for source in sources.iter().chain([&local]) {
+            network.check()?;
+            offers.extend(client.offers(source, *network).unwrap_or_default());
+        }
+        if !find.rpc.is_empty() || find.cluster.is_some() {
+            let found = find::find(client, find, *network)?;
+            offers.extend(found.candidates.into_iter().filter_map(|candidate| candidate.incremental));
+        }
+        Ok(super::choose::incremental(&offers, base_slot))
+    }
+
+    /// Who vouches for the state: whoever does for its newest archive.
+    pub fn vouchers(&self, is_expected: bool) -> Vouchers {
+        let servers = self.supplied.last().map(|last| last.vouching.clone()).unwrap_or_default();
+        Vouchers { is_expected, servers }
+    }
+}
+
+impl Supply for Downloads<'_, '_, '_> {
+    fn next(&mut self) -> Result<Option<Supplied>> {
+        if self.supplied.is_empty() {
+            return self.supply(self.full.clone()).map(Some);
+        }
+        self.finish_running()?;
+        if self.is_over {
+            return Ok(None);
+        }
+        self.is_over = true;
+        let incremental = self.newest_incremental()?;
+        let supplied = match incremental {
+            Some(choice) => {
+                self.context.network.tell(&format!("Fetching {} from {}", choice.name, choice.shown()));
+                Some(self.supply(choice)?)
+            }
+            None => None,
+        };
+        let is_vouched = self.supplied.last().is_some_and(|last| !last.vouching.is_empty());
+        if self.context.must_be_vouched && !is_vouched {
+            return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
+                .hint("try again in a minute, when they may have it, or give another --trust"));
+        }
+        Ok(supplied)
+    }
+}

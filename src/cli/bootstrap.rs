@@ -1,0 +1,203 @@
+//! `slotpress bootstrap`
+
+use {
+    super::{
+        check::CheckArgs,
+        fetch::{ArchiveFields, print_fetched},
+        manners::MannersArgs,
+        network::{PeersArgs, TransferArgs},
+        restore,
+        ui::Ui,
+        values,
+    },
+    crate::{
+        bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan},
+        error::Result,
+        ledger::names::Hash,
+        read::IndexPolicy,
+        recompress::recompress_for_agave,
+        restore::{RestoreLayout, RestoreOptions},
+        text,
+    },
+    clap::Args,
+    serde::Serialize,
+    std::path::{Path, PathBuf},
+};
+
+/// Fetch archives and restore them while they arrive: from nothing to a ledger that boots
+///
+/// The full archive first; when that has been read, the incremental one that is the newest then. What has arrived is kept
+/// in the snapshots directory, whatever happens: the same command goes on from there. Nothing looks like a ledger before
+/// everything is checked and on disk.
+#[derive(Debug, Args)]
+pub struct BootstrapArgs {
+    /// A server, a mirror or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
+    sources: Vec<String>,
+    /// The ledger directory to make
+    #[arg(long, value_name = "DIR")]
+    ledger: PathBuf,
+    /// The validator's --snapshots directory [default: the ledger]
+    #[arg(long, value_name = "DIR")]
+    snapshots: Option<PathBuf>,
+    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    #[arg(long, value_name = "DIR")]
+    accounts: Vec<PathBuf>,
+    /// Use a full archive alone
+    #[arg(long)]
+    no_incremental: bool,
+    /// Move the state that is there aside when the new one is complete
+    #[arg(long)]
+    replace_state: bool,
+    /// The hash of the cluster's genesis
+    #[arg(long, value_name = "HASH", value_parser = values::hash)]
+    expected_genesis_hash: Option<Hash>,
+    /// Say what would be fetched, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Worker threads [default: all cores that the process may use]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+    #[command(flatten)]
+    peers: PeersArgs,
+    #[command(flatten)]
+    check: CheckArgs,
+    /// The most memory for finding superseded accounts; what does not fit is spilled beside the output [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Check")]
+    memory: Option<u64>,
+    #[command(flatten)]
+    transfer: TransferArgs,
+    #[command(flatten)]
+    manners: MannersArgs,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "bootstrap")]
+struct BootstrapLine<'a> {
+    archives: Vec<ArchiveFields<'a>>,
+    vouched_by: &'a [String],
+    is_expected: bool,
+    genesis_hash: Option<Hash>,
+    elapsed_seconds: f64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "bootstrap_plan")]
+struct PlanLine {
+    full: ChoiceFields,
+    incremental: Option<ChoiceFields>,
+    age_slots: Option<u64>,
+    expected_age_seconds: f64,
+    kept_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct ChoiceFields {
+    name: String,
+    slot: u64,
+    hash: String,
+    file_bytes: Option<u64>,
+    from: String,
+}
+
+impl ChoiceFields {
+    fn of(choice: &crate::bootstrap::choose::Choice) -> Self {
+        Self {
+            name: choice.name.to_string(),
+            slot: choice.name.slot,
+            hash: choice.name.hash.to_string(),
+            file_bytes: choice.length_bytes,
+            from: choice.shown(),
+        }
+    }
+}
+
+pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
+    let mut manners = args.manners.clone();
+    let max_rate = manners.take_max_rate();
+    let manners = manners.apply(ui);
+    let options = BootstrapOptions {
+        find: args.peers.find_options(&args.sources)?,
+        wants_incremental: !args.no_incremental,
+        restore: RestoreOptions {
+            archive: PathBuf::new(),
+            incremental: None,
+            expect_roots: Vec::new(),
+            paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
+            layout: RestoreLayout::Boot,
+            threads: values::threads_or_all(args.threads),
+            index: IndexPolicy::Hint,
+            check: args.check.options(args.memory),
+            read_back: None,
+            convert: Some(recompress_for_agave),
+            manners,
+        },
+        limits: args.transfer.limits(None),
+        trusted: args.transfer.trusted()?,
+        expected_genesis_hash: args.expected_genesis_hash,
+    };
+    let client = args.transfer.client(max_rate)?;
+    if args.dry_run {
+        print_plan(&plan(&client, &options, ui)?, &options, ui);
+        return Ok(());
+    }
+    let report = bootstrap(&client, &options, ui)?;
+    print_report(&report, &options, ui);
+    Ok(())
+}
+
+fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
+    restore::print_report(&report.restore, &options.restore, ui);
+    if ui.is_json() {
+        let archives =
+            report.archives.iter().map(|(name, fetched)| ArchiveFields::of(name, None, fetched.as_ref())).collect();
+        ui.print_json(&BootstrapLine {
+            archives,
+            vouched_by: &report.vouchers.servers,
+            is_expected: report.vouchers.is_expected,
+            genesis_hash: report.genesis_hash,
+            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
+        });
+        return;
+    }
+    ui.print("Fetched:");
+    for (name, fetched) in &report.archives {
+        ui.print(&format!("  {name}"));
+        print_fetched(fetched.as_ref(), ui);
+    }
+    ui.print(&format!("  vouched  {}", report.vouchers));
+    if let Some(hash) = report.genesis_hash {
+        let is_expected = options.expected_genesis_hash.is_some();
+        let said = if is_expected { "as expected" } else { "nobody was asked whether it is the cluster's" };
+        ui.print(&format!("  genesis  {hash}, {said}"));
+    }
+    ui.print(&format!("  elapsed  {} in all", values::show_duration(report.taken.elapsed)));
+}
+
+fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
+    let BootstrapPlan { full, incremental, candidate, kept_bytes } = plan;
+    if ui.is_json() {
+        ui.print_json(&PlanLine {
+            full: ChoiceFields::of(full),
+            incremental: incremental.as_ref().map(ChoiceFields::of),
+            age_slots: candidate.age_slots,
+            expected_age_seconds: candidate.expected_age.as_secs_f64(),
+            kept_bytes: *kept_bytes,
+        });
+        return;
+    }
+    let ledger: &Path = &options.restore.paths.ledger;
+    ui.print(&format!("Would make a ledger in {}:", ledger.display()));
+    for choice in std::iter::once(full).chain(incremental) {
+        let size = choice.length_bytes.map_or("of unknown size".to_string(), values::show_bytes);
+        ui.print(&format!("  fetch    {}", choice.name));
+        ui.print(&format!("           {size} from {}", text::one_line(&choice.shown())));
+    }
+    if *kept_bytes > 0 {
+        ui.print("  resume   a part of it is there");
+    }
+    if let Some(age) = candidate.age_slots {
+        let at_boot = values::show_duration(candidate.expected_age);
+        ui.print(&format!("  age      {} slots now; about {at_boot} at boot", values::show_count(age)));
+    }
+}

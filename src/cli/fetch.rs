@@ -1,0 +1,163 @@
+//! `slotpress fetch`
+
+use {
+    super::{
+        manners::rate,
+        network::{PeersArgs, TransferArgs},
+        ui::Ui,
+        values,
+    },
+    crate::{
+        bootstrap::archives::{FetchOptions, FetchReport, FetchedArchive, fetch_archives},
+        error::Result,
+        fetch::Fetched,
+        format::frame_hashes::Root,
+        text,
+    },
+    clap::Args,
+    serde::Serialize,
+    std::path::{Path, PathBuf},
+};
+
+/// Fetch archives from servers: over several connections, resumed, checked
+///
+/// A full archive and the newest incremental one on it; or exactly the archives whose URLs are given. What has arrived is
+/// kept, whatever happens: the same command goes on from there. Frames of archives that slotpress made are compared with
+/// their hashes as they arrive, and may come from several servers at once.
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// A server, a mirror or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
+    sources: Vec<String>,
+    /// The directory for the archives
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    output: PathBuf,
+    /// Fetch no incremental archive
+    #[arg(long)]
+    no_incremental: bool,
+    /// The root that the archive must have; for one archive
+    #[arg(long, value_name = "ROOT", value_delimiter = ',')]
+    expect_root: Vec<Root>,
+    /// Bytes to fetch per second at most
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    max_rate: Option<u64>,
+    #[command(flatten)]
+    peers: PeersArgs,
+    #[command(flatten)]
+    transfer: TransferArgs,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "fetch")]
+struct FetchLine<'a> {
+    archives: Vec<ArchiveFields<'a>>,
+    vouched_by: &'a [String],
+    elapsed_seconds: f64,
+}
+
+/// One archive that was fetched.
+#[derive(Serialize)]
+pub struct ArchiveFields<'a> {
+    name: String,
+    #[serde(serialize_with = "text::optional_path")]
+    path: Option<&'a Path>,
+    slot: u64,
+    base_slot: Option<u64>,
+    hash: String,
+    was_there: bool,
+    file_bytes: Option<u64>,
+    kept_bytes: u64,
+    fetched_bytes: u64,
+    root: Option<Root>,
+    servers: Vec<ServerFields<'a>>,
+    fetch_seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ServerFields<'a> {
+    server: &'a str,
+    bytes: u64,
+}
+
+impl<'a> ArchiveFields<'a> {
+    /// What is known of an archive.
+    pub fn of(name: &crate::ledger::names::ArchiveName, path: Option<&'a Path>, fetched: Option<&'a Fetched>) -> Self {
+        let servers = fetched.map(|fetched| fetched.servers.as_slice()).unwrap_or_default();
+        Self {
+            name: name.to_string(),
+            path,
+            slot: name.slot,
+            base_slot: name.base_slot,
+            hash: name.hash.to_string(),
+            was_there: fetched.is_none(),
+            file_bytes: fetched.map(|fetched| fetched.length_bytes),
+            kept_bytes: fetched.map_or(0, |fetched| fetched.kept_bytes),
+            fetched_bytes: servers.iter().map(|(_, bytes)| bytes).sum(),
+            root: fetched.and_then(|fetched| fetched.root),
+            servers: servers.iter().map(|(server, bytes)| ServerFields { server, bytes: *bytes }).collect(),
+            fetch_seconds: fetched.map(|fetched| fetched.elapsed.as_secs_f64()),
+        }
+    }
+}
+
+pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
+    if args.expect_root.len() > 1 {
+        return Err(crate::Error::usage("--expect-root is for one archive"));
+    }
+    let options = FetchOptions {
+        find: args.peers.find_options(&args.sources)?,
+        wants_incremental: !args.no_incremental && args.expect_root.is_empty(),
+        dir: args.output.clone(),
+        limits: args.transfer.limits(args.expect_root.first().copied()),
+        trusted: args.transfer.trusted()?,
+    };
+    let client = args.transfer.client(args.max_rate)?;
+    let report = fetch_archives(&client, &options, ui)?;
+    print_report(&report, ui);
+    Ok(())
+}
+
+fn print_report(report: &FetchReport, ui: &Ui) {
+    if ui.is_json() {
+        let fields = |one: &'_ FetchedArchive| one.clone();
+        let archives: Vec<FetchedArchive> = report.archives.iter().map(fields).collect();
+        ui.print_json(&FetchLine {
+            archives: archives
+                .iter()
+                .map(|one| ArchiveFields::of(&one.name, Some(&one.path), one.fetched.as_ref()))
+                .collect(),
+            vouched_by: &report.vouchers.servers,
+            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
+        });
+        return;
+    }
+    for archive in &report.archives {
+        ui.print(&archive.path.display().to_string());
+        print_fetched(archive.fetched.as_ref(), ui);
+    }
+    ui.print(&format!("  vouched  {}", report.vouchers));
+}
+
+/// How an archive came.
+pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
+    let Some(fetched) = fetched else { return ui.print("  fetched  nothing: it was there") };
+    let bytes: u64 = fetched.servers.iter().map(|(_, bytes)| bytes).sum();
+    let kept = match fetched.kept_bytes {
+        0 => String::new(),
+        kept => format!(", {} were there", values::show_bytes(kept)),
+    };
+    ui.print(&format!(
+        "  fetched  {} in {}, {}{kept}",
+        values::show_bytes(bytes),
+        values::show_duration(fetched.elapsed),
+        values::show_rate(bytes, fetched.elapsed)
+    ));
+    for (server, bytes) in &fetched.servers {
+        ui.print(&format!("  from     {server}: {}", values::show_bytes(*bytes)));
+    }
+    let checked = match fetched.root {
+        Some(root) => format!("every frame compared with its hash; root {root}"),
+        None => "its length only: it has no frame hashes; `slotpress verify` checks the rest".to_string(),
+    };
+    ui.print(&format!("  checked  {checked}"));
+}
