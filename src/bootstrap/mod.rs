@@ -23,6 +23,7 @@ use {
     },
     choose::Choice,
     std::{
+        collections::BTreeSet,
         fs,
         path::{Path, PathBuf},
         sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -43,6 +44,8 @@ const NOTE_EVERY: Duration = Duration::from_millis(500);
 pub struct BootstrapOptions {
     /// What sources to ask, and what is too old.
     pub find: FindOptions,
+    /// Whether a state that is there is moved aside when the new one is complete.
+    pub replaces_state: bool,
     /// Whether an incremental archive is wanted.
     pub wants_incremental: bool,
     /// Where to restore, and how; archives and roots in it are not looked at.
@@ -113,15 +116,16 @@ pub fn bootstrap(
     report.require_candidate()?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut tries = 0;
+    let mut unranged = BTreeSet::new();
     let done = loop {
         let full = choose_full(&report.candidates, &dir)?;
         progress.tell(&format!("Fetching {} from {}", full.name, full.shown()));
         tries += 1;
-        match attempt(client, options, &dir, &full, progress) {
+        match attempt(client, options, &dir, &full, &unranged, progress) {
             Ok(done) => break done,
-            Err(Failure { is_unranged: true, .. }) if tries < TRIES_MAX => {
+            Err(Failure { unranged: servers, .. }) if !servers.is_empty() && tries < TRIES_MAX => {
                 progress.warn("the server sends no ranges although it said so: one connection, from the beginning");
-                report.candidates.iter_mut().for_each(|candidate| candidate.forget_ranges(&full.name));
+                unranged.extend(servers);
             }
             Err(Failure { error, is_lost: true, .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
                 let lost_bytes = kept_bytes(&dir, &full.name);
@@ -149,13 +153,13 @@ pub fn bootstrap(
 struct Failure {
     error: Error,
     is_lost: bool,
-    /// Whether servers send no ranges although they said so.
-    is_unranged: bool,
+    /// Servers that send no ranges although they said so.
+    unranged: Vec<String>,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, is_lost: false, is_unranged: false }
+        Self { error, is_lost: false, unranged: Vec::new() }
     }
 }
 
@@ -164,6 +168,7 @@ fn attempt(
     options: &BootstrapOptions,
     dir: &Path,
     full: &Choice,
+    unranged: &BTreeSet<String>,
     progress: &(dyn Progress + Sync),
 ) -> Result<BootstrapReport, Failure> {
     let is_expected = options.restore.check.expect_hash.is_some();
@@ -180,6 +185,7 @@ fn attempt(
         },
         trusted: &options.trusted,
         must_be_vouched: !options.trusted.is_empty(),
+        unranged,
         network: &network,
     };
     let mut restore_options = options.restore.clone();
@@ -189,7 +195,7 @@ fn attempt(
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, &context, full.clone());
         let noting = scope.spawn(|| note_rates(&network, &is_over));
-        let result = guarded(|| restore_supplied(&mut downloads, &restore_options, progress));
+        let result = guarded(|| restore_supplied(&mut downloads, &restore_options, options.replaces_state, progress));
         downloads.stop();
         is_over.store(true, Relaxed);
         drop(noting.join());
@@ -202,13 +208,13 @@ fn attempt(
                 genesis_hash: None,
                 taken: Taken::default(),
             }),
-            Err(error) => Err(failure(error, downloads.ended, progress)),
+            Err(error) => Err(failure(error, downloads.ended, downloads.asked, progress)),
         }
     })
 }
 
 /// Why bytes did not come says more than that they were missed.
-fn failure(error: Error, ended: Option<Ended>, progress: &dyn Progress) -> Failure {
+fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dyn Progress) -> Failure {
     if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
         return Error::interrupted().into();
     }
@@ -217,7 +223,8 @@ fn failure(error: Error, ended: Option<Ended>, progress: &dyn Progress) -> Failu
         // The restore itself found something wrong, and the download was stopped for it.
         Some(Ended::Failed(cause)) if cause.kind() == ErrorKind::Interrupted => error.into(),
         Some(ended) => {
-            let (is_lost, is_unranged) = (matches!(ended, Ended::Lost(_)), matches!(ended, Ended::NoRanges));
+            let is_lost = matches!(ended, Ended::Lost(_));
+            let unranged = if matches!(ended, Ended::NoRanges) { asked } else { Vec::new() };
             let cause = ended.into_error();
             let cause = match cause.kind() {
                 ErrorKind::Network if cause.hint_text().is_none() => {
@@ -225,7 +232,7 @@ fn failure(error: Error, ended: Option<Ended>, progress: &dyn Progress) -> Failu
                 }
                 _ => cause,
             };
-            Failure { error: cause, is_lost, is_unranged }
+            Failure { error: cause, is_lost, unranged }
         }
     }
 }

@@ -11,13 +11,14 @@ use {
         fetch::{Download, Ended, Fetched, Limits, PartialFile},
         find::{self, FindOptions},
         ledger::names::ArchiveName,
-        net::{Client, Url, servers::SourceArg},
+        net::{Client, Remote, Url, servers::SourceArg},
         progress::Progress,
         read::source::Source,
         restore::{Supplied, Supply},
         threads::{panicked, spawn},
     },
     std::{
+        collections::BTreeSet,
         path::{Path, PathBuf},
         sync::Arc,
         thread::{Scope, ScopedJoinHandle},
@@ -40,6 +41,8 @@ pub struct Context<'a> {
     pub trusted: &'a [Url],
     /// Whether anybody must vouch for the state.
     pub must_be_vouched: bool,
+    /// Servers that say that they send ranges, and do not.
+    pub unranged: &'a BTreeSet<String>,
     /// Who is told what arrives.
     pub network: &'a (dyn Progress + Sync),
 }
@@ -64,6 +67,8 @@ pub struct Downloads<'scope, 'env, 'a> {
     pub supplied: Vec<Supplement>,
     /// Why a download ended, where it did not end well.
     pub ended: Option<Ended>,
+    /// The servers of the archive that was asked for last.
+    pub asked: Vec<String>,
     is_over: bool,
 }
 
@@ -75,7 +80,16 @@ struct Running<'scope> {
 impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
     /// Supplies `full`, and then what is the newest incremental archive on it.
     pub fn new(scope: &'scope Scope<'scope, 'env>, context: &'env Context<'a>, full: Choice) -> Self {
-        Self { scope, context, full, running: None, supplied: Vec::new(), ended: None, is_over: false }
+        Self {
+            scope,
+            context,
+            full,
+            running: None,
+            supplied: Vec::new(),
+            ended: None,
+            asked: Vec::new(),
+            is_over: false,
+        }
     }
 
     /// Ends what is under way, and waits for it. What has arrived is kept.
@@ -121,10 +135,14 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             return Ok(Supplied::File(path));
         }
         let Places::Servers(ref remotes) = choice.place else { return Err(Error::failed("no server has it")) };
+        let mut remotes = remotes.clone();
+        self.asked = remotes.iter().map(origin_of).collect();
+        for remote in &mut remotes {
+            remote.accepts_ranges &= !context.unranged.contains(&origin_of(remote));
+        }
         let name = choice.name.to_string();
         let file = Arc::new(PartialFile::open(context.dir, &name)?);
-        let begun =
-            Download::begin(context.client.clone(), file.clone(), remotes.clone(), context.limits.clone(), progress);
+        let begun = Download::begin(context.client.clone(), file.clone(), remotes, context.limits.clone(), progress);
         let download = begun.map_err(|ended| {
             let error = ended.error();
             self.ended.get_or_insert(ended);
@@ -164,6 +182,11 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let servers = self.supplied.last().map(|last| last.vouching.clone()).unwrap_or_default();
         Vouchers { is_expected, servers }
     }
+}
+
+/// A server, of all its files.
+fn origin_of(remote: &Remote) -> String {
+    remote.url.origin().ascii_serialization()
 }
 
 impl Supply for Downloads<'_, '_, '_> {

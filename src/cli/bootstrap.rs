@@ -78,6 +78,8 @@ struct BootstrapLine<'a> {
     vouched_by: &'a [String],
     is_expected: bool,
     genesis_hash: Option<Hash>,
+    #[serde(serialize_with = "text::paths")]
+    replaced: &'a [PathBuf],
     elapsed_seconds: f64,
 }
 
@@ -118,6 +120,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let manners = manners.apply(ui);
     let options = BootstrapOptions {
         find: args.peers.find_options(&args.sources)?,
+        replaces_state: args.replace_state,
         wants_incremental: !args.no_incremental,
         restore: RestoreOptions {
             archive: PathBuf::new(),
@@ -156,6 +159,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
             vouched_by: &report.vouchers.servers,
             is_expected: report.vouchers.is_expected,
             genesis_hash: report.genesis_hash,
+            replaced: &report.restore.replaced,
             elapsed_seconds: report.taken.elapsed.as_secs_f64(),
         });
         return;
@@ -172,6 +176,12 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         ui.print(&format!("  genesis  {hash}, {said}"));
     }
     ui.print(&format!("  elapsed  {} in all", values::show_duration(report.taken.elapsed)));
+    if !report.restore.replaced.is_empty() {
+        ui.print("The former state was moved aside. When the validator runs, delete it:");
+        for dir in &report.restore.replaced {
+            ui.print(&format!("  rm -r {}", restore::shell_word(dir)));
+        }
+    }
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {

@@ -182,7 +182,7 @@ fn validator_flags(options: &RestoreOptions, report: &RestoreReport) -> Vec<Stri
 }
 
 /// A path as it can be pasted into a shell.
-fn shell_word(path: &Path) -> String {
+pub fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = text.chars().all(|char| char.is_ascii_alphanumeric() || "/._-+@:,=".contains(char));
     if is_plain && !text.is_empty() { text } else { format!("'{}'", text.replace('\'', r"'\''")) }

@@ -18,7 +18,7 @@ use {
         progress::Progress,
         read::{
             source::Source,
-            tail::{FIRST_READ_BYTES, Tail},
+            tail::{Tail, first_read_bytes},
         },
         threads::{guarded, panicked, spawn},
     },
@@ -120,7 +120,7 @@ fn fetch_tail(
     progress: &dyn Progress,
 ) -> Result<(Option<Tail>, RangeSet<u64>), Ended> {
     let mut fetched = RangeSet::new();
-    let mut start = length_bytes.saturating_sub(FIRST_READ_BYTES);
+    let mut start = length_bytes - first_read_bytes(length_bytes);
     // An index that is longer than the first read is asked for once more.
     for _ in 0..2 {
         if length_bytes - start > limits.tail_bytes_max {

@@ -13,10 +13,10 @@ pub use cluster::{Cluster, ClusterFacts};
 use {
     crate::{
         error::{Error, ErrorKind, Result},
-        ledger::names::{ArchiveName, Hash},
+        ledger::names::Hash,
         net::{
             Client, Url,
-            servers::{Offer, Place, SourceArg},
+            servers::{Offer, SourceArg},
             shown,
         },
         progress::Progress,
@@ -253,17 +253,6 @@ impl FindReport {
 }
 
 impl Candidate {
-    /// The servers of an archive send no ranges of it, whatever they say.
-    pub(crate) fn forget_ranges(&mut self, name: &ArchiveName) {
-        for offer in std::iter::once(&mut self.full).chain(&mut self.incremental) {
-            if let Place::Remote(remote) = &mut offer.place
-                && offer.name == *name
-            {
-                remote.accepts_ranges = false;
-            }
-        }
-    }
-
     fn facts(&self) -> Facts {
         Facts { age_slots: self.age_slots, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
     }

@@ -272,16 +272,29 @@ pub fn finish_boot_layout(
     }
 
     // From here on everything is on disk; only names are missing.
+    for (from, to) in &target.replaced {
+        let inode = fs::symlink_metadata(from).or_path("read", from)?.ino();
+        journal.add(Placed::Moved { path: to.clone(), inode, from: from.clone() });
+    }
+    let is_moved = |path: &Path| target.replaced.iter().any(|(from, _)| from == path);
     for (accounts, root) in target.accounts.iter().zip(&roots) {
         let (snapshot, run) = (accounts.join("snapshot"), accounts.join("run"));
-        if !snapshot.is_dir() {
+        if !snapshot.is_dir() || is_moved(&snapshot) {
             journal.add(Placed::Empty(snapshot));
         }
-        journal.add(Placed::Dir { was_there: run.is_dir(), inode: root.inode()?, path: run });
+        let was_there = run.is_dir() && !is_moved(&run);
+        journal.add(Placed::Dir { was_there, inode: root.inode()?, path: run });
     }
     journal.add(Placed::Dir { was_there: false, inode: bank_snapshot.inode()?, path: dir.clone() });
     journal.write(&archives)?;
 
+    for (from, to) in &target.replaced {
+        let parent = to.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).or_path("create", parent)?;
+        fs::rename(from, to).or_path("move aside", from)?;
+        sync_dir(parent)?;
+        sync_dir(from.parent().unwrap_or(Path::new(".")))?;
+    }
     // A starting validator deletes everything under an accounts path that lacks `run` or `snapshot`.
     for (accounts, root) in target.accounts.iter().zip(roots) {
         let snapshot = accounts.join("snapshot");

@@ -50,16 +50,25 @@ pub enum Placed {
         /// Its inode.
         inode: u64,
     },
+    /// Something of a former state, which is moved aside.
+    Moved {
+        /// Where it goes.
+        path: PathBuf,
+        /// Its inode.
+        inode: u64,
+        /// Where it was.
+        from: PathBuf,
+    },
 }
 
 impl Placed {
     fn path(&self) -> &Path {
         match self {
-            Self::Dir { path, .. } | Self::Empty(path) | Self::File { path, .. } => path,
+            Self::Dir { path, .. } | Self::Empty(path) | Self::File { path, .. } | Self::Moved { path, .. } => path,
         }
     }
 
-    /// Removes it, if it is there.
+    /// Removes it, or moves it back, if it is there.
     fn undo(&self, mark: &OsStr) -> Result<()> {
         match self {
             Self::Dir { path, inode, was_there } => {
@@ -70,6 +79,16 @@ impl Placed {
             Self::File { path, inode } => {
                 if fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.ino() == *inode) {
                     fs::remove_file(path).or_path("remove what an unfinished restore left in", path)?;
+                }
+            }
+            Self::Moved { path, inode, from } => {
+                if fs::symlink_metadata(path).is_ok_and(|found| found.ino() == *inode) {
+                    // Onto nothing, or onto an empty directory.
+                    fs::rename(path, from).or_path("move back what an unfinished restore moved aside, to", from)?;
+                }
+                // The directories that were made for it, where nothing else is in them.
+                for dir in path.ancestors().skip(1).take(2) {
+                    drop(fs::remove_dir(dir));
                 }
             }
         }
@@ -198,6 +217,10 @@ fn encode<'a>(mark: &Path, placed: impl Iterator<Item = &'a Placed>) -> Result<V
             Placed::Dir { path, inode, was_there: true } => record("content", *inode, path)?,
             Placed::Empty(path) => record("empty", 0, path)?,
             Placed::File { path, inode } => record("file", *inode, path)?,
+            Placed::Moved { path, inode, from } => {
+                record("moved", *inode, path)?;
+                record("from", 0, from)?;
+            }
         }
     }
     Ok(bytes)
@@ -213,15 +236,22 @@ fn decode(bytes: &[u8]) -> Option<(PathBuf, Vec<Placed>)> {
     });
     records.next()?.filter(|(kind, ..)| *kind == HEADING)?;
     let (_, _, mark) = records.next()?.filter(|(kind, ..)| *kind == "mark")?;
-    let placed = records.map(|record| {
-        let (kind, inode, path) = record?;
-        match kind {
+    let placed = std::iter::from_fn(|| {
+        let (kind, inode, path) = match records.next()? {
+            Some(record) => record,
+            None => return Some(None),
+        };
+        Some(match kind {
             "dir" => Some(Placed::Dir { path, inode, was_there: false }),
             "content" => Some(Placed::Dir { path, inode, was_there: true }),
             "empty" => Some(Placed::Empty(path)),
             "file" => Some(Placed::File { path, inode }),
+            "moved" => match records.next().flatten() {
+                Some(("from", _, from)) => Some(Placed::Moved { path, inode, from }),
+                _ => None,
+            },
             _ => None,
-        }
+        })
     });
     Some((mark, placed.collect::<Option<Vec<_>>>()?))
 }
@@ -232,8 +262,9 @@ mod tests {
 
     fn placed() -> impl Strategy<Value = Placed> {
         let path = "[a-z \n/é]{0,30}".prop_map(|path| PathBuf::from(format!("/disk/{path}x")));
-        (path, any::<u64>(), 0..4).prop_map(|(path, inode, kind)| match kind {
+        (path, any::<u64>(), 0..5).prop_map(|(path, inode, kind)| match kind {
             0 => Placed::Empty(path),
+            4 => Placed::Moved { from: path.join("from"), path, inode },
             1 => Placed::File { path, inode },
             kind => Placed::Dir { path, inode, was_there: kind == 2 },
         })
@@ -247,6 +278,10 @@ mod tests {
                 // The absolute path has no doubled slashes.
                 Placed::Empty(path) => Placed::Empty(absolute(&path).expect("a path")),
                 Placed::File { path, inode } => Placed::File { path: absolute(&path).expect("a path"), inode },
+                Placed::Moved { path, inode, from } => {
+                    let absolute = |path: PathBuf| absolute(&path).expect("a path");
+                    Placed::Moved { path: absolute(path), inode, from: absolute(from) }
+                }
                 Placed::Dir { path, inode, was_there } =>
                     Placed::Dir { path: absolute(&path).expect("a path"), inode, was_there },
             }).collect::<Vec<_>>();

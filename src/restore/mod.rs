@@ -123,6 +123,8 @@ pub struct RestoreReport {
     pub archives: Vec<PathBuf>,
     /// The accounts paths.
     pub accounts: Vec<PathBuf>,
+    /// Directories that a former state was moved to.
+    pub replaced: Vec<PathBuf>,
     /// What integrity and completeness rest on.
     pub assurance: Assurance,
     /// Time from the start until everything was on disk.
@@ -136,7 +138,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options.layout)?;
-    let mut target = Target::prepare(&options.paths, options.layout)?;
+    let mut target = Target::prepare(&options.paths, options.layout, false)?;
     let report = inputs
         .with_archives(&target, options, progress, &mut |feed| restore_archives(feed, &target, options, progress))?;
     target.keep();
@@ -145,15 +147,17 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     Ok(RestoreReport { taken: stopwatch.taken(), ..report })
 }
 
-/// Restores archives that come from elsewhere than files; the paths of the options are not looked at. The layout is that of
-/// a ledger that boots.
+/// Restores archives that come from elsewhere than files; those of the options are not looked at. The layout is that of a
+/// ledger that boots. With `replaces`, bank snapshots and accounts that are there are moved aside when the new ones are
+/// complete; nothing else of the ledger is touched.
 pub fn restore_supplied(
     supply: &mut dyn Supply,
     options: &RestoreOptions,
+    replaces: bool,
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
-    let mut target = Target::prepare(&options.paths, RestoreLayout::Boot)?;
+    let mut target = Target::prepare(&options.paths, RestoreLayout::Boot, replaces)?;
     let report = restore_archives(Feed::of_supply(supply), &target, options, progress)?;
     target.keep();
     options.manners.io_hint.settle_dir(&report.path);
@@ -231,6 +235,7 @@ fn restore_archives(
         output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
         archives: archives_placed,
         accounts: target.accounts.clone(),
+        replaced: target.replaced_dirs(),
         assurance,
         taken: Taken::default(),
     })

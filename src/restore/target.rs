@@ -34,6 +34,8 @@ pub struct Target {
     pub root_parents: Vec<PathBuf>,
     /// Who owns what is written.
     pub owner: Owner,
+    /// What is moved aside when the new state is complete: from where to where.
+    pub replaced: Vec<(PathBuf, PathBuf)>,
     // Dropped in this order: the lock file goes before the directory that was made for it.
     lock: Option<LedgerLock>,
     made: MadeDirs,
@@ -77,14 +79,15 @@ impl Drop for MadeDirs {
 
 impl Target {
     /// Makes the directories that are missing, takes the lock, and refuses a target that already holds a ledger.
-    pub fn prepare(paths: &LedgerPaths, layout: RestoreLayout) -> Result<Self> {
+    /// With `replaces`, one that is there is moved aside at the end.
+    pub fn prepare(paths: &LedgerPaths, layout: RestoreLayout, replaces: bool) -> Result<Self> {
         match layout {
-            RestoreLayout::Boot => Self::prepare_boot(paths),
+            RestoreLayout::Boot => Self::prepare_boot(paths, replaces),
             RestoreLayout::Archive => Self::prepare_archive(paths),
         }
     }
 
-    fn prepare_boot(paths: &LedgerPaths) -> Result<Self> {
+    fn prepare_boot(paths: &LedgerPaths, replaces: bool) -> Result<Self> {
         let mut made = MadeDirs::default();
         let ledger = paths.ledger.clone();
         made.make(&ledger)?;
@@ -103,15 +106,16 @@ impl Target {
             locks.add(dir)?;
         }
         journal::recover(&snapshots_dir, &mut locks)?;
-        let slots = bank_snapshot_slots(&snapshots_dir)?;
-        if let Some(slot) = slots.first() {
-            return Err(holds_a_ledger(&snapshots_dir.join("snapshots").join(slot.to_string())));
+        let mut old = OldState::new(replaces)?;
+        for slot in bank_snapshot_slots(&snapshots_dir)? {
+            let dir = snapshots_dir.join("snapshots").join(slot.to_string());
+            old.found(&dir, &snapshots_dir, Path::new("snapshots"))?;
         }
         for dir in &accounts {
             for inner in ["run", "snapshot"] {
                 let inner = dir.join(inner);
                 if !is_empty_or_missing(&inner)? {
-                    return Err(holds_a_ledger(&inner));
+                    old.found(&inner, dir, Path::new(""))?;
                 }
             }
             check_takes_directory(&dir.join("run"), dir)?;
@@ -128,6 +132,7 @@ impl Target {
             snapshots_dir,
             accounts,
             owner,
+            replaced: old.moves,
             made,
             lock: Some(lock),
             _locks: locks,
@@ -156,6 +161,7 @@ impl Target {
             snapshots_dir: dir.clone(),
             accounts: Vec::new(),
             owner: Owner::of(&dir)?,
+            replaced: Vec::new(),
             ledger: dir,
             made,
             lock: None,
@@ -173,12 +179,55 @@ impl Target {
         PartialDir::create(&self.snapshots_dir, "bank", &self.owner)
     }
 
+    /// The directories that a former state is moved to.
+    pub fn replaced_dirs(&self) -> Vec<PathBuf> {
+        let is_one =
+            |dir: &&Path| dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX));
+        let mut dirs: Vec<PathBuf> =
+            self.replaced.iter().filter_map(|(_, to)| to.ancestors().find(is_one)).map(Path::to_path_buf).collect();
+        dirs.sort();
+        dirs.dedup();
+        dirs
+    }
+
     /// The restore is complete: its directories and its lock file stay.
     pub fn keep(&mut self) {
         self.made.0.clear();
         if let Some(lock) = &mut self.lock {
             lock.keep_made();
         }
+    }
+}
+
+/// What names of directories begin with into which a former state is moved.
+pub const REPLACED_PREFIX: &str = "slotpress-replaced-";
+
+/// A state that is there already.
+struct OldState {
+    /// The name of the directories for it, where it may be moved.
+    name: Option<String>,
+    moves: Vec<(PathBuf, PathBuf)>,
+}
+
+impl OldState {
+    fn new(replaces: bool) -> Result<Self> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let name = replaces.then(|| format!("{REPLACED_PREFIX}{}", now.as_secs()));
+        Ok(Self { name, moves: Vec::new() })
+    }
+
+    /// A part of it, which would go to a directory in `parent`, on the same file system.
+    fn found(&mut self, path: &Path, parent: &Path, inner: &Path) -> Result<()> {
+        let Some(name) = &self.name else { return Err(holds_a_ledger(path)) };
+        check_same_file_system(path, parent)?;
+        let to = parent.join(name).join(inner);
+        if parent.join(name).symlink_metadata().is_ok() {
+            return Err(Error::failed(format!("{} is there already", parent.join(name).display()))
+                .hint("try again in a second"));
+        }
+        let last = path.file_name().unwrap_or_default();
+        self.moves.push((path.to_path_buf(), to.join(last)));
+        Ok(())
     }
 }
 

@@ -1,0 +1,182 @@
+//! `fetch`: bytes, however badly they come.
+
+use {
+    crate::{common::*, server::*, site::*},
+    std::{
+        fs,
+        io::Write,
+        sync::{
+            Arc,
+            atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        },
+    },
+};
+
+/// The bytes of answers' bodies that a server was asked for.
+fn asked_bytes(server: &Server, length: u64) -> u64 {
+    let gets = server.requests().into_iter().filter(|request| request.method == "GET");
+    gets.map(|request| request.range().map_or(length, |range| range.end.min(length) - range.start)).sum()
+}
+
+#[test]
+fn archives_come_whole_from_every_kind_of_server() {
+    for files in [archives(&[]), agaves_archives()] {
+        for way in [Way::Ranges, Way::Whole, Way::Liar] {
+            let (server, dir) = (serve(&files, way), temp_dir());
+            let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+            assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+            assert!(files_in(dir.path()) == files, "{way:?}: {:?}", names(dir.path()));
+            let archives = &said.line("fetch")["archives"];
+            assert_eq!(archives.as_array().expect("a list").len(), 2);
+            // Again: nothing is fetched.
+            let before = server.requests().iter().filter(|request| request.method == "GET").count();
+            let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+            assert_eq!(said.line("fetch")["archives"][0]["was_there"], true);
+            // Measuring does not count.
+            assert!(server.requests().iter().filter(|request| request.method == "GET").count() <= before + 2);
+        }
+    }
+}
+
+/// A server that dies after some bytes, then comes back: what arrived is not asked for again.
+#[test]
+fn a_download_goes_on_where_it_stood() {
+    let files = larger_archive();
+    let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    let length = bytes.len() as u64;
+    let dir = temp_dir();
+    // Sends half of every range, up to half of the archive, then nothing but errors.
+    let sent = Arc::new(AtomicU64::new(0));
+    let (served, budget) = (files.clone(), sent.clone());
+    let dying = Server::start(move |request, stream| {
+        if request.method == "HEAD" || request.range().is_none() {
+            return respond(&served, Way::Ranges, request, stream);
+        }
+        let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
+            return respond(&served, Way::Ranges, request, stream);
+        };
+        let range = request.range().expect("a range");
+        let half = (range.end - range.start).div_ceil(2);
+        if budget.fetch_add(half, Relaxed) + half > length * 2 / 3 {
+            return answer(stream, "404 Not Found", &[], b"");
+        }
+        let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
+        let stated = (range.end - range.start).to_string();
+        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(bytes))];
+        head(stream, "206 Partial Content", &headers)?;
+        stream.write_all(&bytes[range.start as usize..(range.start + half) as usize])?;
+        Ok(Then::Close)
+    });
+    let said = run(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("is kept"), "{said:?}");
+    let kept = names(dir.path());
+    assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
+
+    let good = serve(&files, Way::Ranges);
+    let said = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
+    assert_eq!(names(dir.path()), [full.clone()]);
+    let archive = &said.line("fetch")["archives"][0];
+    let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
+    assert!(kept_bytes > 0, "{said:?}");
+    assert!(asked_bytes(&good, length) <= length - kept_bytes, "{} {kept_bytes}", asked_bytes(&good, length));
+}
+
+/// Of three mirrors of one archive, one has a frame of its own: it is named, and the archive is right.
+#[test]
+fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
+    let files = archives(&[]);
+    let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    let mut wrong = files.clone();
+    // In the middle of some frame; the end, which is compared, is the same.
+    wrong.get_mut(full).expect("there")[bytes.len() / 2] ^= 1;
+    let servers = [serve(&files, Way::Ranges), serve(&wrong, Way::Ranges), serve(&files, Way::Ranges)];
+    let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
+    for first in 0..3 {
+        let dir = temp_dir();
+        let order: Vec<&str> = (0..3).map(|at| urls[(first + at) % 3].as_str()).collect();
+        let said = run(&[&["fetch"], order.as_slice(), &["-o", text(dir.path()), "--streams", "3"]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
+    }
+    // Alone, it is refused, and nothing is named.
+    let dir = temp_dir();
+    let said = run(&["fetch", &urls[1], "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("is not what its hash says"), "{said:?}");
+    assert!(!dir.path().join(full).exists());
+}
+
+/// The same name with other bytes: never mixed.
+#[test]
+fn another_archive_of_the_same_name_is_not_mixed() {
+    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    assert_ne!(two[full], *bytes);
+    let servers = [serve(&one, Way::Ranges), serve(&two, Way::Ranges)];
+    let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
+    let dir = temp_dir();
+    let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
+    // Asked for by its root, the other is refused.
+    let root = said.line("fetch")["archives"][0]["root"].as_str().expect("a root").to_string();
+    let dir = temp_dir();
+    let said = run(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains(&root), "{said:?}");
+}
+
+/// What an earlier run left is of another archive: it is given up, with a word.
+#[test]
+fn what_is_of_another_archive_is_not_kept() {
+    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    for way in [Way::Ranges, Way::Whole] {
+        let dir = temp_dir();
+        let partial = dir.path().join(format!("slotpress-fetch-{full}"));
+        let other = &two[full][..two[full].len() / 2];
+        fs::write(&partial, other).expect("written");
+        let journal = serde_json::json!({
+            "slotpress_fetch": 1, "length_bytes": null, "etag": null, "last_modified": null,
+            "ranges": [[0, other.len()]],
+        });
+        fs::write(dir.path().join(format!("slotpress-fetch-{full}.journal")), journal.to_string()).expect("written");
+        let server = serve(&one, way);
+        let said = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
+        assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+        assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{way:?}");
+        assert_eq!(names(dir.path()), [full.clone()]);
+    }
+}
+
+/// A body without an end, a longer one than allowed, a name that is none.
+#[test]
+fn hostile_servers_are_refused() {
+    let files = archives(&[]);
+    let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
+    let dir = temp_dir();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = sent.clone();
+    let endless = Server::start(move |request, stream| {
+        head(stream, "200 OK", &[("Connection", "close")])?;
+        while request.method != "HEAD" && count.fetch_add(1, Relaxed) < 2_000 {
+            stream.write_all(&[7; 65_536])?;
+        }
+        Ok(Then::Close)
+    });
+    let url = endless.url(&format!("/{full}"));
+    let said = run(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
+    assert!(matches!(said.code, Some(1 | 4)), "{said:?}");
+    assert!(said.stderr.contains("--max-bytes"), "{said:?}");
+    let left: u64 = files_in(dir.path()).values().map(|bytes| bytes.len() as u64).sum();
+    assert!(left < 2 << 20, "{left}");
+    let good = serve(&files, Way::Ranges);
+    let said = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
+    assert!(said.stderr.contains("--max-bytes"), "{said:?}");
+    let named = Server::start(move |_, stream| redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
+    let said = run(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
+    assert!(said.code.is_some_and(|code| code != 0), "{said:?}");
+}

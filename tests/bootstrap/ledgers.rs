@@ -1,0 +1,260 @@
+//! `bootstrap`: ledgers, whatever happens on the way.
+
+use {
+    crate::{common::*, server::*, site::*},
+    rustix::process::{Pid, Signal, kill_process},
+    std::{
+        collections::BTreeSet,
+        fs,
+        io::Write,
+        process::{Command, Stdio},
+        thread,
+        time::{Duration, Instant},
+    },
+};
+
+#[test]
+fn a_ledger_comes_out_as_if_restored_from_disk() {
+    for files in [archives(&[]), agaves_archives()] {
+        let expected = restored(&files);
+        for way in [Way::Ranges, Way::Whole, Way::Liar] {
+            let (server, dir) = (serve(&files, way), temp_dir());
+            let ledger = dir.path().join("ledger");
+            let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+            assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+            let restore = said.line("restore");
+            assert_eq!((&restore["slot"], &restore["state"]), (&40.into(), &"checked".into()));
+            assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{way:?}");
+        }
+    }
+}
+
+#[test]
+fn a_full_archive_alone_does() {
+    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--no-incremental"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
+    let slots = names(&ledger.join("snapshots"));
+    assert!(slots.contains(&"26".to_string()), "{slots:?}");
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let plan = said.line("bootstrap_plan");
+    assert_eq!((&plan["full"]["slot"], &plan["incremental"]["slot"]), (&26.into(), &40.into()));
+    assert!(!ledger.exists());
+}
+
+/// Servers that vouch: one that has the archive, one that has another state at that slot, one that knows nothing.
+#[test]
+fn trusted_servers_vouch_or_refuse() {
+    let files = archives(&[]);
+    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let bootstrap = |trusted: &Server, ledger: &str| {
+        let ledger = dir.path().join(ledger);
+        run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--trust", &trusted.url("")])
+    };
+    let said = bootstrap(&server, "vouched");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("bootstrap")["vouched_by"].as_array().expect("a list").len(), 1);
+    // The same slots with another hash.
+    let other: Files = files
+        .iter()
+        .map(|(name, bytes)| (name.replace("5vEh", "5vEi").replace("D5jE", "D5jF"), bytes.clone()))
+        .collect();
+    let said = bootstrap(&serve(&other, Way::Ranges), "contradicted");
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains("one of the two sources lies"), "{said:?}");
+    let said = bootstrap(&serve(&Files::new(), Way::Ranges), "unknown");
+    assert_eq!(said.code, Some(4), "{said:?}");
+    for ledger in ["contradicted", "unknown"] {
+        assert!(!dir.path().join(ledger).join("snapshots/40").exists());
+    }
+    // A name that lies about the state inside is found out.
+    let said = run(&["bootstrap", &serve(&other, Way::Ranges).url(""), "--ledger", text(&dir.path().join("lies"))]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(!dir.path().join("lies/snapshots/26").exists());
+}
+
+#[test]
+fn a_genesis_is_fetched_and_compared() {
+    let mut files = archives(&[]);
+    let genesis = b"the beginning of a chain".to_vec();
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(genesis.len() as u64);
+    tar.append_data(&mut header, "genesis.bin", genesis.as_slice()).expect("appended");
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+    bzip2.write_all(&tar.into_inner().expect("finished")).expect("compressed");
+    files.insert("genesis.tar.bz2".to_string(), bzip2.finish().expect("compressed"));
+    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let hash = slotpress::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", &hash]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), genesis);
+    let ledger = dir.path().join("other");
+    let wrong = "11111111111111111111111111111112";
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains("genesis hash"), "{said:?}");
+}
+
+/// A validator that fell behind: the old state stays until the new one is complete, and then beside it.
+#[test]
+fn an_old_state_is_moved_aside() {
+    let (server, dir) = (serve(&archives(&[]), Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let url = server.url("");
+    let bootstrap = |flags: &[&str]| run(&[&["bootstrap", url.as_str(), "--ledger", text(&ledger)], flags].concat());
+    assert_eq!(bootstrap(&["--no-incremental"]).code, Some(0));
+    for name in ["tower-1_9-x.bin", "rocksdb/CURRENT"] {
+        fs::create_dir_all(ledger.join(name).parent().expect("a parent")).expect("made");
+        fs::write(ledger.join(name), "the validator's").expect("written");
+    }
+    let before = tree(&ledger);
+    let said = bootstrap(&[]);
+    assert_eq!(said.code, Some(1), "without the flag it is refused: {said:?}");
+    assert!(tree(&ledger) == before, "and untouched");
+    let said = bootstrap(&["--replace-state", "--expect-slot", "41"]);
+    assert_eq!(said.code, Some(3), "what fails moves nothing: {said:?}");
+    let mut after = tree(&ledger);
+    after.retain(|path, _| before.contains_key(path));
+    assert!(after == before);
+
+    let said = bootstrap(&["--replace-state"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let replaced = said.line("bootstrap")["replaced"].as_array().expect("a list").clone();
+    assert_eq!(replaced.len(), 2, "{said:?}");
+    let now = tree(&ledger);
+    for (path, content) in &before {
+        let is_state = path.starts_with("snapshots/26") || path.starts_with("accounts/run/");
+        let found = if is_state {
+            now.iter().find(|(now, _)| {
+                now.contains("slotpress-replaced-") && now.ends_with(path.trim_start_matches("accounts/"))
+            })
+        } else {
+            now.get_key_value(path)
+        };
+        assert!(found.is_some_and(|(_, found)| found == content), "{path}");
+    }
+    let expected = restored(&archives(&[]));
+    let mut fresh = ledger_tree(&ledger);
+    fresh.retain(|path, _| {
+        !path.contains("slotpress-replaced-") && !path.starts_with("tower") && !path.starts_with("rocksdb")
+    });
+    assert!(fresh == ledger_tree(&expected.path().join("ledger")));
+}
+
+/// Killed at any moment, the next run finishes: what arrived is kept, and the ledger is right.
+#[test]
+fn killed_runs_are_finished_by_the_next() {
+    let files = archives(&[]);
+    let expected = ledger_tree(&restored(&files).path().join("ledger"));
+    let slow = {
+        let files = files.clone();
+        // About 1 MiB/s in small pieces: a run takes a second.
+        Server::start(move |request, stream| {
+            let Some(range) = request.range().filter(|_| request.method == "GET") else {
+                return respond(&files, Way::Ranges, request, stream);
+            };
+            let Some(bytes) = files.get(request.path.trim_start_matches('/')) else {
+                return respond(&files, Way::Ranges, request, stream);
+            };
+            let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
+            let length = (range.end - range.start).to_string();
+            let headers = [("Content-Range", place.as_str()), ("Content-Length", &length), ("ETag", &etag(bytes))];
+            head(stream, "206 Partial Content", &headers)?;
+            for piece in bytes[range.start as usize..range.end as usize].chunks(8 * 1024) {
+                stream.write_all(piece)?;
+                thread::sleep(Duration::from_millis(8));
+            }
+            Ok(Then::Keep)
+        })
+    };
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let mut kills = 0;
+    for round in 0..40u64 {
+        let mut child = Command::new(slotpress_path())
+            .args(["bootstrap", &slow.url(""), "--ledger", text(&ledger), "--streams", "2", "-q"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let until = Instant::now() + Duration::from_millis(60 + round * 97 % 700);
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("waits") {
+                break Some(status);
+            }
+            if Instant::now() > until {
+                break None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        match status {
+            Some(status) if status.success() => break,
+            Some(status) => panic!("{status} without a kill, in round {round}"),
+            None => {
+                // Every third one politely.
+                let signal = if round % 3 == 2 { Signal::INT } else { Signal::KILL };
+                kill_process(Pid::from_child(&child), signal).expect("killed");
+                let status = child.wait().expect("ends");
+                kills += 1;
+                if status.success() {
+                    break;
+                }
+            }
+        }
+        // Nothing looks complete.
+        let is_marked = fs::read_dir(ledger.join("snapshots"))
+            .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()));
+        assert!(!is_marked, "round {round}");
+    }
+    assert!(kills >= 3, "{kills} kills");
+    let said = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
+    // Complete already, or completed now.
+    assert!(matches!(said.code, Some(0 | 1)), "{said:?}");
+    assert!(ledger_tree(&ledger) == expected, "{:?}", names(&ledger));
+    let left: BTreeSet<String> = names(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Ctrl-C keeps what has arrived, and says how to go on.
+#[test]
+fn an_interrupted_run_keeps_its_download() {
+    let files = archives(&[]);
+    let stalling = {
+        let files = files.clone();
+        Server::start(move |request, stream| {
+            match request.range().filter(|range| request.method == "GET" && range.start == 0 && range.end > 1) {
+                None => respond(&files, Way::Ranges, request, stream),
+                Some(_) => {
+                    thread::sleep(Duration::from_secs(20));
+                    Ok(Then::Close)
+                }
+            }
+        })
+    };
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let child = Command::new(slotpress_path())
+        .args(["bootstrap", &stalling.url(""), "--ledger", text(&ledger)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    thread::sleep(Duration::from_millis(1500));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("interrupted");
+    let started = Instant::now();
+    let output = child.wait_with_output().expect("ends");
+    assert!(started.elapsed() < Duration::from_secs(5), "at once");
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!ledger.join("snapshots/26").exists());
+}
