@@ -5,10 +5,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod errors;
 mod kills;
 mod left_behind;
 mod refused;
+mod scenarios;
 mod shared;
+mod strace;
 
 use {common::*, std::path::Path, std::process::Command, std::process::Output};
 
