@@ -26,6 +26,9 @@ pub struct CheckArgs {
     /// The slot that it must be of
     #[arg(long, value_name = "SLOT")]
     expect_slot: Option<u64>,
+    /// Refuse archives that unpack to more [default: no limit but the free space]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    max_bytes: Option<u64>,
 }
 
 /// [`CheckMode`] as a flag.
@@ -53,6 +56,7 @@ impl CheckArgs {
             memory_bytes: memory_bytes.unwrap_or(STATE_MEMORY_BYTES_DEFAULT),
             expect_hash: self.expect_hash,
             expect_slot: self.expect_slot,
+            max_bytes: self.max_bytes,
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod documents;
 pub mod in_order;
 mod peeker;
 pub mod range;
+pub mod size_limit;
 pub mod source;
 mod streams;
 pub mod tail;

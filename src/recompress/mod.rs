@@ -27,7 +27,7 @@ use {
         io::Manners,
         ledger::names::ArchiveName,
         progress::Progress,
-        read::walk::Recycler,
+        read::{size_limit::SizeLimit, walk::Recycler},
         recompress::{
             input::Input,
             reading::Reading,
@@ -134,6 +134,9 @@ fn recompress_open(
         DECODING_BYTES + options.frame_size_bytes * (FRAMES_UNDER_WAY as u64 + 2),
     )?;
     let mut input = Input::open(source, options)?;
+    if let Input::File { archive, .. } = &input {
+        SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
+    }
     let base_slot = match input.name() {
         Some(name) => name.base_slot,
         None => options.base_slot,

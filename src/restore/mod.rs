@@ -25,7 +25,7 @@ use {
             names::{ArchiveName, Hash},
         },
         progress::Progress,
-        read::{Archive, IndexPolicy, ReadError},
+        read::{Archive, IndexPolicy, ReadError, size_limit::SizeLimit},
         read_back::ReadBack,
         restore::{
             assign::{AssignedStorage, Assigner},
@@ -156,6 +156,7 @@ fn restore_archives(
         judge_root(expected, archive, &Findings::refusing(|_| true))
             .map_err(|error| error.within_damaged(archive.path().display()))?;
     }
+    SizeLimit::new(options.check.max_bytes).check_indexes(archives.iter())?;
     space_needed(archives, target, &copies)?.check()?;
     let roots = target.create_partial_roots()?;
     let bank_snapshot = target.create_partial_bank()?;
@@ -235,6 +236,7 @@ fn unpack_all(
     let state = why_not.is_none().then(|| new_state_check(archives, target, options)).transpose().map_err(whole)?;
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
     let seen_slots = SeenSlots::default();
+    let size_limit = SizeLimit::new(options.check.max_bytes);
     let mut unpacked: Vec<Unpacked> = Vec::new();
     let mut names = Vec::new();
     for (number, archive) in archives.iter().enumerate() {
@@ -245,7 +247,7 @@ fn unpack_all(
         unpack_options.bank_snapshot.clear().map_err(whole)?;
         let checks_hashes = number < options.expect_roots.len();
         let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
-        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, state.as_ref(), &unpack_options, progress)
+        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, &size_limit, state.as_ref(), &unpack_options, progress)
             .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));

@@ -9,6 +9,7 @@ use {
         progress::Progress,
         read::{
             Archive, Pass, ReadError,
+            size_limit::SizeLimit,
             visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
         },
@@ -91,6 +92,7 @@ pub fn unpack(
     base_slot: Option<u64>,
     assigner: &mut Assigner,
     seen_slots: &SeenSlots,
+    size_limit: &SizeLimit,
     state: Option<&StateCheck>,
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
@@ -103,6 +105,7 @@ pub fn unpack(
         rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
         assigner: Mutex::new(assigner),
         destinations: RwLock::default(),
+        size_limit,
         records: records.as_ref(),
         places: Places {
             roots,
@@ -138,6 +141,7 @@ struct Unpacking<'a> {
     rules: ArchiveRules<'a>,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
+    size_limit: &'a SizeLimit,
     /// What looks at records.
     records: Option<&'a AccountsPass<'a>>,
     places: Places<'a>,
@@ -146,6 +150,7 @@ struct Unpacking<'a> {
 impl Visitor for Unpacking<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
+        self.size_limit.entry(entry)?;
         let destination = self.assigner.lock().unwrap_or_else(PoisonError::into_inner).assign(entry)?;
         self.destinations.write().unwrap_or_else(PoisonError::into_inner).push(destination);
         let EntryKind::Storage { slot, id } = entry.kind else {

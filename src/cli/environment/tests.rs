@@ -49,6 +49,7 @@ const VALUES: [(&str, &str); 88] = [
     ("SLOTPRESS_LEVELS", "-5--1"),
     ("SLOTPRESS_LOSS", "0.1%"),
     ("SLOTPRESS_MARKDOWN", "/tmp/x.md"),
+    ("SLOTPRESS_MAX_BYTES", "1TiB"),
     ("SLOTPRESS_MAX_RATE", "100MiB"),
     ("SLOTPRESS_MEMORY", "1GiB"),
     ("SLOTPRESS_MIN_SAVINGS", "5"),

@@ -1,0 +1,106 @@
+//! Limits: of what an archive may unpack to, of memory, and of what a message quotes.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
+    },
+};
+
+/// A path as text.
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Runs a command; exit code, and what it said on standard error.
+fn run(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.env_remove("RUST_BACKTRACE").output().expect("runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn slotpress(arguments: &[&str]) -> (Option<i32>, String) {
+    run(Command::new(slotpress_path()).args(arguments).stdin(Stdio::null()))
+}
+
+const MIB: usize = 1 << 20;
+
+/// An archive without an index that unpacks to many storages of zeros: small to store, large to restore.
+fn bomb(dir: &Path, storages: u64, storage_bytes: usize) -> PathBuf {
+    let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
+    let mut entries = vec![entry("version", b'0', b"1.2.0".to_vec()), entry("snapshots/", b'5', Vec::new())];
+    let file = |path: &str| contents(&fixture(FULL_26)).remove(path).expect("an entry");
+    entries.push(entry("snapshots/status_cache", b'0', file("snapshots/status_cache")));
+    entries.push(entry("snapshots/26/", b'5', Vec::new()));
+    entries.push(entry("snapshots/26/26", b'0', file("snapshots/26/26")));
+    entries.push(entry("accounts/", b'5', Vec::new()));
+    entries.extend((0..storages).map(|id| entry(&format!("accounts/{}.{id}", id + 1), b'0', vec![0; storage_bytes])));
+    let path = dir.join(FULL_26);
+    fs::write(&path, zstd::bulk::compress(&make_tar(&entries), 1).expect("compressed")).expect("written");
+    assert!(fs::metadata(&path).expect("metadata").len() < 200_000);
+    path
+}
+
+#[test]
+fn a_bomb_is_refused_by_max_bytes() {
+    let dir = temp_dir();
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let target = dir.path().join("ledger");
+    for (storages, storage_bytes, max) in [(1, 200 * MIB, "64MiB"), (64, MIB, "20MiB")] {
+        let bomb = bomb(dir.path(), storages, storage_bytes);
+        for arguments in [
+            vec!["restore", text(&bomb), "--ledger", text(&target)],
+            vec!["restore", text(&bomb), "--ledger", text(&target), "--tree", "archive"],
+            vec!["recompress", text(&bomb), "-o", text(&out)],
+            vec!["restore", "-", "--ledger", text(&target)],
+            vec!["recompress", "-", "-o", text(&out)],
+        ] {
+            let mut command = Command::new(slotpress_path());
+            command.args(&arguments).args(["--max-bytes", max]).stdin(fs::File::open(&bomb).expect("opened"));
+            let (code, said) = run(&mut command);
+            assert!(code == Some(1) && said.contains("--max-bytes"), "{arguments:?}: {code:?} {said}");
+            assert!(said.contains("accounts/") && said.contains("hint: "), "it says what was found: {said}");
+            assert!(!target.exists() && fs::read_dir(&out).expect("read").next().is_none(), "{arguments:?}: left");
+        }
+    }
+}
+
+#[test]
+fn max_bytes_lets_pass_what_is_expected() {
+    let dir = temp_dir();
+    let archive = fixture(FULL_26);
+    let tar_bytes = tar_of(&archive).len() as u64;
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let recompress = |from: &Path, max: u64| {
+        slotpress(&["recompress", text(from), "-o", text(&out), "--force", "--max-bytes", &max.to_string()])
+    };
+    let (code, said) = recompress(&archive, tar_bytes);
+    assert_eq!(code, Some(0), "{said}");
+    // With an index, it is known before anything is written.
+    let indexed = out.join(FULL_26);
+    let (code, said) = recompress(&indexed, tar_bytes / 2);
+    assert!(code == Some(1) && said.contains("as the index says") && said.contains("--max-bytes"), "{said}");
+    let ledger = dir.path().join("ledger");
+    let restore =
+        |max: u64| slotpress(&["restore", text(&indexed), "--ledger", text(&ledger), "--max-bytes", &max.to_string()]);
+    let (code, said) = restore(tar_bytes / 2);
+    assert!(code == Some(1) && said.contains("as the index says") && !ledger.exists(), "{said}");
+    // A full and an incremental archive count together.
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
+    let both = tar_bytes + tar_of(&incremental).len() as u64;
+    let restore_both = |max: u64| {
+        let max = max.to_string();
+        slotpress(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger), "--max-bytes", &max])
+    };
+    let (code, said) = restore_both(both - 16 * 1024);
+    assert!(code == Some(1) && said.contains("--max-bytes") && !ledger.exists(), "{said}");
+    let (code, said) = restore_both(both);
+    assert_eq!(code, Some(0), "{said}");
+}
