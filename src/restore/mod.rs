@@ -35,7 +35,7 @@ use {
             space::SpaceNeeded,
             superseded::read_superseded,
             target::Target,
-            unpack::{UnpackOptions, Unpacked, unpack},
+            unpack::{Shared, UnpackOptions, Unpacked, unpack},
         },
         rules::{
             archive::SeenSlots,
@@ -237,6 +237,7 @@ fn unpack_all(
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
     let seen_slots = SeenSlots::default();
     let size_limit = SizeLimit::new(options.check.max_bytes);
+    let shared = Shared { seen_slots: &seen_slots, size_limit: &size_limit, state: state.as_ref() };
     let mut unpacked: Vec<Unpacked> = Vec::new();
     let mut names = Vec::new();
     for (number, archive) in archives.iter().enumerate() {
@@ -247,7 +248,7 @@ fn unpack_all(
         unpack_options.bank_snapshot.clear().map_err(whole)?;
         let checks_hashes = number < options.expect_roots.len();
         let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
-        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, &size_limit, state.as_ref(), &unpack_options, progress)
+        let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
             .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));

@@ -46,6 +46,16 @@ pub struct UnpackOptions<'a> {
     pub checks_hashes: bool,
 }
 
+/// What the archives of one state have in common.
+pub struct Shared<'a> {
+    /// The slots of their storages.
+    pub seen_slots: &'a SeenSlots,
+    /// What they may unpack to together.
+    pub size_limit: &'a SizeLimit,
+    /// The state in the making, where it is checked.
+    pub state: Option<&'a StateCheck>,
+}
+
 /// An archive that has been unpacked.
 pub struct Unpacked {
     /// Its bank.
@@ -86,18 +96,17 @@ fn is_silent(rule: Rule) -> bool {
 }
 
 /// Unpacks an archive: by its index where it has one, in order otherwise. An incremental archive builds on `base_slot`.
-/// With `state`, its records are hashed as they pass.
+/// With a state, its records are hashed as they pass.
 pub fn unpack(
     archive: &Archive,
     base_slot: Option<u64>,
     assigner: &mut Assigner,
-    seen_slots: &SeenSlots,
-    size_limit: &SizeLimit,
-    state: Option<&StateCheck>,
+    shared: &Shared<'_>,
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
     let UnpackOptions { roots, bank_snapshot, owner, threads, checks_hashes } = *options;
+    let Shared { seen_slots, size_limit, state } = *shared;
     let write_behind = &WriteBehind::new(archive.manners.io_hint);
     let findings = Findings::refusing(is_refused);
     let records = state.map(StateCheck::first_pass);
