@@ -71,6 +71,50 @@ fn a_bomb_is_refused_by_max_bytes() {
     }
 }
 
+/// Whether memory suffices or not: no panic, no abort, and nothing has a final name that is not whole.
+#[test]
+fn little_memory_is_a_clear_error() {
+    if !has_tool("prlimit") {
+        return;
+    }
+    let archive = fixture(FULL_26);
+    let ledger = ledger("ledger-at-26");
+    let mut codes = std::collections::BTreeSet::new();
+    for limit in
+        ["--as=20000000", "--as=60000000", "--as=150000000", "--as=400000000", "--data=60000000", "--data=150000000"]
+    {
+        let dir = temp_dir();
+        let (out, target, synth) = (dir.path().join("out"), dir.path().join("restored"), dir.path().join("synth"));
+        fs::create_dir(&out).expect("made");
+        for arguments in [
+            vec!["archive", text(ledger.path()), "-o", text(&out)],
+            vec!["recompress", text(&archive), "-o", text(&out), "--force"],
+            vec!["restore", text(&archive), "--ledger", text(&target)],
+            vec!["verify", text(&archive)],
+            vec!["verify", text(ledger.path())],
+            vec!["inspect", text(&archive), "--accounts"],
+            vec!["synth", text(&synth), "--size", "4MiB"],
+        ] {
+            let mut command = Command::new("prlimit");
+            command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "4"]).stdin(Stdio::null());
+            let (code, said) = run(&mut command);
+            let is_clear = code == Some(0) || code == Some(1) && said.contains("error: ") && said.contains("hint: ");
+            assert!(is_clear && !said.contains("panicked"), "{limit} {arguments:?}: {code:?} {said}");
+            codes.insert((limit, code));
+            if code == Some(1) {
+                assert!(
+                    fs::read_dir(&out).expect("read").flatten().all(|entry| name(&entry.path()) != FULL_26)
+                        || arguments[0] != "archive"
+                );
+                assert!(arguments[0] != "restore" || !target.join("snapshots/26/fastboot_version").exists());
+            }
+        }
+    }
+    assert!(codes.contains(&("--as=20000000", Some(1))) && codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
+    let (code, said) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
+    assert!(code == Some(2) && said.contains("out of range"), "{said}");
+}
+
 #[test]
 fn max_bytes_lets_pass_what_is_expected() {
     let dir = temp_dir();

@@ -13,6 +13,7 @@ mod inspect_accounts;
 mod levels;
 mod manners;
 mod manual;
+mod planned;
 mod recompress;
 mod restore;
 mod stdout;
