@@ -148,3 +148,75 @@ fn max_bytes_lets_pass_what_is_expected() {
     let (code, said) = restore_both(both);
     assert_eq!(code, Some(0), "{said}");
 }
+
+/// Whatever an archive or a ledger says at length, no message repeats more than a line of it.
+#[test]
+fn messages_stay_short() {
+    const SAID_BYTES_MAX: usize = 8 * 1024;
+    let dir = temp_dir();
+    let long = "\u{1b}[31mx".repeat(MIB / 6);
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let check = |arguments: &[&str]| {
+        let output = Command::new(slotpress_path()).args(arguments).stdin(Stdio::null()).output().expect("runs");
+        for said in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(said);
+            let start: String = text.chars().take(400).collect();
+            assert!(said.len() < SAID_BYTES_MAX, "{arguments:?}: {} bytes: {start}", said.len());
+            assert!(!text.contains('\u{1b}'), "{arguments:?}: {start}");
+        }
+        assert!(output.status.code().is_some_and(|code| code < 4), "{arguments:?}: {:?}", output.status);
+    };
+    let check_archive = |archive: &Path| {
+        let target = dir.path().join("restored");
+        for json in [false, true] {
+            let more: &[&str] = if json { &["--json"] } else { &[] };
+            for arguments in [
+                vec!["verify", text(archive)],
+                vec!["inspect", text(archive)],
+                vec!["recompress", text(archive), "-o", text(&out), "--force"],
+                vec!["restore", text(archive), "--ledger", text(&target)],
+            ] {
+                check(&[&arguments[..], more].concat());
+                let _ = fs::remove_dir_all(&target);
+            }
+        }
+    };
+    let sound = entries(&fixture(FULL_26));
+    let write = |entries: &[TarEntry], more: &[u8]| {
+        let path = dir.path().join(FULL_26);
+        fs::write(&path, zstd::bulk::compress(&[more, &make_tar(entries)].concat(), 1).expect("compressed")).expect("written");
+        path
+    };
+    // A long version.
+    let mut entries = sound.clone();
+    let version = entries.iter_mut().find(|entry| entry.path == "version").expect("a version");
+    version.content = long.as_bytes().to_vec();
+    check_archive(&write(&entries, &[]));
+    // A long name, in both forms that tar has for it.
+    for kind in [b'L', b'x'] {
+        let name = match kind {
+            b'L' => format!("{long}\0").into_bytes(),
+            _ => format!("{} path={long}\n", long.len() + 14).into_bytes(),
+        };
+        let mut start = tar_header("././@LongLink", kind, name.len() as u64).to_vec();
+        start.extend_from_slice(&name);
+        start.resize(start.len().next_multiple_of(512), 0);
+        check_archive(&write(&sound, &start));
+    }
+    // Many wrong names.
+    let mut entries = sound.clone();
+    entries.extend((0..5000).map(|n| TarEntry { path: format!("accounts/\u{1b}[31m{n}"), kind: b'0', content: Vec::new() }));
+    let path = write(&entries, &[]);
+    check(&["inspect", text(&path)]);
+    check(&["restore", text(&path), "--ledger", text(&dir.path().join("restored"))]);
+    // Files of a ledger.
+    for file in ["version", "fastboot_version"] {
+        let ledger = ledger("ledger-at-26");
+        fs::write(ledger.path().join("snapshots/26").join(file), &long).expect("written");
+        for command in ["verify", "inspect"] {
+            check(&[command, text(ledger.path())]);
+        }
+        check(&["archive", text(ledger.path()), "-o", text(&out), "--force"]);
+    }
+}

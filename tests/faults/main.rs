@@ -8,6 +8,7 @@ mod common;
 mod errors;
 mod kills;
 mod left_behind;
+mod pipes;
 mod refused;
 mod scenarios;
 mod shared;
