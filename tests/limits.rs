@@ -185,7 +185,8 @@ fn messages_stay_short() {
     let sound = entries(&fixture(FULL_26));
     let write = |entries: &[TarEntry], more: &[u8]| {
         let path = dir.path().join(FULL_26);
-        fs::write(&path, zstd::bulk::compress(&[more, &make_tar(entries)].concat(), 1).expect("compressed")).expect("written");
+        fs::write(&path, zstd::bulk::compress(&[more, &make_tar(entries)].concat(), 1).expect("compressed"))
+            .expect("written");
         path
     };
     // A long version.
@@ -206,7 +207,11 @@ fn messages_stay_short() {
     }
     // Many wrong names.
     let mut entries = sound.clone();
-    entries.extend((0..5000).map(|n| TarEntry { path: format!("accounts/\u{1b}[31m{n}"), kind: b'0', content: Vec::new() }));
+    entries.extend((0..5000).map(|n| TarEntry {
+        path: format!("accounts/\u{1b}[31m{n}"),
+        kind: b'0',
+        content: Vec::new(),
+    }));
     let path = write(&entries, &[]);
     check(&["inspect", text(&path)]);
     check(&["restore", text(&path), "--ledger", text(&dir.path().join("restored"))]);

@@ -63,7 +63,10 @@ fn in_the_place_of_a_file_of_a_ledger() {
             let (code, said) = ends(&arguments);
             let needs_it = matches!(arguments[0], "verify" | "archive") && !file.ends_with("/version");
             assert!(!needs_it || matches!(code, Some(1 | 3)), "{file}, {arguments:?}: {code:?} {said}");
-            assert!(fs::read_dir(out.path()).expect("read").next().is_none() || code == Some(0), "{file}: something is left");
+            assert!(
+                fs::read_dir(out.path()).expect("read").next().is_none() || code == Some(0),
+                "{file}: something is left"
+            );
         }
         for entry in fs::read_dir(out.path()).expect("read").flatten() {
             fs::remove_file(entry.path()).expect("removed");
@@ -94,6 +97,11 @@ fn in_the_place_of_what_is_written() {
         pipe(&target.join(name));
         let (code, said) = ends(&["restore", text(&fixture(FULL_26)), "--ledger", text(&target)]);
         assert!(code == Some(1) && said.contains(name), "{name}: {code:?} {said}");
-        assert_eq!(names(&target).into_iter().filter(|left| left != "ledger.lock").collect::<Vec<_>>().len(), usize::from(name != "ledger.lock"), "{:?}", names(&target));
+        assert_eq!(
+            names(&target).into_iter().filter(|left| left != "ledger.lock").collect::<Vec<_>>().len(),
+            usize::from(name != "ledger.lock"),
+            "{:?}",
+            names(&target)
+        );
     }
 }
