@@ -17,6 +17,8 @@ use slotpress::{
         records::{Record, RecordFault, RecordSink, RecordWalker},
         status_cache::parse_status_cache,
     },
+    progress::NoProgress,
+    verify::{NamedArchive, VerifyOptions, verify_archives},
 };
 
 /// A target: takes any bytes.
@@ -158,8 +160,28 @@ pub fn names(bytes: &[u8]) {
     }
 }
 
+/// A whole archive through `verify`: a report or an error, whatever is in it.
+pub fn archive(bytes: &[u8]) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
+    std::fs::write(&path, bytes).expect("written");
+    let options = VerifyOptions {
+        clients: Vec::new(),
+        is_quick: false,
+        threads: 1,
+        memory_bytes: 8 << 20,
+        temporary_dir: dir.path().to_path_buf(),
+        expect_hash: None,
+        expect_slot: None,
+        expect_roots: Vec::new(),
+    };
+    if let Some(report) = check(verify_archives(&NamedArchive::of_path(&path), None, &options, &NoProgress)) {
+        assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
+    }
+}
+
 /// All of them by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("tar", tar),
     ("frame", frame),
     ("index", index),
@@ -169,4 +191,5 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("obsolete", obsolete),
     ("records", records),
     ("names", names),
+    ("archive", archive),
 ];
