@@ -1,15 +1,52 @@
-//! Memory of the machine, of the control groups that this process is in, and of the process itself, as Linux tells it;
-//! elsewhere unknown.
+//! Memory of the machine, of the control groups and resource limits of this process, and of the process itself, as Linux
+//! tells it; elsewhere unknown.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
+use {
+    rustix::process::{Resource, getrlimit},
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
 };
 
-/// Bytes that can be taken without swapping, and without reaching the limit of a control group: of version 1 or 2, its
-/// own or one around it.
+/// Bytes that can be taken without swapping, and without reaching a [`Limit`].
 pub fn available_bytes() -> Option<u64> {
-    available_bytes_below(Path::new("/"))
+    let available = available_bytes_below(Path::new("/"))?;
+    Some(tightest_limit().map_or(available, |limit| limit.left_bytes.min(available)))
+}
+
+/// A limit of this process beyond which it gets no memory, or is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What limits, and where to look at it.
+    pub name: &'static str,
+    /// Bytes that can still be taken.
+    pub left_bytes: u64,
+    /// Whether addresses count that nothing has been written to.
+    pub is_of_addresses: bool,
+}
+
+/// The limit that leaves the least, where there is one.
+pub fn tightest_limit() -> Option<Limit> {
+    let root = Path::new("/");
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resource = |resource, field, name| {
+        let used_bytes = kib_field(&status, field).unwrap_or(0);
+        let left_bytes = getrlimit(resource).current?.saturating_sub(used_bytes);
+        Some(Limit { name, left_bytes, is_of_addresses: field == "VmSize:" })
+    };
+    let groups = || {
+        let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let left_bytes = memberships.lines().filter_map(|line| left_in_groups(root, line)).min()?;
+        let name = "the memory limit of the control group (MemoryMax of the service)";
+        Some(Limit { name, left_bytes, is_of_addresses: false })
+    };
+    let limits = [
+        resource(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),
+        resource(Resource::Data, "VmData:", "the limit of data (ulimit -d)"),
+        groups(),
+    ];
+    limits.into_iter().flatten().min_by_key(|limit| limit.left_bytes)
 }
 
 /// The same, of the files below `root`.

@@ -265,7 +265,7 @@ pub(crate) fn threads_within(
 
 /// The most memory that one worker takes: its frame, its output buffers, and its context, which is measured on a
 /// frame of zeros since its size follows from level and frame size.
-fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
+pub(crate) fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let mut compressor = FrameCompressor::new(codec)?;
     compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;

@@ -4,12 +4,12 @@ use {
     super::{
         codec::{self, CodecArgs},
         manners::MannersArgs,
-        stdout,
+        planned, stdout,
         ui::Ui,
         values,
     },
     crate::{
-        archive::{ArchiveOptions, ArchiveReport, archive, archive_to, encode::Codec, sink::Sink},
+        archive::{ArchiveOptions, ArchiveReport, archive, archive_to, encode::Codec, sink::Sink, worker_memory_bytes},
         error::{ErrorKind, Result},
         format::frame_hashes::Root,
         progress::Progress,
@@ -86,14 +86,17 @@ struct ArchiveLine<'a> {
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     let is_stdout = codec::is_stdout(&args.output, ui)?;
+    let codec = args.codec.codec(ui)?;
+    let threads =
+        planned::threads_that_fit(args.threads, || worker_memory_bytes(&codec, args.codec.frame_size), 0, ui)?;
     let options = ArchiveOptions {
         paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
         out_dir: args.output.clone(),
         slot: args.slot,
         base_slot: args.base_slot,
-        codec: args.codec.codec(ui)?,
+        codec,
         frame_size_bytes: args.codec.frame_size,
-        threads: values::threads_or_all(args.threads),
+        threads,
         memory_bytes: args.memory,
         replace: args.force,
         force_base: args.force_base,

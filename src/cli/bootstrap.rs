@@ -135,7 +135,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
             convert: Some(recompress_for_agave),
             manners,
         },
-        limits: args.transfer.limits(None),
+        // What is to be unpacked is longer than what is fetched.
+        limits: args.transfer.limits(args.check.options(args.memory).max_bytes, None),
         trusted: args.transfer.trusted()?,
         expected_genesis_hash: args.expected_genesis_hash,
     };

@@ -1,7 +1,7 @@
 //! The flags and the words about what is checked while an archive streams by.
 
 use {
-    super::{ui::Ui, values},
+    super::{planned, ui::Ui, values},
     crate::{
         ledger::names::Hash,
         state::check::{Assurance, CheckMode, CheckOptions, STATE_MEMORY_BYTES_DEFAULT, StateOutcome},
@@ -26,6 +26,9 @@ pub struct CheckArgs {
     /// The slot that it must be of
     #[arg(long, value_name = "SLOT")]
     expect_slot: Option<u64>,
+    /// Refuse archives that unpack to more [default: no limit but the free space]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    max_bytes: Option<u64>,
 }
 
 /// [`CheckMode`] as a flag.
@@ -50,9 +53,10 @@ impl CheckArgs {
                 CheckArg::Frames => CheckMode::Frames,
             },
             is_required: self.require_state,
-            memory_bytes: memory_bytes.unwrap_or(STATE_MEMORY_BYTES_DEFAULT),
+            memory_bytes: planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT),
             expect_hash: self.expect_hash,
             expect_slot: self.expect_slot,
+            max_bytes: self.max_bytes,
         }
     }
 }

@@ -41,6 +41,9 @@ pub struct FetchArgs {
     /// Bytes to fetch per second at most
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate: Option<u64>,
+    /// Refuse longer archives [default: 4TiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    max_bytes: Option<u64>,
     #[command(flatten)]
     peers: PeersArgs,
     #[command(flatten)]
@@ -108,7 +111,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
         find: args.peers.find_options(&args.sources)?,
         wants_incremental: !args.no_incremental && args.expect_root.is_empty(),
         dir: args.output.clone(),
-        limits: args.transfer.limits(args.expect_root.first().copied()),
+        limits: args.transfer.limits(args.max_bytes, args.expect_root.first().copied()),
         trusted: args.transfer.trusted()?,
     };
     let client = args.transfer.client(args.max_rate)?;

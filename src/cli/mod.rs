@@ -20,6 +20,7 @@ mod levels;
 mod manners;
 mod manual;
 mod network;
+mod planned;
 mod recompress;
 mod restore;
 mod stdout;

@@ -77,9 +77,6 @@ pub struct TransferArgs {
     /// Give up below so many bytes per second, over 15 seconds
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     min_rate: Option<u64>,
-    /// Refuse longer archives [default: 4TiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    max_bytes: Option<u64>,
     /// A server that must have the archive under the same name; may be given more than once. One that contradicts ends
     /// the run
     #[arg(long, value_name = "URL", value_delimiter = ',')]
@@ -90,12 +87,12 @@ pub struct TransferArgs {
 
 #[cfg(feature = "net")]
 impl TransferArgs {
-    /// Bounds of downloads.
-    pub fn limits(&self, expect_root: Option<Root>) -> Limits {
+    /// Bounds of downloads; of archives no longer than this.
+    pub fn limits(&self, max_bytes: Option<u64>, expect_root: Option<Root>) -> Limits {
         let limits = Limits::default();
         Limits {
             streams: usize::from(self.streams),
-            max_bytes: self.max_bytes.unwrap_or(limits.max_bytes),
+            max_bytes: max_bytes.unwrap_or(limits.max_bytes),
             min_rate_bytes_per_second: self.min_rate,
             expect_root,
             ..limits

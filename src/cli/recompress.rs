@@ -6,16 +6,16 @@ use {
         check::{self, AssuranceFields, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
-        stdout,
+        planned, stdout,
         ui::Ui,
         values,
     },
     crate::{
-        archive::{encode::Codec, sink::Sink},
+        archive::{encode::Codec, sink::Sink, worker_memory_bytes},
         error::{Error, IoContext, Result},
         format::frame_hashes::Root,
         io::pipes::Interruptible,
-        recompress::{RecompressOptions, RecompressReport, Source, recompress},
+        recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress},
         text,
     },
     clap::Args,
@@ -96,13 +96,17 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         }
         false => Source::File(args.archive.clone()),
     };
+    let (codec, check) = (args.codec.codec(ui)?, args.check.options(args.memory));
+    let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes;
+    let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
+    let threads = planned::threads_that_fit(args.threads, worker_bytes, other_bytes, ui)?;
     let options = RecompressOptions {
-        codec: args.codec.codec(ui)?,
+        codec,
         frame_size_bytes: args.codec.frame_size,
-        threads: values::threads_or_all(args.threads),
+        threads,
         memory_bytes: args.memory,
         base_slot: args.base_slot,
-        check: args.check.options(args.memory),
+        check,
         manners: args.manners.apply(ui),
     };
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;

@@ -4,6 +4,7 @@ use {
     super::{
         check::{self, AssuranceFields, CheckArgs},
         manners::MannersArgs,
+        planned::{self, DECODING_WORKER_BYTES},
         ui::Ui,
         values,
     },
@@ -97,6 +98,7 @@ struct RestoreLine<'a> {
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
+    let check = args.check.options(args.memory);
     let options = RestoreOptions {
         archive: args.archive.clone(),
         incremental: args.incremental_archive.clone(),
@@ -105,9 +107,9 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
             TreeArg::Boot => RestoreLayout::Boot,
             TreeArg::Archive => RestoreLayout::Archive,
         },
-        threads: values::threads_or_all(args.threads),
+        threads: planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?,
         index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
-        check: args.check.options(args.memory),
+        check,
         expect_roots: args.expect_root.clone(),
         read_back: args.verify.then(|| values::read_back(None)),
         manners: args.manners.apply(ui),

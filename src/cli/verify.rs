@@ -3,6 +3,7 @@
 use {
     super::{
         network::{ArchiveInput, NetworkArgs},
+        planned::{self, DECODING_WORKER_BYTES},
         ui::Ui,
         values,
     },
@@ -154,11 +155,12 @@ struct VerifyLine<'a> {
 }
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
+    let memory_bytes = values::memory_or_half(args.memory);
     let options = VerifyOptions {
         clients: asked_clients(&args.clients),
         is_quick: args.quick,
-        threads: values::threads_or_all(args.threads),
-        memory_bytes: values::memory_or_half(args.memory),
+        threads: planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?,
+        memory_bytes,
         temporary_dir: args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir),
         expect_hash: args.expect_hash,
         expect_slot: args.expect_slot,

@@ -181,7 +181,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         }),
         root: archive.root(),
         bank,
-        version: String::from_utf8_lossy(&version).trim().to_string(),
+        version: crate::text::one_line(String::from_utf8_lossy(&version).trim()),
         entries,
         file_bytes: archive.length_bytes(),
         frames,

@@ -8,7 +8,7 @@ use {
     std::{
         fs::{self, File, OpenOptions, TryLockError},
         io,
-        os::unix::fs::MetadataExt,
+        os::unix::fs::{MetadataExt, OpenOptionsExt},
         path::{Path, PathBuf},
     },
 };
@@ -75,7 +75,14 @@ impl LedgerLock {
                 made = Some(path.clone());
                 Ok(file)
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => OpenOptions::new().write(true).open(&path),
+            // Without waiting, for the case of a pipe: who opens one waits for a reader.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(&path) {
+                Ok(metadata) if !metadata.is_file() => {
+                    return Err(Error::failed(format!("{} is not a file", path.display()))
+                        .hint("a validator makes ledger.lock as an empty file: look who made this, and remove it"));
+                }
+                _ => OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path),
+            },
             Err(error) => Err(error),
         };
         let file = match opened {

@@ -17,6 +17,7 @@ pub mod in_order;
 pub mod named;
 mod peeker;
 pub mod range;
+pub mod size_limit;
 pub mod source;
 mod streams;
 pub mod tail;

@@ -27,7 +27,7 @@ use {
         io::Manners,
         ledger::names::ArchiveName,
         progress::Progress,
-        read::walk::Recycler,
+        read::{size_limit::SizeLimit, walk::Recycler},
         recompress::{
             input::Input,
             reading::Reading,
@@ -104,6 +104,11 @@ const FRAMES_UNDER_WAY: usize = 2;
 /// What the decoding side takes at most for frames of 32 MiB and one decoder: three frames decoded, two compressed.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
+/// What everything but the workers that compress takes at most, in bytes.
+pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
+    DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
+}
+
 /// Recompresses an archive into a sink.
 pub fn recompress(
     source: Source<'_>,
@@ -131,9 +136,12 @@ fn recompress_open(
         options.frame_size_bytes,
         options.threads,
         options.memory_bytes,
-        DECODING_BYTES + options.frame_size_bytes * (FRAMES_UNDER_WAY as u64 + 2),
+        decoding_side_bytes(options.frame_size_bytes),
     )?;
     let mut input = Input::open(source, options)?;
+    if let Input::File { archive, .. } = &input {
+        SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
+    }
     let base_slot = match input.name() {
         Some(name) => name.base_slot,
         None => options.base_slot,

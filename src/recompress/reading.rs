@@ -14,6 +14,7 @@ use {
         read::{
             Pass, ReadArchive,
             in_order::read_in_order,
+            size_limit::SizeLimit,
             visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
             walk::{Recycler, SeenFrame},
         },
@@ -85,7 +86,12 @@ impl Reading<'_> {
         let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
         let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
-        let reader = Reader { rules, entries: Mutex::default(), records: records.as_ref() };
+        let reader = Reader {
+            rules,
+            entries: Mutex::default(),
+            records: records.as_ref(),
+            size_limit: SizeLimit::new(self.options.check.max_bytes),
+        };
         let count = CountedProgress { inner: self.progress, input_bytes: AtomicU64::default() };
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
@@ -144,11 +150,13 @@ struct Reader<'a> {
     entries: Mutex<Vec<Entry>>,
     /// What looks at records.
     records: Option<&'a AccountsPass<'a>>,
+    size_limit: SizeLimit,
 }
 
 impl Visitor for Reader<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
+        self.size_limit.entry(entry)?;
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, is_for_sink: true, records_of: None });

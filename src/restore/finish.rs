@@ -4,6 +4,7 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
+        files::open_file,
         io::Manners,
         ledger::{
             lists::{write_no_obsolete_accounts, write_storages_list},
@@ -177,8 +178,7 @@ fn is_another(path: &Path) -> Error {
 fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool> {
     /// Large enough for disks, small enough for a buffer.
     const PIECE_BYTES: usize = 1024 * 1024;
-    let open = |path: &Path| File::open(path).or_path("open", path);
-    let (file_a, file_b) = (open(a)?, open(b)?);
+    let (file_a, file_b) = (open_file(a)?, open_file(b)?);
     let (mut piece_a, mut piece_b) = (Vec::new(), Vec::new());
     loop {
         progress.check()?;

@@ -6,6 +6,7 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
+        files::open_file,
         store::{dir_lock::DirLocks, publish::sync_dir, work_dir::remove_moved_dir},
     },
     std::{
@@ -173,8 +174,8 @@ pub fn recover(dir: &Path, locks: &mut DirLocks) -> Result<()> {
         _ => {}
     }
     let mut bytes = Vec::new();
-    match File::open(&path) {
-        Ok(file) => file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &path)?,
+    match fs::symlink_metadata(&path) {
+        Ok(_) => open_file(&path)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &path)?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::io("open", &path, &error)),
     };

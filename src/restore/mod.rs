@@ -25,7 +25,7 @@ use {
             names::{ArchiveName, Hash},
         },
         progress::Progress,
-        read::{Archive, IndexPolicy, ReadError},
+        read::{Archive, IndexPolicy, ReadError, size_limit::SizeLimit},
         read_back::ReadBack,
         restore::{
             assign::{AssignedStorage, Assigner},
@@ -35,7 +35,7 @@ use {
             space::SpaceNeeded,
             superseded::read_superseded,
             target::Target,
-            unpack::{UnpackOptions, Unpacked, unpack},
+            unpack::{Shared, UnpackOptions, Unpacked, unpack},
         },
         rules::{
             archive::SeenSlots,
@@ -177,6 +177,7 @@ fn restore_archives(
     for number in 0..feed.archives.len() {
         check_archive(&feed, number, options)?;
     }
+    SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives.iter())?;
     space_needed(&feed.archives, target, feed.bytes_to_copy())?.check()?;
     let roots = target.create_partial_roots()?;
     let bank_snapshot = target.create_partial_bank()?;
@@ -272,6 +273,8 @@ fn unpack_all(
         why_not.is_none().then(|| new_state_check(&feed.archives, target, options)).transpose().map_err(whole)?;
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
     let seen_slots = SeenSlots::default();
+    let size_limit = SizeLimit::new(options.check.max_bytes);
+    let shared = Shared { seen_slots: &seen_slots, size_limit: &size_limit, state: state.as_ref() };
     let mut unpacked: Vec<Unpacked> = Vec::new();
     let mut names = Vec::new();
     for number in 0.. {
@@ -291,7 +294,7 @@ fn unpack_all(
         unpack_options.bank_snapshot.clear().map_err(whole)?;
         let checks_hashes = number < options.expect_roots.len();
         let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
-        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, state.as_ref(), &unpack_options, progress)
+        let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
             .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));

@@ -9,6 +9,7 @@ use {
         progress::Progress,
         read::{
             Archive, Pass, ReadError,
+            size_limit::SizeLimit,
             visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
         },
@@ -43,6 +44,16 @@ pub struct UnpackOptions<'a> {
     pub threads: usize,
     /// Frames are compared with their hashes.
     pub checks_hashes: bool,
+}
+
+/// What the archives of one state have in common.
+pub struct Shared<'a> {
+    /// The slots of their storages.
+    pub seen_slots: &'a SeenSlots,
+    /// What they may unpack to together.
+    pub size_limit: &'a SizeLimit,
+    /// The state in the making, where it is checked.
+    pub state: Option<&'a StateCheck>,
 }
 
 /// An archive that has been unpacked.
@@ -85,17 +96,17 @@ fn is_silent(rule: Rule) -> bool {
 }
 
 /// Unpacks an archive: by its index where it has one, in order otherwise. An incremental archive builds on `base_slot`.
-/// With `state`, its records are hashed as they pass.
+/// With a state, its records are hashed as they pass.
 pub fn unpack(
     archive: &Archive,
     base_slot: Option<u64>,
     assigner: &mut Assigner,
-    seen_slots: &SeenSlots,
-    state: Option<&StateCheck>,
+    shared: &Shared<'_>,
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
     let UnpackOptions { roots, bank_snapshot, owner, threads, checks_hashes } = *options;
+    let Shared { seen_slots, size_limit, state } = *shared;
     let write_behind = &WriteBehind::new(archive.manners.io_hint);
     let findings = Findings::refusing(is_refused);
     let records = state.map(StateCheck::first_pass);
@@ -103,6 +114,7 @@ pub fn unpack(
         rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
         assigner: Mutex::new(assigner),
         destinations: RwLock::default(),
+        size_limit,
         records: records.as_ref(),
         places: Places {
             roots,
@@ -138,6 +150,7 @@ struct Unpacking<'a> {
     rules: ArchiveRules<'a>,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
+    size_limit: &'a SizeLimit,
     /// What looks at records.
     records: Option<&'a AccountsPass<'a>>,
     places: Places<'a>,
@@ -146,6 +159,7 @@ struct Unpacking<'a> {
 impl Visitor for Unpacking<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         self.rules.entry(entry)?;
+        self.size_limit.entry(entry)?;
         let destination = self.assigner.lock().unwrap_or_else(PoisonError::into_inner).assign(entry)?;
         self.destinations.write().unwrap_or_else(PoisonError::into_inner).push(destination);
         let EntryKind::Storage { slot, id } = entry.kind else {

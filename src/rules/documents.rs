@@ -36,7 +36,7 @@ pub fn judge_documents(
     if let Some(version) = &documents.version
         && !is_known_version(version)
     {
-        let found = format!("{:?}", String::from_utf8_lossy(version));
+        let found = format!("{:?}", crate::text::one_line(&String::from_utf8_lossy(version)));
         findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found)?;
     }
     let place = || match entry_slot {

@@ -49,6 +49,8 @@ pub struct CheckOptions {
     pub expect_hash: Option<Hash>,
     /// The slot that the state must have.
     pub expect_slot: Option<u64>,
+    /// The most bytes that the archives may unpack to, in bytes of their entries with headers and padding.
+    pub max_bytes: Option<u64>,
 }
 
 impl Default for CheckOptions {
@@ -59,6 +61,7 @@ impl Default for CheckOptions {
             memory_bytes: STATE_MEMORY_BYTES_DEFAULT,
             expect_hash: None,
             expect_slot: None,
+            max_bytes: None,
         }
     }
 }

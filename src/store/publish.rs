@@ -4,7 +4,10 @@
 //! unpublished. What a killed run left behind is found by its name, told from a live run's by a lock, and removed.
 
 use {
-    crate::error::{Error, IoContext, Result},
+    crate::{
+        error::{Error, IoContext, Result},
+        files::open_file,
+    },
     rustix::fs::{CWD, RenameFlags},
     std::{
         fs::{self, File},
@@ -112,8 +115,8 @@ fn remove_stale(dir: &Path) -> Result<()> {
         if !entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
             continue;
         }
-        // A file of another user, or one that vanished, is not ours to remove.
-        let Ok(file) = File::open(entry.path()) else { continue };
+        // A file of another user, or one that vanished, is not ours to remove; nor is what is no file.
+        let Ok(file) = open_file(&entry.path()) else { continue };
         if file.try_lock().is_ok() {
             fs::remove_file(entry.path()).or_path("remove the stale file", &entry.path())?;
         }

@@ -232,7 +232,7 @@ pub fn expected(slot: u64) -> serde_json::Value {
 pub fn has_tool(tool: &str) -> bool {
     let is_there = std::process::Command::new(tool).arg("--version").output().is_ok();
     if !is_there {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{tool} must be installed on CI");
+        assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "{tool} must be installed on CI");
         eprintln!("skipped: {tool} is not installed");
     }
     is_there

@@ -5,10 +5,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod errors;
 mod kills;
 mod left_behind;
+mod pipes;
 mod refused;
+mod scenarios;
 mod shared;
+mod strace;
 
 use {common::*, std::path::Path, std::process::Command, std::process::Output};
 

@@ -6,6 +6,9 @@ use {
     tempfile::TempDir,
 };
 
+/// On a machine that is busy, two programs that are started together need not run at the same time.
+const ROUNDS_MAX: u64 = 60;
+
 /// An archive that takes a moment to restore.
 fn large_archive() -> &'static Path {
     static SETUP: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
@@ -44,7 +47,10 @@ fn check_ledger(ledger: &Path, accounts: &Path) {
 #[test]
 fn two_ledgers_with_one_accounts_path() {
     let mut refused = 0;
-    for round in 0..8 {
+    for round in 0..ROUNDS_MAX {
+        if round >= 8 && refused > 0 {
+            break;
+        }
         let dir = temp_dir();
         let [one, other, accounts] = ["one", "other", "accounts"].map(|name| dir.path().join(name));
         let flags = |ledger: &PathBuf| {
@@ -52,7 +58,7 @@ fn two_ledgers_with_one_accounts_path() {
         };
         let (flags_one, flags_other) = (flags(&one), flags(&other));
         let arguments = [&flags_one, &flags_other].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
-        let outputs = restore_both([&arguments[0], &arguments[1]], Duration::from_millis(round * 40));
+        let outputs = restore_both([&arguments[0], &arguments[1]], Duration::from_millis(round % 8 * 40));
         let mut complete = 0;
         for (output, ledger) in outputs.iter().zip([&one, &other]) {
             let (code, said) = said(output);
@@ -74,11 +80,14 @@ fn two_ledgers_with_one_accounts_path() {
 #[test]
 fn two_trees_in_one_directory() {
     let mut refused = 0;
-    for round in 0..6 {
+    for round in 0..ROUNDS_MAX {
+        if round >= 6 && refused > 0 {
+            break;
+        }
         let dir = temp_dir();
         let tree = dir.path().join("tree");
         let arguments = ["--tree", "archive", "--ledger", text(&tree)];
-        let outputs = restore_both([&arguments, &arguments], Duration::from_millis(round * 40));
+        let outputs = restore_both([&arguments, &arguments], Duration::from_millis(round % 8 * 40));
         let codes: Vec<Option<i32>> = outputs.iter().map(|output| output.status.code()).collect();
         assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
         refused += outputs.iter().filter(|output| said(output).1.contains("tree is in use")).count();

@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 95] = [
+const VALUES: [(&str, &str); 102] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
@@ -52,7 +52,15 @@ const VALUES: [(&str, &str); 95] = [
     ("SLOTPRESS_LEVELS", "-5--1"),
     ("SLOTPRESS_LOSS", "0.1%"),
     ("SLOTPRESS_MARKDOWN", "/tmp/x.md"),
+    ("SLOTPRESS_MIN_RATE", "1MiB"),
+    ("SLOTPRESS_STREAMS", "4"),
+    ("SLOTPRESS_TRUST", "http://127.0.0.1:8899"),
+    ("SLOTPRESS_EXPECTED_GENESIS_HASH", "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d"),
+    ("SLOTPRESS_NO_INCREMENTAL", "1"),
+    ("SLOTPRESS_REPLACE_STATE", "1"),
+    ("SLOTPRESS_DRY_RUN", "1"),
     ("SLOTPRESS_MAX_AGE", "5000"),
+    ("SLOTPRESS_MAX_BYTES", "1TiB"),
     ("SLOTPRESS_MAX_RATE", "100MiB"),
     ("SLOTPRESS_MEMORY", "1GiB"),
     ("SLOTPRESS_MIN_SAVINGS", "5"),
@@ -130,7 +138,10 @@ impl Inputs {
 }
 
 /// Every command, with what it needs, and with flags that others conflict with.
-const LINES: [&str; 42] = [
+const LINES: [&str; 45] = [
+    "bootstrap http://127.0.0.1:8899 --ledger @new",
+    "bootstrap --cluster testnet --ledger @new --replace-state",
+    "fetch http://127.0.0.1:8899 -o @",
     "find --rpc http://127.0.0.1:8899",
     "find --source @ --cluster devnet",
     "archive @ledger -o @",
@@ -241,7 +252,7 @@ fn a_variable_has_one_meaning() {
     let lists: Vec<_> = found.iter().filter(|(_, meanings)| meanings.iter().any(|m| m.starts_with("Append"))).collect();
     assert_eq!(
         lists.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-        ["SLOTPRESS_ACCOUNTS", "SLOTPRESS_EXPECT_ROOT", "SLOTPRESS_FOR", "SLOTPRESS_RPC", "SLOTPRESS_SOURCE"]
+        ["SLOTPRESS_ACCOUNTS", "SLOTPRESS_EXPECT_ROOT", "SLOTPRESS_FOR", "SLOTPRESS_RPC", "SLOTPRESS_SOURCE", "SLOTPRESS_TRUST"]
     );
 }
 

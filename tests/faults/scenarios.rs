@@ -1,0 +1,230 @@
+//! Commands that faults are tried on: their source, what they leave, and what must hold after a fault.
+
+use {
+    super::{strace::Call, *},
+    std::{
+        collections::{BTreeMap, BTreeSet},
+        fs,
+        path::PathBuf,
+    },
+    tempfile::TempDir,
+};
+
+/// A command, its source, and what it is to leave.
+pub struct Scenario {
+    /// What tables call it.
+    pub name: &'static str,
+    dir: TempDir,
+    source: PathBuf,
+    out: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    /// An archive of this name and content.
+    Archive(String, Vec<u8>),
+    /// A ledger.
+    Ledger,
+    /// The tree of an archive.
+    Tree,
+    /// Nothing but a report.
+    Report,
+}
+
+/// For `verify`, whose default is half of what is free: making and clearing tables of that size takes a second.
+const MEMORY: &str = "64MiB";
+
+/// The stages of a run, in their order.
+pub const STAGES: [&str; 5] = ["before writing", "writing", "syncing", "renaming", "after the last rename"];
+
+/// The calls that change a file, or a directory.
+pub const CHANGING: &str = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,\
+    openat,fsync,fdatasync,syncfs,flock,fchown,fchmod,write,writev,pwrite64,pwritev,ftruncate,fallocate,copy_file_range,\
+    sendfile,sync_file_range,poll";
+
+/// Without the calls that the loader makes before the program begins, which looks at its first three descriptors then.
+pub fn after_loading(calls: &[Call]) -> &[Call] {
+    let begin = calls.iter().position(|call| call.name == "poll").expect("the program begins");
+    &calls[begin + 1..]
+}
+
+impl Scenario {
+    /// The command line.
+    pub fn arguments(&self) -> Vec<String> {
+        let (source, out) = (text(&self.source).to_string(), text(&self.out).to_string());
+        let arguments = match (self.name, &self.kind) {
+            (name, Kind::Archive(..)) => vec![name.into(), source, "-o".into(), out, "--force".into()],
+            (_, Kind::Ledger) => {
+                let accounts = text(&self.accounts()).to_string();
+                vec!["restore".into(), source, "--ledger".into(), out, "--accounts".into(), accounts]
+            }
+            (_, Kind::Tree) => {
+                vec!["restore".into(), source, "--tree".into(), "archive".into(), "--ledger".into(), out]
+            }
+            (_, Kind::Report) => vec!["verify".into(), source, "--memory".into(), MEMORY.into()],
+        };
+        arguments.into_iter().chain(["--threads".to_string(), "2".to_string()]).collect()
+    }
+
+    fn accounts(&self) -> PathBuf {
+        self.dir.path().join("disk/accounts")
+    }
+
+    /// What is there when the command has not run yet.
+    pub fn reset(&self) {
+        let _ = fs::remove_dir_all(&self.out);
+        let _ = fs::remove_dir_all(self.dir.path().join("disk"));
+        if matches!(self.kind, Kind::Archive(..)) {
+            fs::create_dir(&self.out).expect("made");
+        }
+    }
+
+    /// The source as it is now.
+    pub fn source_tree(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+        if self.source.is_file() {
+            return BTreeMap::from([(name(&self.source), fs::read(&self.source).ok())]);
+        }
+        let mut tree = tree(&self.source);
+        tree.remove("ledger.lock"); // made as a validator makes it
+        tree
+    }
+
+    /// The stage that each call is in.
+    pub fn stages(&self, calls: &[Call]) -> Vec<usize> {
+        let mark = match &self.kind {
+            Kind::Archive(name, _) => name,
+            Kind::Ledger => "fastboot_version",
+            Kind::Tree => "/version",
+            Kind::Report => return vec![0; calls.len()],
+        };
+        let (mut stage, mut is_last) = (0, false);
+        let is_archive = matches!(self.kind, Kind::Archive(..));
+        let one = |call: &Call| {
+            let line = call.line.as_str();
+            let begins = match call.name.as_str() {
+                _ if is_last => 4,
+                "openat" if line.contains("slotpress-partial-journal") && line.contains("O_CREAT") => 3,
+                "openat" if line.contains("O_CREAT") && line.contains("/tmp-snapshot-archive-slotpress") => 1,
+                "mkdir" | "mkdirat" if line.contains("slotpress-partial") => 1,
+                "fsync" | "fdatasync" | "syncfs" => 2,
+                name if name.starts_with("rename") => {
+                    is_last = line.contains(mark);
+                    // Of what restores rename before there is a journal, nothing makes a ledger.
+                    if is_archive || is_last { 3 } else { 0 }
+                }
+                _ => 0,
+            };
+            // A sync means something only once there is something to sync.
+            stage = stage.max(if begins == 2 && stage == 0 { 0 } else { begins });
+            stage
+        };
+        calls.iter().map(one).collect()
+    }
+
+    /// Whether something looks complete.
+    pub fn is_complete(&self) -> bool {
+        match &self.kind {
+            Kind::Archive(name, _) => self.out.join(name).exists(),
+            Kind::Ledger => fs::read_dir(self.out.join("snapshots")).is_ok_and(|mut dir| {
+                dir.any(|entry| entry.is_ok_and(|it| it.path().join("fastboot_version").exists()))
+            }),
+            Kind::Tree => self.out.join("version").exists(),
+            Kind::Report => true,
+        }
+    }
+
+    /// Whether it makes something.
+    pub fn has_result(&self) -> bool {
+        !matches!(self.kind, Kind::Report)
+    }
+
+    /// Whatever has a final name is whole.
+    pub fn check_final_names(&self, at: &str) {
+        let archives = fs::read_dir(&self.out).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+        for path in archives.filter(|path| name(path).starts_with("snapshot-") && path.is_file()) {
+            let expected = match &self.kind {
+                Kind::Archive(_, bytes) => bytes,
+                _ => &fs::read(&self.source).expect("read"),
+            };
+            assert!(&fs::read(&path).expect("read") == expected, "{at}: {} is not whole", path.display());
+        }
+        if self.is_complete() {
+            self.check_whole(at);
+        }
+    }
+
+    fn check_whole(&self, at: &str) {
+        let mut arguments: Vec<String> = ["verify", "--memory", MEMORY].map(Into::into).into();
+        match &self.kind {
+            Kind::Archive(name, _) => arguments.push(text(&self.out.join(name)).into()),
+            Kind::Ledger => {
+                arguments.extend(["--accounts".into(), text(&self.accounts()).into(), text(&self.out).into()])
+            }
+            Kind::Tree => arguments.push(text(&self.out).into()),
+            Kind::Report => return,
+        }
+        let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(code, Some(0), "{at}: what looks complete is not: {said}");
+    }
+
+    /// Names that a run which ended by itself leaves to nobody.
+    pub fn partial_names(&self) -> BTreeSet<String> {
+        let names = names(self.dir.path()).into_iter();
+        names.filter(|name| name.contains("slotpress-partial") || name.contains("tmp")).collect()
+    }
+
+    /// After a fault: everything that must hold, and a rerun.
+    pub fn check(&self, source: &BTreeMap<String, Option<Vec<u8>>>, at: &str) {
+        assert!(self.source_tree() == *source, "{at}: the source has changed");
+        self.check_final_names(at);
+        let was_complete = self.is_complete();
+        let arguments = self.arguments();
+        let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        if !was_complete || matches!(self.kind, Kind::Archive(..) | Kind::Report) {
+            assert_eq!(code, Some(0), "{at}: a rerun fails: {said}\n{:?}", names(self.dir.path()));
+        } else {
+            assert!(code == Some(1) && said.contains("is there already"), "{at}: {code:?} {said}");
+        }
+        assert!(self.is_complete(), "{at}: a rerun leaves nothing");
+        self.check_final_names(at);
+        assert_eq!(self.partial_names(), BTreeSet::new(), "{at}: is left");
+    }
+}
+
+/// Everything that faults are tried on.
+pub fn scenarios() -> Vec<Scenario> {
+    let make = |name, kind: &dyn Fn(&Path) -> (PathBuf, Kind)| {
+        let dir = temp_dir();
+        let (source, kind) = kind(dir.path());
+        let out = dir.path().join("out");
+        Scenario { name, dir, source, out, kind }
+    };
+    let into_archive = |dir: &Path, command: &str, source: PathBuf| {
+        let first = dir.join("first");
+        fs::create_dir(&first).expect("made");
+        let (code, said) = run(&[command, text(&source), "-o", text(&first)]);
+        assert_eq!(code, Some(0), "{said}");
+        let archive = fs::read_dir(&first).expect("read").next().expect("an archive").expect("an entry").path();
+        let kind = Kind::Archive(name(&archive), fs::read(&archive).expect("read"));
+        fs::remove_dir_all(first).expect("removed");
+        (source, kind)
+    };
+    let copied = |dir: &Path| {
+        let source = dir.join(FULL_26);
+        fs::copy(fixture(FULL_26), &source).expect("copied");
+        source
+    };
+    let ledger = |dir: &Path| {
+        let ledger = dir.join("ledger");
+        unpack_into(&fixture("ledger-at-26.tar.zst"), &ledger);
+        ledger
+    };
+    vec![
+        make("archive", &|dir| into_archive(dir, "archive", ledger(dir))),
+        make("recompress", &|dir| into_archive(dir, "recompress", copied(dir))),
+        make("restore", &|dir| (copied(dir), Kind::Ledger)),
+        make("restore --tree archive", &|dir| (copied(dir), Kind::Tree)),
+        make("verify ARCHIVE", &|dir| (copied(dir), Kind::Report)),
+        make("verify LEDGER", &|dir| (ledger(dir), Kind::Report)),
+    ]
+}

@@ -1,0 +1,227 @@
+//! Limits: of what an archive may unpack to, of memory, and of what a message quotes.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
+    },
+};
+
+/// A path as text.
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Runs a command; exit code, and what it said on standard error.
+fn run(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.env_remove("RUST_BACKTRACE").output().expect("runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn slotpress(arguments: &[&str]) -> (Option<i32>, String) {
+    run(Command::new(slotpress_path()).args(arguments).stdin(Stdio::null()))
+}
+
+const MIB: usize = 1 << 20;
+
+/// An archive without an index that unpacks to many storages of zeros: small to store, large to restore.
+fn bomb(dir: &Path, storages: u64, storage_bytes: usize) -> PathBuf {
+    let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
+    let mut entries = vec![entry("version", b'0', b"1.2.0".to_vec()), entry("snapshots/", b'5', Vec::new())];
+    let file = |path: &str| contents(&fixture(FULL_26)).remove(path).expect("an entry");
+    entries.push(entry("snapshots/status_cache", b'0', file("snapshots/status_cache")));
+    entries.push(entry("snapshots/26/", b'5', Vec::new()));
+    entries.push(entry("snapshots/26/26", b'0', file("snapshots/26/26")));
+    entries.push(entry("accounts/", b'5', Vec::new()));
+    entries.extend((0..storages).map(|id| entry(&format!("accounts/{}.{id}", id + 1), b'0', vec![0; storage_bytes])));
+    let path = dir.join(FULL_26);
+    fs::write(&path, zstd::bulk::compress(&make_tar(&entries), 1).expect("compressed")).expect("written");
+    assert!(fs::metadata(&path).expect("metadata").len() < 200_000);
+    path
+}
+
+#[test]
+fn a_bomb_is_refused_by_max_bytes() {
+    let dir = temp_dir();
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let target = dir.path().join("ledger");
+    for (storages, storage_bytes, max) in [(1, 200 * MIB, "64MiB"), (64, MIB, "20MiB")] {
+        let bomb = bomb(dir.path(), storages, storage_bytes);
+        for arguments in [
+            vec!["restore", text(&bomb), "--ledger", text(&target)],
+            vec!["restore", text(&bomb), "--ledger", text(&target), "--tree", "archive"],
+            vec!["recompress", text(&bomb), "-o", text(&out)],
+            vec!["restore", "-", "--ledger", text(&target)],
+            vec!["recompress", "-", "-o", text(&out)],
+        ] {
+            let mut command = Command::new(slotpress_path());
+            command.args(&arguments).args(["--max-bytes", max]).stdin(fs::File::open(&bomb).expect("opened"));
+            let (code, said) = run(&mut command);
+            assert!(code == Some(1) && said.contains("--max-bytes"), "{arguments:?}: {code:?} {said}");
+            assert!(said.contains("accounts/") && said.contains("hint: "), "it says what was found: {said}");
+            assert!(!target.exists() && fs::read_dir(&out).expect("read").next().is_none(), "{arguments:?}: left");
+        }
+    }
+}
+
+/// Whether memory suffices or not: no panic, no abort, and nothing has a final name that is not whole.
+#[test]
+fn little_memory_is_a_clear_error() {
+    if !has_tool("prlimit") {
+        return;
+    }
+    let archive = fixture(FULL_26);
+    let ledger = ledger("ledger-at-26");
+    let mut codes = std::collections::BTreeSet::new();
+    for limit in
+        ["--as=20000000", "--as=60000000", "--as=150000000", "--as=400000000", "--data=60000000", "--data=150000000"]
+    {
+        let dir = temp_dir();
+        let (out, target, synth) = (dir.path().join("out"), dir.path().join("restored"), dir.path().join("synth"));
+        fs::create_dir(&out).expect("made");
+        for arguments in [
+            vec!["archive", text(ledger.path()), "-o", text(&out)],
+            vec!["recompress", text(&archive), "-o", text(&out), "--force"],
+            vec!["restore", text(&archive), "--ledger", text(&target)],
+            vec!["verify", text(&archive)],
+            vec!["verify", text(ledger.path())],
+            vec!["inspect", text(&archive), "--accounts"],
+            vec!["synth", text(&synth), "--size", "4MiB"],
+        ] {
+            let mut command = Command::new("prlimit");
+            command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "4"]).stdin(Stdio::null());
+            let (code, said) = run(&mut command);
+            let is_clear = code == Some(0) || code == Some(1) && said.contains("error: ") && said.contains("hint: ");
+            assert!(is_clear && !said.contains("panicked"), "{limit} {arguments:?}: {code:?} {said}");
+            codes.insert((limit, code));
+            if code == Some(1) {
+                assert!(
+                    fs::read_dir(&out).expect("read").flatten().all(|entry| name(&entry.path()) != FULL_26)
+                        || arguments[0] != "archive"
+                );
+                assert!(arguments[0] != "restore" || !target.join("snapshots/26/fastboot_version").exists());
+            }
+        }
+    }
+    assert!(codes.contains(&("--as=20000000", Some(1))) && codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
+    let (code, said) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
+    assert!(code == Some(2) && said.contains("out of range"), "{said}");
+}
+
+#[test]
+fn max_bytes_lets_pass_what_is_expected() {
+    let dir = temp_dir();
+    let archive = fixture(FULL_26);
+    let tar_bytes = tar_of(&archive).len() as u64;
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let recompress = |from: &Path, max: u64| {
+        slotpress(&["recompress", text(from), "-o", text(&out), "--force", "--max-bytes", &max.to_string()])
+    };
+    let (code, said) = recompress(&archive, tar_bytes);
+    assert_eq!(code, Some(0), "{said}");
+    // With an index, it is known before anything is written.
+    let indexed = out.join(FULL_26);
+    let (code, said) = recompress(&indexed, tar_bytes / 2);
+    assert!(code == Some(1) && said.contains("as the index says") && said.contains("--max-bytes"), "{said}");
+    let ledger = dir.path().join("ledger");
+    let restore =
+        |max: u64| slotpress(&["restore", text(&indexed), "--ledger", text(&ledger), "--max-bytes", &max.to_string()]);
+    let (code, said) = restore(tar_bytes / 2);
+    assert!(code == Some(1) && said.contains("as the index says") && !ledger.exists(), "{said}");
+    // A full and an incremental archive count together.
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
+    let both = tar_bytes + tar_of(&incremental).len() as u64;
+    let restore_both = |max: u64| {
+        let max = max.to_string();
+        slotpress(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger), "--max-bytes", &max])
+    };
+    let (code, said) = restore_both(both - 16 * 1024);
+    assert!(code == Some(1) && said.contains("--max-bytes") && !ledger.exists(), "{said}");
+    let (code, said) = restore_both(both);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// Whatever an archive or a ledger says at length, no message repeats more than a line of it.
+#[test]
+fn messages_stay_short() {
+    const SAID_BYTES_MAX: usize = 8 * 1024;
+    let dir = temp_dir();
+    let long = "\u{1b}[31mx".repeat(MIB / 6);
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let check = |arguments: &[&str]| {
+        let output = Command::new(slotpress_path()).args(arguments).stdin(Stdio::null()).output().expect("runs");
+        for said in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(said);
+            let start: String = text.chars().take(400).collect();
+            assert!(said.len() < SAID_BYTES_MAX, "{arguments:?}: {} bytes: {start}", said.len());
+            assert!(!text.contains('\u{1b}'), "{arguments:?}: {start}");
+        }
+        assert!(output.status.code().is_some_and(|code| code < 4), "{arguments:?}: {:?}", output.status);
+    };
+    let check_archive = |archive: &Path| {
+        let target = dir.path().join("restored");
+        for json in [false, true] {
+            let more: &[&str] = if json { &["--json"] } else { &[] };
+            for arguments in [
+                vec!["verify", text(archive)],
+                vec!["inspect", text(archive)],
+                vec!["recompress", text(archive), "-o", text(&out), "--force"],
+                vec!["restore", text(archive), "--ledger", text(&target)],
+            ] {
+                check(&[&arguments[..], more].concat());
+                let _ = fs::remove_dir_all(&target);
+            }
+        }
+    };
+    let sound = entries(&fixture(FULL_26));
+    let write = |entries: &[TarEntry], more: &[u8]| {
+        let path = dir.path().join(FULL_26);
+        fs::write(&path, zstd::bulk::compress(&[more, &make_tar(entries)].concat(), 1).expect("compressed"))
+            .expect("written");
+        path
+    };
+    // A long version.
+    let mut entries = sound.clone();
+    let version = entries.iter_mut().find(|entry| entry.path == "version").expect("a version");
+    version.content = long.as_bytes().to_vec();
+    check_archive(&write(&entries, &[]));
+    // A long name, in both forms that tar has for it.
+    for kind in [b'L', b'x'] {
+        let name = match kind {
+            b'L' => format!("{long}\0").into_bytes(),
+            _ => format!("{} path={long}\n", long.len() + 14).into_bytes(),
+        };
+        let mut start = tar_header("././@LongLink", kind, name.len() as u64).to_vec();
+        start.extend_from_slice(&name);
+        start.resize(start.len().next_multiple_of(512), 0);
+        check_archive(&write(&sound, &start));
+    }
+    // Many wrong names.
+    let mut entries = sound.clone();
+    entries.extend((0..5000).map(|n| TarEntry {
+        path: format!("accounts/\u{1b}[31m{n}"),
+        kind: b'0',
+        content: Vec::new(),
+    }));
+    let path = write(&entries, &[]);
+    check(&["inspect", text(&path)]);
+    check(&["restore", text(&path), "--ledger", text(&dir.path().join("restored"))]);
+    // Files of a ledger.
+    for file in ["version", "fastboot_version"] {
+        let ledger = ledger("ledger-at-26");
+        fs::write(ledger.path().join("snapshots/26").join(file), &long).expect("written");
+        for command in ["verify", "inspect"] {
+            check(&[command, text(ledger.path())]);
+        }
+        check(&["archive", text(ledger.path()), "-o", text(&out), "--force"]);
+    }
+}
