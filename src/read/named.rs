@@ -1,10 +1,7 @@
 //! Which archive is meant: a path, or a source of any kind, and the name that counts.
 
 use {
-    super::{
-        Archive, IndexPolicy,
-        source::SharedSource,
-    },
+    super::{Archive, IndexPolicy, source::SharedSource},
     crate::{
         error::{IoContext, Result},
         ledger::names::ArchiveName,
