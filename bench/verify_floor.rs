@@ -91,6 +91,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         temporary_dir: std::env::temp_dir(),
         expect_hash: None,
         expect_slot: None,
+        expect_roots: Vec::new(),
     };
     let start = Stopwatch::start();
     let report = verify_archives(&NamedArchive::of_path(path), None, &options, &NoProgress)?;

@@ -36,6 +36,7 @@ fn convert(_: &Path, _: &Path, _: usize, _: &Manners, _: &dyn Progress) -> Resul
 
 fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
     let options = RestoreOptions {
+        expect_roots: Vec::new(),
         archive: archive.to_path_buf(),
         incremental: None,
         paths: LedgerPaths { ledger: to.to_path_buf(), ..LedgerPaths::default() },

@@ -106,6 +106,7 @@ impl Scene {
     fn restore(&self, name: &str, manners: Manners, ignore_index: bool) -> PathBuf {
         let ledger = self.new_dir(name);
         let options = RestoreOptions {
+            expect_roots: Vec::new(),
             archive: self.archive.clone(),
             incremental: None,
             paths: LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() },

@@ -266,6 +266,7 @@ fn verify_options() -> VerifyOptions {
         temporary_dir: std::env::temp_dir(),
         expect_hash: None,
         expect_slot: None,
+        expect_roots: Vec::new(),
     }
 }
 

@@ -93,6 +93,7 @@ fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
 
 fn restore_with(index: IndexPolicy, out: &Path, progress: &dyn Progress) -> Result<()> {
     let options = RestoreOptions {
+        expect_roots: Vec::new(),
         archive: fixture(FULL_3500),
         incremental: None,
         paths: LedgerPaths { ledger: out.to_path_buf(), ..LedgerPaths::default() },
@@ -120,6 +121,7 @@ fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
         temporary_dir: out.to_path_buf(),
         expect_hash: None,
         expect_slot: None,
+        expect_roots: Vec::new(),
     };
     let path = fixture(FULL_3500);
     let archive = NamedArchive::of_path(&path);

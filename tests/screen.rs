@@ -40,7 +40,7 @@ fn json_of_archive_and_restore() {
     assert!(output.status.success() && output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash format zstd_level storages frames stored_frames input_bytes output_bytes \
-                 elapsed_seconds cpu_seconds";
+                 root elapsed_seconds cpu_seconds";
     assert_eq!(fields(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"]), (&"archive".into(), &26.into()));
     assert_eq!((&line["base_slot"], &line["zstd_level"]), (&Value::Null, &(-5).into()));

@@ -41,6 +41,7 @@ fn check(mode: CheckMode) -> CheckOptions {
 
 fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<RestoreReport, Error> {
     let options = RestoreOptions {
+        expect_roots: Vec::new(),
         archive: archives[0].to_path_buf(),
         incremental: archives.get(1).map(|path| path.to_path_buf()),
         paths: LedgerPaths { ledger: to.to_path_buf(), ..LedgerPaths::default() },
@@ -77,6 +78,7 @@ fn verify_options() -> VerifyOptions {
         temporary_dir: std::env::temp_dir(),
         expect_hash: None,
         expect_slot: None,
+        expect_roots: Vec::new(),
     }
 }
 

@@ -8,6 +8,10 @@ use {
             zstd_params::ZstdParams,
         },
         error::{Error, Result},
+        format::{
+            frame_hashes::{FrameHash, frame_hash},
+            zstd_frame::pzstd_frame,
+        },
         ledger::names::Extension,
         pipeline::run_in_order,
         progress::Progress,
@@ -183,6 +187,8 @@ pub struct EncodedFrame<'a> {
     pub is_stored: bool,
     /// Storages in it of which some could not be clustered.
     pub left_as_is: u64,
+    /// The hash of the frame with the mark in front of it, where the format has marks: with zstd.
+    pub hash: Option<FrameHash>,
 }
 
 /// As [`encode_linked_frames`], of frames that need to know nothing of each other: with a codec that leaves records as
@@ -224,11 +230,14 @@ pub fn encode_linked_frames<F: Send>(
                 None => (content, 0),
             };
             let is_stored = compressor.compress(content, to)?;
-            Ok((content_bytes as u64, is_stored, left_as_is))
+            // Here, on all cores, and not where frames are written.
+            let is_zstd = matches!(codec.format, Format::Zstd { .. });
+            let hash = is_zstd.then(|| frame_hash(&pzstd_frame(to.len() as u32), to));
+            Ok((content_bytes as u64, is_stored, left_as_is, hash))
         })
     };
-    run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, is_stored, left_as_is)| {
-        on_frame(EncodedFrame { bytes, content_bytes, is_stored, left_as_is })?;
+    run_in_order(frames, threads, &new_worker, progress, &mut |bytes, (content_bytes, is_stored, left_as_is, hash)| {
+        on_frame(EncodedFrame { bytes, content_bytes, is_stored, left_as_is, hash })?;
         progress.advance(content_bytes, bytes.len() as u64);
         Ok(())
     })

@@ -23,10 +23,13 @@ use {
             layout::{Linker, clustering_bytes, content_buffer, warn_left_as_is},
             plan::{Plan, PlanOptions},
             sink::{OpenSink, Sink},
-            writer::{ArchiveWriter, FrameTotals},
+            writer::{ArchiveWriter, FrameTotals, Written},
         },
         error::{Error, Result},
-        format::frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
+        format::{
+            frame_hashes::Root,
+            frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
+        },
         io::Manners,
         ledger::{
             directory::{Layout, LedgerPaths, find_bank_snapshot},
@@ -89,6 +92,8 @@ pub struct ArchiveReport {
     pub output_bytes: u64,
     /// Frames inside, without skippable ones.
     pub frames: FrameTotals,
+    /// What stands for all of its bytes, where its frames are hashed: with zstd.
+    pub root: Option<Root>,
     /// Workers that made it.
     pub threads: usize,
     /// Time from the start until the archive was on disk under its name.
@@ -154,7 +159,8 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     let input_bytes = plan.tar_bytes();
     progress.stage("Archiving", Some(input_bytes));
     let mut sink = sink.open()?;
-    let (output_bytes, frames) = write_archive(&plan, options, threads, &mut sink, progress)?;
+    let Written { length_bytes: output_bytes, frames, root } =
+        write_archive(&plan, options, threads, &mut sink, progress)?;
 
     if let (Some(read_back), Some(path)) = (&options.read_back, sink.file_path()) {
         read_back.check_archive(path, &name, options.threads, progress)?;
@@ -169,19 +175,20 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         input_bytes,
         output_bytes,
         frames,
+        root,
         threads,
         taken: stopwatch.taken(),
     })
 }
 
-/// Encodes the planned archive; returns its length in bytes and what its frames are.
+/// Encodes the planned archive.
 fn write_archive(
     plan: &Plan,
     options: &ArchiveOptions,
     threads: usize,
     sink: &mut OpenSink<'_>,
     progress: &dyn Progress,
-) -> Result<(u64, FrameTotals)> {
+) -> Result<Written> {
     let path = sink.path();
     let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &path, &options.codec);
     let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
@@ -203,9 +210,9 @@ fn write_archive(
         progress,
         &mut |frame| writer.frame(&frame),
     )?;
-    let (output_bytes, frames) = writer.finish(plan.entries(), options.frame_size_bytes)?;
-    warn_left_as_is(frames.left_as_is, progress);
-    Ok((output_bytes, frames))
+    let written = writer.finish(plan.entries(), options.frame_size_bytes)?;
+    warn_left_as_is(written.frames.left_as_is, progress);
+    Ok(written)
 }
 
 /// Refuses frame sizes that one of the clients could not read, or that make no sense.

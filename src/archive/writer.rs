@@ -1,4 +1,4 @@
-//! Writing an archive file: frames with their `pzstd` marks, then the index, then the seek table.
+//! Writing an archive file: frames with their `pzstd` marks, then their hashes, the index, and the seek table.
 
 use {
     crate::{
@@ -9,6 +9,7 @@ use {
         error::{Error, IoContext, Result},
         format::{
             entry::Entry,
+            frame_hashes::{self, FrameHash, Root},
             index::Index,
             seek_table::{SeekTableItem, seek_table_frame},
             zstd_frame::{PZSTD_FRAME_BYTES, pzstd_frame},
@@ -17,12 +18,13 @@ use {
     std::{io::Write, path::Path},
 };
 
-/// Writes frames in order, and remembers them for the seek table (8 bytes each).
+/// Writes frames in order, and remembers them for the seek table and the frame hashes (48 bytes each).
 pub struct ArchiveWriter<'a, W> {
     to: W,
     path: &'a Path,
     codec: Codec,
     frames: Vec<SeekTableItem>,
+    hashes: Vec<FrameHash>,
     totals: FrameTotals,
     written_bytes: u64,
 }
@@ -38,10 +40,22 @@ pub struct FrameTotals {
     pub left_as_is: u64,
 }
 
+/// An archive that has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its length in bytes.
+    pub length_bytes: u64,
+    /// What its frames are.
+    pub frames: FrameTotals,
+    /// What stands for all of its bytes, where its frames are hashed: with zstd.
+    pub root: Option<Root>,
+}
+
 impl<'a, W: Write> ArchiveWriter<'a, W> {
     /// Writes to `to`; `path` names it in errors.
     pub fn new(to: W, path: &'a Path, codec: &Codec) -> Self {
-        Self { to, path, codec: codec.clone(), frames: Vec::new(), totals: FrameTotals::default(), written_bytes: 0 }
+        let (frames, hashes, totals) = (Vec::new(), Vec::new(), FrameTotals::default());
+        Self { to, path, codec: codec.clone(), frames, hashes, totals, written_bytes: 0 }
     }
 
     /// Writes the next frame.
@@ -60,30 +74,43 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
             let content_bytes = u32::try_from(frame.content_bytes).map_err(too_large)?;
             self.frames.push(SeekTableItem { compressed_bytes, content_bytes });
         }
+        self.hashes.extend(frame.hash);
         self.put(frame.bytes)
     }
 
-    /// Writes what follows the last frame; returns the length of the archive in bytes, and what its frames are. A plain
-    /// tar ends with its last block.
-    pub fn finish(mut self, entries: impl Iterator<Item = Entry>, frame_size_bytes: u64) -> Result<(u64, FrameTotals)> {
+    /// Writes what follows the last frame. A plain tar ends with its last block.
+    pub fn finish(mut self, entries: impl Iterator<Item = Entry>, frame_size_bytes: u64) -> Result<Written> {
         if self.codec.format == Format::Lz4 {
             self.put(&lz4::END_MARK)?;
         }
-        if self.is_framed() {
-            let settings = self.codec.settings();
-            let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
-            let index = Index { writer, settings, frame_size_bytes, entries: entries.collect() };
-            let frame = index.to_frame()?;
-            self.put(&frame)?;
+        let root = match self.is_framed() {
+            true => {
+                let settings = self.codec.settings();
+                let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
+                let index = Index { writer, settings, frame_size_bytes, entries: entries.collect() };
+                Some(self.put_tail(&index)?)
+            }
+            false => None,
+        };
+        self.to.flush().or_path("write", self.path)?;
+        Ok(Written { length_bytes: self.written_bytes, frames: self.totals, root })
+    }
+
+    /// Frame hashes, index, seek table; returns what stands for the whole archive.
+    fn put_tail(&mut self, index: &Index) -> Result<Root> {
+        let too_many = || Error::failed("more frames than a seek table can list").hint("choose a larger --frame-size");
+        let hashes = frame_hashes::to_frame(&self.hashes).ok_or_else(too_many)?;
+        let index = index.to_frame()?;
+        for frame in [&hashes, &index] {
             let compressed_bytes = frame.len() as u32; // a skippable frame is below 4 GiB
             self.frames.push(SeekTableItem { compressed_bytes, content_bytes: 0 });
-            let table = seek_table_frame(&self.frames).ok_or_else(|| {
-                Error::failed("more frames than a seek table can list").hint("choose a larger --frame-size")
-            })?;
-            self.put(&table)?;
         }
-        self.to.flush().or_path("write", self.path)?;
-        Ok((self.written_bytes, self.totals))
+        let table = seek_table_frame(&self.frames).ok_or_else(too_many)?;
+        let tail = [hashes, index, table];
+        let tail_bytes: u64 = tail.iter().map(|frame| frame.len() as u64).sum();
+        let root = Root::new(self.written_bytes + tail_bytes, tail.iter().map(Vec::as_slice));
+        tail.iter().try_for_each(|frame| self.put(frame))?;
+        Ok(root)
     }
 
     /// Whether frames can stand alone, and an index can follow them: with zstd.

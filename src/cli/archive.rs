@@ -11,6 +11,7 @@ use {
     crate::{
         archive::{ArchiveOptions, ArchiveReport, archive, archive_to, encode::Codec, sink::Sink},
         error::{ErrorKind, Result},
+        format::frame_hashes::Root,
         progress::Progress,
         text,
     },
@@ -78,6 +79,7 @@ struct ArchiveLine<'a> {
     stored_frames: u64,
     input_bytes: u64,
     output_bytes: u64,
+    root: Option<Root>,
     elapsed_seconds: f64,
     cpu_seconds: f64,
 }
@@ -112,7 +114,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
 
 /// Prints what was archived.
 pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
-    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, threads, taken } = report;
+    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, taken } = report;
     let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&ArchiveLine {
@@ -127,6 +129,7 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
             stored_frames: frames.stored_frames,
             input_bytes: *input_bytes,
             output_bytes: *output_bytes,
+            root: *root,
             elapsed_seconds: taken.elapsed.as_secs_f64(),
             cpu_seconds: taken.cpu.as_secs_f64(),
         });
@@ -144,6 +147,7 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         values::show_bytes(*input_bytes),
         values::show_ratio(*input_bytes, *output_bytes)
     ));
+    print_root(*root, ui);
     ui.print(&format!(
         "  elapsed  {} at {}, CPU load {:.0} %, {}",
         values::show_duration(taken.elapsed),
@@ -151,4 +155,11 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         taken.cpu_percent(),
         values::count_of(*threads as u64, "worker")
     ));
+}
+
+/// Prints what stands for all bytes of an archive.
+pub fn print_root(root: Option<Root>, ui: &Ui) {
+    if let Some(root) = root {
+        ui.print(&format!("  root     {root}"));
+    }
 }

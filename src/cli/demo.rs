@@ -213,6 +213,7 @@ impl Demo<'_> {
 
     fn restore(&self, full: &ArchiveReport, incremental: &ArchiveReport) -> Result<RestoreReport> {
         let options = RestoreOptions {
+            expect_roots: Vec::new(),
             archive: full.path_in(&self.archives),
             incremental: Some(incremental.path_in(&self.archives)),
             paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },

@@ -9,6 +9,7 @@ use {
     },
     crate::{
         error::{Error, Result},
+        format::frame_hashes::Root,
         inspect::{
             ArchiveInspection, LedgerInspection, accounts::AccountsOptions, inspect_archive, inspect_ledger,
             scan::AccountsInput,
@@ -116,6 +117,7 @@ struct ArchiveLine<'a> {
     frame_bytes_max: u64,
     frames_with_checksum: u64,
     skippable_bytes: u64,
+    root: Option<Root>,
     clients: Vec<ClientLine<'a>>,
 }
 
@@ -249,6 +251,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
             frame_bytes_max: frames.content_bytes_max,
             frames_with_checksum: frames.frames_with_checksum,
             skippable_bytes: frames.skippable_bytes,
+            root: found.root,
             clients: found
                 .clients
                 .iter()
@@ -306,6 +309,9 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         None => "no index: decoded from the first byte to the last".to_string(),
     };
     field(ui, "made by", &made_by);
+    if let Some(root) = found.root {
+        field(ui, "root", &root.to_string());
+    }
     let mut label = "clients";
     for (name, refusals) in lines_of(found.clients.clone(), &[]) {
         let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };

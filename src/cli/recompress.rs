@@ -2,6 +2,7 @@
 
 use {
     super::{
+        archive::print_root,
         check::{self, AssuranceFields, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
@@ -12,6 +13,7 @@ use {
     crate::{
         archive::{encode::Codec, sink::Sink},
         error::{Error, IoContext, Result},
+        format::frame_hashes::Root,
         io::pipes::Interruptible,
         recompress::{RecompressOptions, RecompressReport, Source, recompress},
         text,
@@ -73,6 +75,7 @@ struct RecompressLine<'a> {
     input_bytes: u64,
     tar_bytes: u64,
     output_bytes: u64,
+    root: Option<Root>,
     elapsed_seconds: f64,
     cpu_seconds: f64,
     #[serde(flatten)]
@@ -112,8 +115,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
-    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, assurance, taken } =
-        report;
+    let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, root, .. } = report;
+    let RecompressReport { assurance, taken, .. } = report;
     let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&RecompressLine {
@@ -129,6 +132,7 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
             input_bytes: *input_bytes,
             tar_bytes: *tar_bytes,
             output_bytes: *output_bytes,
+            root: *root,
             elapsed_seconds: taken.elapsed.as_secs_f64(),
             cpu_seconds: taken.cpu.as_secs_f64(),
             assurance: AssuranceFields::of(assurance),
@@ -150,5 +154,6 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
         values::show_rate(*tar_bytes, taken.elapsed),
         taken.cpu_percent()
     ));
+    print_root(*root, ui);
     check::print_assurance(assurance, ui);
 }

@@ -9,6 +9,7 @@ use {
     },
     crate::{
         error::Result,
+        format::frame_hashes::Root,
         read::IndexPolicy,
         recompress::recompress_for_agave,
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
@@ -51,6 +52,10 @@ pub struct RestoreArgs {
     /// Read archives by their frames and headers alone
     #[arg(long)]
     ignore_index: bool,
+    /// The root that the archive must have, as `archive` and `inspect` print it: every frame is compared with its hash. A
+    /// second one is the incremental archive's
+    #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
+    expect_root: Vec<Root>,
     #[command(flatten)]
     check: CheckArgs,
     /// The most memory for finding superseded accounts; what does not fit is spilled beside the output [default: 1GiB]
@@ -103,6 +108,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         threads: values::threads_or_all(args.threads),
         index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
         check: args.check.options(args.memory),
+        expect_roots: args.expect_root.clone(),
         read_back: args.verify.then(|| values::read_back(None)),
         manners: args.manners.apply(ui),
         convert: Some(recompress_for_agave),

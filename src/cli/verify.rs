@@ -8,6 +8,7 @@ use {
     },
     crate::{
         error::{Error, Result},
+        format::frame_hashes::Root,
         ledger::names::Hash,
         rules::{
             clients::{Client, ClientVerdict, lines_of, names_of},
@@ -53,6 +54,10 @@ pub struct VerifyArgs {
     /// The slot that it must be of
     #[arg(long, value_name = "SLOT")]
     expect_slot: Option<u64>,
+    /// The root that the archive must have, as `archive` and `inspect` print it: every frame is compared with its hash. A
+    /// second one is the incremental archive's
+    #[arg(long, value_name = "ROOT", value_delimiter = ',')]
+    expect_root: Vec<Root>,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
@@ -139,6 +144,7 @@ struct VerifyLine<'a> {
     asked: &'a [Client],
     expected_hash: Option<Hash>,
     expected_slot: Option<u64>,
+    roots: &'a [Option<Root>],
     clients: &'a [ClientVerdict],
     complete: Option<&'static str>,
     #[serde(flatten)]
@@ -156,6 +162,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         temporary_dir: args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir),
         expect_hash: args.expect_hash,
         expect_slot: args.expect_slot,
+        expect_roots: args.expect_root.clone(),
     };
     let mut inputs = Vec::new();
     let report = if args.path.is_dir() {
@@ -210,6 +217,7 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
             asked: &report.asked,
             expected_hash: report.expected_hash,
             expected_slot: report.expected_slot,
+            roots: &report.roots,
             clients: &report.clients,
             complete: report.complete.map(Completeness::as_str),
             counts: &report.counts,

@@ -7,6 +7,7 @@ pub mod assemble;
 pub mod entry;
 pub mod entry_parser;
 pub mod extension;
+pub mod frame_hashes;
 pub mod frames;
 pub mod header_search;
 pub mod index;

@@ -13,7 +13,10 @@ use {
     crate::{
         archive::plan::Plan,
         error::{Error, Result},
-        format::entry::{Entry, EntryKind},
+        format::{
+            entry::{Entry, EntryKind},
+            frame_hashes::Root,
+        },
         ledger::{
             bank_file::BankFile,
             directory::{Layout, LedgerPaths, find_bank_snapshot},
@@ -54,6 +57,8 @@ pub struct ArchiveInspection {
     pub compression: Compression,
     /// What wrote it, and how, where an index tells: writer, settings, bytes of tar in a frame.
     pub writer: Option<(String, String, u64)>,
+    /// What stands for all of its bytes, where its frames are hashed.
+    pub root: Option<Root>,
     /// The bank.
     pub bank: BankFile,
     /// The snapshot version.
@@ -174,6 +179,7 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
             let index = &tail.index;
             (index.writer.clone(), index.settings.clone(), index.frame_size_bytes)
         }),
+        root: archive.root(),
         bank,
         version: String::from_utf8_lossy(&version).trim().to_string(),
         entries,

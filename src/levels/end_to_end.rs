@@ -184,6 +184,7 @@ impl<'a> EndToEnd<'a> {
     fn restore(&self, archive: &Path, progress: &dyn Progress) -> Result<Taken> {
         let ledger = self.scratch.path().join("restored");
         let options = RestoreOptions {
+            expect_roots: Vec::new(),
             archive: archive.to_path_buf(),
             incremental: None,
             paths: LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() },
@@ -226,6 +227,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
     let ledger = scratch.join("unpacked");
     let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
     let options = RestoreOptions {
+        expect_roots: Vec::new(),
         archive: archive.to_path_buf(),
         incremental: None,
         paths: paths.clone(),

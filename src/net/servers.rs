@@ -94,6 +94,7 @@ impl fmt::Display for SourceArg {
 
 /// Where an archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
 pub enum Place {
     /// On a server.
     Remote(Remote),

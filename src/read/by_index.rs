@@ -25,6 +25,7 @@ use {
         format::{
             entry::Entry,
             entry_parser::{EntryParser, TarEnd, TarEvent},
+            frame_hashes::{FrameHash, frame_hash},
             frames::FrameSpan,
             zstd_frame::{FRAME_HEADER_BYTES_MAX, FrameStart, PZSTD_FRAME_BYTES, parse_frame_start, pzstd_frame},
         },
@@ -238,11 +239,20 @@ impl Reading<'_> {
                 let why = format!("the frame at offset {} is of another length", frame.offset_bytes);
                 return Err(self.contradiction(contradicts(why)));
             }
+            // What does not decode is told as such.
+            if self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
+                self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
+            }
             read.documents = self.parse_frame(item, worker, content)?;
         }
         read.compressed_bytes = u64::from(frame.compressed_bytes);
         read.content_bytes = u64::from(frame.content_bytes);
         Ok(read)
+    }
+
+    /// The hash of a frame, where there is one, and hashes are to be checked.
+    fn hash_of(&self, number: usize) -> Option<&FrameHash> {
+        self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes)?.frames.get(number)
     }
 
     /// Shows the frame's header to the visitor, and checks it against the seek table.

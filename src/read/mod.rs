@@ -26,7 +26,7 @@ pub mod walk;
 use {
     crate::{
         error::{Error, ErrorKind, IoContext, Result},
-        format::entry::BLOCK_BYTES,
+        format::{entry::BLOCK_BYTES, frame_hashes::Root},
         io::Manners,
         ledger::names::ArchiveName,
         progress::Progress,
@@ -95,6 +95,8 @@ pub struct Pass<'a> {
     pub extent: Extent,
     /// Where there is an index, the last storages of the archive, which are the newest, are read first.
     pub is_newest_first: bool,
+    /// Where frames have hashes, those that are decoded are compared with them.
+    pub checks_hashes: bool,
     /// Who is told.
     pub progress: &'a dyn Progress,
 }
@@ -102,7 +104,8 @@ pub struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Reads everything.
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
-        Self { threads: threads.max(1), decoders: None, extent: Extent::Everything, is_newest_first: false, progress }
+        let (extent, is_newest_first, checks_hashes) = (Extent::Everything, false, false);
+        Self { threads: threads.max(1), decoders: None, extent, is_newest_first, checks_hashes, progress }
     }
 }
 
@@ -202,6 +205,11 @@ impl Archive {
     pub fn distrust_index(&mut self, error: Error) {
         self.tail = None;
         self.index_error = Some(error);
+    }
+
+    /// What stands for all of its bytes, where its frames are hashed, and its index is followed.
+    pub fn root(&self) -> Option<Root> {
+        Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
 
     /// Says why the index is not followed, where there is one.

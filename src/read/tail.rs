@@ -1,6 +1,7 @@
-//! The end of an archive that slotpress made: its seek table and its index, which tell where every entry lies.
+//! The end of an archive that slotpress made: its frame hashes, its index, which tells where every entry lies, and its
+//! seek table.
 //!
-//! Both are hints. A tail that is missing, damaged or contradicts the file is no tail: the archive is then read in
+//! All are hints. A tail that is missing, damaged or contradicts the file is no tail: the archive is then read in
 //! order, by its frames alone. What the tail says of a frame, and of what stands in front of it, is checked when that
 //! frame is read.
 
@@ -10,6 +11,7 @@ use {
         error::{Error, IoContext, Result},
         format::{
             entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
+            frame_hashes::{self, FRAME_HASHES_KIND, FrameHash, Root},
             frames::FrameSpan,
             index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index},
             seek_table::{SEEK_TABLE_FOOTER_BYTES, parse_seek_table, seek_table_bytes},
@@ -19,9 +21,9 @@ use {
     std::ops::Range,
 };
 
-/// Read first, from the end: seek table and index of an archive of mainnet's size (55,000 frames, 430,000 storages) take
-/// less, so that one read suffices.
-const FIRST_READ_BYTES: u64 = 4 * 1024 * 1024;
+/// Read first, from the end: seek table, index and frame hashes of an archive of mainnet's size (55,000 frames, 430,000
+/// storages) take less, so that one read suffices.
+pub const FIRST_READ_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The most bytes of a seek table: 450 GB of tar in the smallest frames take half of it.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -54,12 +56,25 @@ impl DataFrame {
 pub struct Tail {
     /// The entries.
     pub index: Index,
+    /// Hashes of frames, where it has them.
+    pub hashes: Option<Hashes>,
     /// The frames that hold tar, in order.
     pub frames: Vec<DataFrame>,
     /// Bytes of skippable frames: marks, index, seek table.
     pub skippable_bytes: u64,
-    /// Whether nothing but the index and the seek table, as slotpress writes them, follows the last frame.
+    /// Whether nothing but frame hashes, index and seek table, as slotpress writes them, follows the last frame.
     pub is_plain: bool,
+}
+
+/// What the hashes of an archive's frames say.
+#[derive(Debug)]
+pub struct Hashes {
+    /// Of each frame that holds tar, in order, with what stands in front of it.
+    pub frames: Vec<FrameHash>,
+    /// What stands for all bytes of the archive.
+    pub root: Root,
+    /// Where the frame that holds them starts in the file.
+    pub offset_bytes: u64,
 }
 
 /// The last bytes of a source, read at most twice.
@@ -147,14 +162,30 @@ impl Tail {
         // Every other reader would find tar there.
         check_skippable(after_frames)?;
         let index = Index::parse_frame(index_frame)?;
+        let (between, _) = after_frames.split_at((index_at - frames_end) as usize);
+        let hashes = match parse_frame_start(between) {
+            Ok(FrameStart::Skippable { kind: FRAME_HASHES_KIND, content_bytes })
+                if content_bytes as usize + SKIPPABLE_HEADER_BYTES == between.len() =>
+            {
+                Some(frame_hashes::parse_frame(between, frames.len())?)
+            }
+            _ => None,
+        };
+        let is_plain = has_plain_table && (hashes.is_some() || between.is_empty());
+        let hashes = match hashes {
+            Some(hashes) => {
+                let root = Root::new(length_bytes, [last.get(frames_end..length_bytes)?]);
+                Some(Hashes { frames: hashes, root, offset_bytes: frames_end })
+            }
+            None => None,
+        };
 
         let content_bytes: u64 = frames.iter().map(|frame| u64::from(frame.content_bytes)).sum();
         let compressed_bytes: u64 = frames.iter().map(|frame| u64::from(frame.compressed_bytes)).sum();
         if index.tar_bytes() != content_bytes {
             return Err(wrong());
         }
-        let is_plain = has_plain_table && index_at == frames_end;
-        let tail = Self { index, frames, skippable_bytes: length_bytes - compressed_bytes, is_plain };
+        let tail = Self { index, hashes, frames, skippable_bytes: length_bytes - compressed_bytes, is_plain };
         if tail.spans().any(|(_, span)| span.offset_bytes > 0 && span.offset_bytes < BLOCK_BYTES) {
             return Err(Error::damaged("the archive's index cuts an entry inside its header"));
         }

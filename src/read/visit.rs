@@ -69,6 +69,13 @@ pub enum Problem<'a> {
         /// What the mark says, where there is one.
         mark: Option<u64>,
     },
+    /// A frame, with what stands in front of it, is not what its hash says.
+    WrongHash {
+        /// Which frame.
+        number: u64,
+        /// Where it starts in the file.
+        offset_bytes: u64,
+    },
     /// Frames cannot be told apart any more: reading ends.
     Unreadable {
         /// Why, and where.
@@ -121,6 +128,10 @@ impl Problem<'_> {
             Self::OddHeader { oddity, header } => oddity.error(header),
             Self::WrongMark { offset_bytes, .. } => {
                 Error::damaged(format!("the mark in front of the frame at offset {offset_bytes} does not fit it"))
+            }
+            Self::WrongHash { offset_bytes, .. } => {
+                Error::damaged(format!("the frame at offset {offset_bytes} is not what its hash says"))
+                    .hint("take the archive from another source")
             }
             Self::LostRecords { which } => Error::damaged(format!("not all records can be read: {which}")),
         }

@@ -16,11 +16,12 @@ use {
             layout::{FrameLink, warn_left_as_is},
             sink::Sink,
             threads_within,
-            writer::{ArchiveWriter, FrameTotals},
+            writer::{ArchiveWriter, FrameTotals, Written},
         },
         error::{Error, ErrorKind, Result},
         format::{
             entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
+            frame_hashes::Root,
             frames::FRAME_SIZE_BYTES_DEFAULT,
         },
         io::Manners,
@@ -89,6 +90,8 @@ pub struct RecompressReport {
     pub output_bytes: u64,
     /// Frames inside, without skippable ones.
     pub frames: FrameTotals,
+    /// What stands for all of its bytes, where its frames are hashed: with zstd.
+    pub root: Option<Root>,
     /// What integrity and completeness rest on.
     pub assurance: Assurance,
     /// Time from the start until the archive was on disk under its name.
@@ -175,7 +178,8 @@ fn recompress_open(
     };
     let storages = decoded.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
     let tar_bytes = decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
-    let (output_bytes, frames) = writer.finish(decoded.entries.into_iter(), options.frame_size_bytes)?;
+    let Written { length_bytes: output_bytes, frames, root } =
+        writer.finish(decoded.entries.into_iter(), options.frame_size_bytes)?;
     warn_left_as_is(frames.left_as_is, progress);
     let outcome = match (&state, why_not) {
         (Some(state), _) => finish_state(state, &decoded.bank, &input, &sink, options, progress)?,
@@ -198,6 +202,7 @@ fn recompress_open(
         tar_bytes,
         output_bytes,
         frames,
+        root,
         assurance,
         taken: stopwatch.taken(),
     })

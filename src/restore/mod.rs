@@ -17,6 +17,7 @@ mod unpack;
 use {
     crate::{
         error::{Error, Result},
+        format::frame_hashes::Root,
         io::Manners,
         ledger::{
             bank_file::BankFile,
@@ -36,7 +37,11 @@ use {
             target::Target,
             unpack::{UnpackOptions, Unpacked, unpack},
         },
-        rules::{archive::SeenSlots, documents::judge_storage_map, findings::Findings},
+        rules::{
+            archive::SeenSlots,
+            documents::{judge_root, judge_storage_map},
+            findings::Findings,
+        },
         state::{
             accounts::Task,
             check::{Assurance, CheckOptions, StateCheck, StateOutcome, WhyNot, has_frame_checksums, judge_outcome},
@@ -82,6 +87,8 @@ pub struct RestoreOptions {
     pub convert: Option<ConvertArchive>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
+    /// The roots that the archives must have, in their order: then every frame is compared with its hash.
+    pub expect_roots: Vec<Root>,
     /// Read everything back before the ledger is complete.
     pub read_back: Option<Arc<dyn ReadBack>>,
     /// How to behave towards whoever else uses the machine.
@@ -144,15 +151,27 @@ fn restore_archives(
     options: &RestoreOptions,
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
+    for (archive, number) in archives.iter().zip(0..) {
+        let expected = options.expect_roots.get(number).copied();
+        judge_root(expected, archive, &Findings::refusing(|_| true))
+            .map_err(|error| error.within_damaged(archive.path().display()))?;
+    }
     space_needed(archives, target, &copies)?.check()?;
     let roots = target.create_partial_roots()?;
     let bank_snapshot = target.create_partial_bank()?;
-    let unpack_options =
-        UnpackOptions { roots: &roots, bank_snapshot: &bank_snapshot, owner: target.owner, threads: options.threads };
+    let unpack_options = UnpackOptions {
+        roots: &roots,
+        bank_snapshot: &bank_snapshot,
+        owner: target.owner,
+        threads: options.threads,
+        checks_hashes: false,
+    };
     let restored = loop {
         match unpack_all(archives, target, &unpack_options, options, progress) {
             // The tar stream is the truth, the index a hint: once more without it.
-            Err((number, ReadError::Index(error))) if archives[number].tail.is_some() => {
+            Err((number, ReadError::Index(error)))
+                if archives[number].tail.is_some() && number >= options.expect_roots.len() =>
+            {
                 archives[number].distrust_index(error);
                 archives[number].warn_of_index(progress);
                 roots.iter().try_for_each(PartialDir::clear)?;
@@ -224,7 +243,9 @@ fn unpack_all(
         progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
         unpack_options.bank_snapshot.clear().map_err(whole)?;
-        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, state.as_ref(), unpack_options, progress)
+        let checks_hashes = number < options.expect_roots.len();
+        let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
+        let one = unpack(archive, base_slot, &mut assigner, &seen_slots, state.as_ref(), &unpack_options, progress)
             .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));

@@ -41,6 +41,8 @@ pub struct UnpackOptions<'a> {
     pub owner: Owner,
     /// Workers.
     pub threads: usize,
+    /// Frames are compared with their hashes.
+    pub checks_hashes: bool,
 }
 
 /// An archive that has been unpacked.
@@ -93,7 +95,7 @@ pub fn unpack(
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
-    let UnpackOptions { roots, bank_snapshot, owner, threads } = *options;
+    let UnpackOptions { roots, bank_snapshot, owner, threads, checks_hashes } = *options;
     let write_behind = &WriteBehind::new(archive.manners.io_hint);
     let findings = Findings::refusing(is_refused);
     let records = state.map(StateCheck::first_pass);
@@ -111,7 +113,7 @@ pub fn unpack(
             write_behind,
         },
     };
-    let mut read = archive.read(&Pass::new(threads, progress), &unpacking)?;
+    let mut read = archive.read(&Pass { checks_hashes, ..Pass::new(threads, progress) }, &unpacking)?;
     if state.is_none() && has_frame_checksums(archive) && read.frames.frames_with_checksum < read.frames.frames {
         // What was not checked for the checksums' sake must be checked after all.
         let error = Error::damaged("the archive's index says that every frame carries a checksum, but some do not");

@@ -97,6 +97,10 @@ impl<'a> ArchiveRules<'a> {
                 let found = mark.map_or_else(|| "another mark".to_string(), |mark| mark.to_string());
                 findings.add(Check::Frames, Rule::PzstdMark, place, compressed_bytes, found)
             }
+            Problem::WrongHash { number, offset_bytes } => {
+                let place = Place::frame(Some(number), Some(offset_bytes));
+                findings.add(Check::Frames, Rule::FrameHash, place, "the frame that its hash is of", "another frame")
+            }
             Problem::Unreadable { error, is_after_end } => {
                 let number = lock(&self.frames).number_of(error.offset_bytes());
                 let header_bytes = FRAME_HEADER_BYTES_MAX as u64;
@@ -149,7 +153,7 @@ impl<'a> ArchiveRules<'a> {
         if let Some(tail) = archive.tail.as_ref().filter(|_| self.is_by_index) {
             if !tail.is_plain {
                 let place = Place::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
-                let expected = "the index, then the seek table, until the file's end";
+                let expected = "frame hashes, index and seek table until the file's end";
                 self.findings.add(Check::Frames, Rule::Index, place, expected, "something else")?;
             }
         } else if let Some(length_bytes) = archive.source.length_bytes() {

@@ -219,6 +219,8 @@ rules! {
     WindowLarge, FIREDANCER, Recompress, PAGE_6, "a frame needs a larger window than Firedancer gives";
     /// Index and seek table say what is there.
     Index, NOBODY, Recompress, OWN, "the archive's own index does not fit its frames";
+    /// Frames are those that their hashes are of.
+    FrameHash, NOBODY, Download, OWN, "a frame is not what its hash says";
     /// The marks of pzstd say how long the frames after them are.
     PzstdMark, NOBODY, Recompress, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
@@ -275,6 +277,8 @@ rules! {
     BaseMismatch, ALL, Source, SEEN, "the incremental archive does not build on this full one";
     /// The state is the one that was asked for.
     NotExpected, NOBODY, Source, OWN, "this is not the state that was asked for";
+    /// The archive is the one that was asked for, byte for byte.
+    RootNotExpected, NOBODY, Source, OWN, "this is not the archive that was asked for";
     /// The version is known.
     Version, ALL, Source, SEEN, "an unknown snapshot version";
     /// The bank file can be read to its end.

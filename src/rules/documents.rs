@@ -9,12 +9,14 @@ use {
     },
     crate::{
         error::{Error, ErrorKind, Result},
+        format::frame_hashes::Root,
         ledger::{
             bank_file::{BankFile, StorageMapItem},
             directory::{SNAPSHOT_VERSION, is_known_version},
             names::{ArchiveName, Extension, Hash},
         },
         read::{
+            Archive,
             compression::Compression,
             documents::{Documents, ParsedBank},
         },
@@ -171,6 +173,13 @@ pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile
         Some(hash) => findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash()),
         None => Ok(()),
     }
+}
+
+/// An archive that is not the one that was asked for, byte for byte.
+pub fn judge_root(expected: Option<Root>, archive: &Archive, findings: &Findings) -> Result<()> {
+    let Some(expected) = expected.filter(|expected| archive.root() != Some(*expected)) else { return Ok(()) };
+    let found = archive.root().map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
+    findings.add(Check::Frames, Rule::RootNotExpected, Place::default(), format!("root {expected}"), found)
 }
 
 /// Storages against the storage map. Above `base_slot` both must be the same; up to it, the map is of a later time

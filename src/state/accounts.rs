@@ -32,7 +32,7 @@ use {
 };
 
 /// What all workers add up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sums {
     /// The lattice hash of all records that were added.
     pub lattice: LatticeHash,
@@ -46,19 +46,6 @@ pub struct Sums {
     pub skipped: u64,
     /// Whether one of them was the SlotHistory sysvar.
     pub has_slot_history: bool,
-}
-
-impl Default for Sums {
-    fn default() -> Self {
-        Self {
-            lattice: LatticeHash::zero(),
-            lamports: 0,
-            records: 0,
-            tombstones: 0,
-            skipped: 0,
-            has_slot_history: false,
-        }
-    }
 }
 
 /// The state in the making, shared by all workers.

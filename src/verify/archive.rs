@@ -65,8 +65,8 @@ impl VerifiedArchive {
             records: (!options.is_quick).then_some(&records),
         };
         let extent = if options.is_quick { Extent::WantedAndHeaders } else { Extent::Everything };
-        let mut read =
-            archive.read(&Pass { extent, is_newest_first: true, ..Pass::new(options.threads, progress) }, &visitor)?;
+        let pass = Pass { extent, is_newest_first: true, checks_hashes: true, ..Pass::new(options.threads, progress) };
+        let mut read = archive.read(&pass, &visitor)?;
         let judged = visitor.rules.finish(&archive, &mut read)?;
         if options.is_quick {
             findings.skip(Check::Records, "--quick");

@@ -15,6 +15,7 @@ pub mod report;
 use {
     crate::{
         error::{Error, Result},
+        format::frame_hashes::Root,
         ledger::names::Hash,
         progress::Progress,
         read::ReadError,
@@ -22,7 +23,7 @@ use {
             archive::SeenSlots,
             bank::judge_map_presence,
             clients::Client,
-            documents::{judge_base, judge_expectations, judge_storage_map},
+            documents::{judge_base, judge_expectations, judge_root, judge_storage_map},
             findings::{Check, Findings},
         },
         state::{
@@ -60,6 +61,8 @@ pub struct VerifyOptions {
     pub expect_hash: Option<Hash>,
     /// The slot that the state must have.
     pub expect_slot: Option<u64>,
+    /// The roots that the archives must have, in their order; none for those beyond the list.
+    pub expect_roots: Vec<Root>,
 }
 
 /// Verifies an archive, or a full and an incremental one. An error means that verifying itself failed; what is wrong
@@ -78,6 +81,7 @@ pub fn verify_archives(
         match try_archives(&archives, &distrusted, options, progress) {
             Ok(mut report) => {
                 report.paths.reverse();
+                report.roots.reverse();
                 report.taken = stopwatch.taken();
                 return Ok(report);
             }
@@ -124,6 +128,10 @@ fn judge(
     if let Some(bank) = bank {
         judge_expectations(options.expect_slot, options.expect_hash, bank, &newest.findings)?;
     }
+    // The newest archive comes last in the arguments.
+    for (one, number) in read.iter().rev().zip(0..) {
+        judge_root(options.expect_roots.get(number).copied(), &one.archive, &one.findings)?;
+    }
     let base_slot = newest.archive.base_slot();
     if base_slot.is_some() && base.is_none() {
         newest.findings.skip(Check::State, "part of a state only: give the full archive too");
@@ -151,8 +159,9 @@ fn judge(
     let has_index = read.iter().all(|one| one.archive.tail.is_some());
     let summary = bank.as_ref().map(|bank| (bank.slot, bank.snapshot_hash(), bank.capitalization));
     let findings = Findings::new();
-    let mut paths = Vec::new();
+    let (mut paths, mut roots) = (Vec::new(), Vec::new());
     for one in read {
+        roots.push(one.archive.root());
         let path = one.archive.path_buf();
         findings.absorb(one.findings, &path);
         paths.push(path);
@@ -163,6 +172,7 @@ fn judge(
     }
     report.base_slot = base_slot;
     (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
+    report.roots = roots;
     report.counts = counts;
     report.set_completeness(bank.as_ref(), has_index);
     Ok(report)

@@ -37,6 +37,7 @@ impl FullReadBack {
             temporary_dir: self.temporary_dir.clone(),
             expect_hash: None,
             expect_slot: None,
+            expect_roots: Vec::new(),
         }
     }
 }

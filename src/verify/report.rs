@@ -2,6 +2,7 @@
 
 use {
     crate::{
+        format::frame_hashes::Root,
         ledger::{bank_file::BankFile, names::Hash},
         rules::{
             clients::{Client, ClientVerdict, Rule, verdicts},
@@ -42,6 +43,8 @@ pub struct VerifyReport {
     pub expected_hash: Option<Hash>,
     /// The slot that it was compared with.
     pub expected_slot: Option<u64>,
+    /// What stands for all bytes of each archive that has frame hashes, in the order of the paths.
+    pub roots: Vec<Option<Root>>,
     /// The state's slot.
     pub slot: Option<u64>,
     /// The base slot, for an incremental archive.
@@ -114,7 +117,7 @@ impl VerifyReport {
         // What was asked for is nothing that a client minds, but whoever asked.
         let is_minded = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
         let is_failure = |rule: Rule| match rule {
-            Rule::NotExpected => true,
+            Rule::NotExpected | Rule::RootNotExpected => true,
             rule => is_minded(rule) || (asked.is_empty() && !rule.is_of_version()),
         };
         let clients = verdicts(per_rule.keys().copied());
@@ -139,6 +142,7 @@ impl VerifyReport {
             asked: asked.to_vec(),
             expected_hash: None,
             expected_slot: None,
+            roots: Vec::new(),
             slot: None,
             base_slot: None,
             hash: None,

@@ -168,6 +168,7 @@ pub fn options(clients: &[Client]) -> VerifyOptions {
         temporary_dir: std::env::temp_dir(),
         expect_hash: None,
         expect_slot: None,
+        expect_roots: Vec::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 94] = [
+const VALUES: [(&str, &str); 95] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
@@ -30,6 +30,7 @@ const VALUES: [(&str, &str); 94] = [
     ("SLOTPRESS_END_TO_END", "1"),
     ("SLOTPRESS_EVALUATIONS", "10"),
     ("SLOTPRESS_EXPECT_HASH", "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt"),
+    ("SLOTPRESS_EXPECT_ROOT", "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
     ("SLOTPRESS_EXPECT_SLOT", "26"),
     ("SLOTPRESS_FOR", "agave,firedancer"),
     ("SLOTPRESS_FORCE", "yes"),
@@ -240,7 +241,7 @@ fn a_variable_has_one_meaning() {
     let lists: Vec<_> = found.iter().filter(|(_, meanings)| meanings.iter().any(|m| m.starts_with("Append"))).collect();
     assert_eq!(
         lists.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-        ["SLOTPRESS_ACCOUNTS", "SLOTPRESS_FOR", "SLOTPRESS_RPC", "SLOTPRESS_SOURCE"]
+        ["SLOTPRESS_ACCOUNTS", "SLOTPRESS_EXPECT_ROOT", "SLOTPRESS_FOR", "SLOTPRESS_RPC", "SLOTPRESS_SOURCE"]
     );
 }
 

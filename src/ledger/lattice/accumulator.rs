@@ -58,7 +58,7 @@ impl LatticeAccumulator {
     pub fn take(&mut self) -> LatticeHash {
         match &mut self.lanes {
             Some(lanes) => lanes.take(),
-            None => std::mem::replace(&mut self.sum, LatticeHash::zero()),
+            None => std::mem::take(&mut self.sum),
         }
     }
 }

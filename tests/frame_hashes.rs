@@ -1,0 +1,147 @@
+//! Frame hashes and the root: one number stands for every byte of an archive, and what somebody else made is found.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    slotpress::{
+        format::{
+            frame_hashes::{Root, frame_hash, hashes_frame_bytes},
+            zstd_frame::PZSTD_FRAME_BYTES,
+        },
+        io::Manners,
+        read::{Archive, IndexPolicy},
+    },
+    std::{fs, path::Path},
+};
+
+fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
+    let output = slotpress().args(arguments).arg("--json").output().expect("runs");
+    let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("a code"), serde_json::from_slice(line).unwrap_or_default(), stderr)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain")
+}
+
+/// `archive` and `inspect` tell the same root, it is what docs/format.md says, and all archives of one ledger have it.
+#[test]
+fn the_root_is_told() {
+    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    let flags = ["archive", text(ledger.path()), "-o", text(out.path()), "--frame-size", "64KiB"];
+    let (code, line, stderr) = run(&flags);
+    assert_eq!(code, 0, "{stderr}");
+    let root = line["root"].as_str().expect("a root").to_string();
+    let path = line["path"].as_str().expect("a path").to_string();
+    assert_eq!(run(&["inspect", &path]).1["root"], root.as_str());
+    assert_eq!(run(&[flags.as_slice(), &["--force", "--threads", "1"]].concat()).1["root"], root.as_str());
+
+    let bytes = fs::read(&path).expect("read");
+    let archive = Archive::open(Path::new(&path), IndexPolicy::Require, &Manners::default()).expect("opens");
+    let tail = archive.tail.as_ref().expect("an index");
+    let hashes = tail.hashes.as_ref().expect("hashes");
+    assert!(tail.is_plain && tail.frames.len() > 5);
+    for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
+        let (start, end) = (frame.offset_bytes as usize, frame.end_bytes() as usize);
+        let gap = &bytes[start - PZSTD_FRAME_BYTES..start];
+        assert_eq!(*hash, frame_hash(gap, &bytes[start..end]));
+    }
+    let at = tail.frames.last().expect("frames").end_bytes();
+    assert_eq!(hashes.offset_bytes, at);
+    assert!(at + hashes_frame_bytes(tail.frames.len()) < bytes.len() as u64);
+    assert_eq!(Root::new(bytes.len() as u64, [&bytes[at as usize..]]).to_string(), root);
+}
+
+#[test]
+fn another_archive_is_refused() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let full = fixture(FULL_26);
+    let root_at = |level: &str| {
+        let (code, line, stderr) =
+            run(&["recompress", text(&full), "-o", text(out.path()), "--zstd-level", level, "--force"]);
+        assert_eq!(code, 0, "{stderr}");
+        (line["root"].as_str().expect("a root").to_string(), line["path"].as_str().expect("a path").to_string())
+    };
+    // Same name, same state, other bytes.
+    let (other, _) = root_at("3");
+    let (root, path) = root_at("1");
+    assert_ne!(root, other);
+
+    let (code, line, stderr) = run(&["verify", &path, "--expect-root", &root]);
+    assert_eq!((code, &line["roots"][0]), (0, &root.as_str().into()), "{stderr}");
+    let (code, line, _) = run(&["verify", &path, "--expect-root", &other]);
+    assert_eq!((code, &line["failures"][0]["rule"]), (3, &"root-not-expected".into()), "{line}");
+    let ledger = dir.path().join("ledger");
+    let restore = |root: &str, flags: &[&str]| {
+        run(&[&["restore", &path, "--ledger", text(&ledger), "--expect-root", root], flags].concat())
+    };
+    let (code, _, stderr) = restore(&other, &[]);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains(&root) && stderr.contains(&other), "{stderr}");
+    // Without an index there is nothing to compare with.
+    assert_eq!(restore(&root, &["--ignore-index"]).0, 3);
+    assert!(!ledger.join("snapshots").exists());
+    assert_eq!(restore(&root, &[]).0, 0);
+}
+
+/// A frame that somebody else made, with checksum, mark, index and seek table as they should be: of the same length, so
+/// that nothing else tells.
+#[test]
+fn a_frame_of_somebody_else_is_found() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let full = fixture(FULL_26);
+    // Stored frames have the length of their content.
+    let flags = ["--min-savings", "99", "--frame-size", "64KiB"];
+    let (code, line, stderr) = run(&[&["recompress", text(&full), "-o", text(out.path())], &flags[..]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let root = line["root"].as_str().expect("a root").to_string();
+    let path = Path::new(line["path"].as_str().expect("a path"));
+    let mut bytes = fs::read(path).expect("read");
+    let archive = Archive::open(path, IndexPolicy::Require, &Manners::default()).expect("opens");
+    // The mode in a tar header, with the header's checksum made anew.
+    let frame = archive.tail.as_ref().expect("an index").frames[0];
+    let (start, end) = (frame.offset_bytes as usize, frame.end_bytes() as usize);
+    let mut content = zstd::bulk::decompress(&bytes[start..end], frame.content_bytes as usize).expect("decodes");
+    let at = content.windows(8).position(|window| window == b"0000644\0").expect("a mode");
+    content[at + 6] = b'0';
+    let sum: u32 = (0..512).map(|i| if (148..156).contains(&i) { 32 } else { u32::from(content[i]) }).sum();
+    content[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let forged = stored_frame(&content, &bytes[start..end]);
+    bytes[start..end].copy_from_slice(&forged);
+    let forged = dir.path().join(name(path));
+    fs::write(&forged, &bytes).expect("written");
+
+    let (code, line, stderr) = run(&["verify", text(&forged)]);
+    assert_eq!(code, 3, "{stderr}");
+    assert_eq!(line["failures"][0]["rule"], "frame-hash", "{line}");
+    let ledger = dir.path().join("ledger");
+    let (code, _, stderr) = run(&["restore", text(&forged), "--ledger", text(&ledger), "--expect-root", &root]);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("is not what its hash says"), "{stderr}");
+    assert!(!ledger.join("snapshots").exists());
+}
+
+/// A stored frame with another content of the same length: headers of frame and blocks stay, the checksum does not.
+fn stored_frame(content: &[u8], stored: &[u8]) -> Vec<u8> {
+    let mut frame = stored.to_vec();
+    let slotpress::format::zstd_frame::FrameStart::Zstd(header) =
+        slotpress::format::zstd_frame::parse_frame_start(stored).expect("a frame")
+    else {
+        panic!("a frame of tar")
+    };
+    let (mut at, mut done) = (header.header_bytes, 0);
+    while done < content.len() {
+        let block = u32::from_le_bytes([frame[at], frame[at + 1], frame[at + 2], 0]);
+        assert_eq!((block >> 1) & 3, 0, "a raw block");
+        let length = (block >> 3) as usize;
+        frame[at + 3..at + 3 + length].copy_from_slice(&content[done..done + length]);
+        (at, done) = (at + 3 + length, done + length);
+    }
+    let hash = twox_hash::XxHash64::oneshot(0, content) as u32;
+    frame[at..at + 4].copy_from_slice(&hash.to_le_bytes());
+    frame
+}
