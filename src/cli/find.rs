@@ -203,7 +203,7 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     if !report.candidates.is_empty() {
         let rate = values::show_bytes(report.restore_bytes_per_second);
-        ui.print(&format!("at boot: age, then fetching over one connection, restoring at {rate}/s (assumed)"));
+        ui.print(&format!("at boot: age, one connection's time, restoring at {rate}/s (assumed)"));
         ui.print("slots and hashes are what servers say, not proven: compare with a node you trust");
     }
 }
