@@ -194,8 +194,8 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     if !report.candidates.is_empty() {
         let rate = values::show_bytes(report.restore_bytes_per_second);
-        ui.print(&format!("At boot: age, fetching over one connection, restoring at {rate}/s (assumed)."));
-        ui.print("What servers say of slots and hashes is not proven: compare with a node that you trust.");
+        ui.print(&format!("at boot: age, one connection's time, restoring at {rate}/s (assumed)"));
+        ui.print("slots and hashes are what servers say, not proven: compare with a node you trust");
     }
 }
 

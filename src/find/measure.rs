@@ -22,7 +22,7 @@ const BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// A rate below this is that of a server that does not want to be used, or of a stall.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
-/// Measures the first candidates, one after the other, so that they do not share the line. One whose server does not
+/// Measures the first candidates that were not measured, one after the other, so that they do not share the line. One whose server does not
 /// send is given the lowest rate, and falls behind.
 pub fn measure(
     client: &Client,
@@ -30,9 +30,9 @@ pub fn measure(
     measured_max: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let remote = candidates.iter_mut().filter(|candidate| matches!(candidate.full.place, Place::Remote(_)));
+    let remote = candidates.iter_mut().take(measured_max).filter(|candidate| !candidate.is_measured());
     progress.stage("Measuring", None);
-    for candidate in remote.take(measured_max) {
+    for candidate in remote {
         let Place::Remote(remote) = &candidate.full.place else { continue };
         let range = remote.length_bytes.filter(|_| remote.accepts_ranges).map(|length| 0..length.min(BYTES_MAX));
         let mut start = None;

@@ -16,7 +16,7 @@ use {
         ledger::names::Hash,
         net::{
             Client, Url,
-            servers::{Offer, SourceArg},
+            servers::{Offer, Place, SourceArg},
             shown,
         },
         progress::Progress,
@@ -44,6 +44,9 @@ const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A server that names a slot this far beyond the cluster's is wrong or lies: two hours.
 const FUTURE_SLOTS_MAX: u64 = 18_000;
+
+/// Rounds of measuring.
+const MEASURE_ROUNDS_MAX: usize = 3;
 
 /// Refused sources that a report lists.
 pub const REFUSED_MAX: usize = 10_000;
@@ -210,8 +213,14 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     rank::sort(&mut candidates, options.restore_bytes_per_second);
     // What is too old before a byte has come need not be measured.
     report.drop_stale(&mut candidates, options.max_age_slots);
-    measure::measure(client, &mut candidates, options.measured_max, progress)?;
-    rank::sort(&mut candidates, options.restore_bytes_per_second);
+    // What was assumed to be faster than what was measured is measured too, and may fall behind in turn.
+    for _ in 0..MEASURE_ROUNDS_MAX {
+        measure::measure(client, &mut candidates, options.measured_max, progress)?;
+        rank::sort(&mut candidates, options.restore_bytes_per_second);
+        if candidates.first().is_none_or(Candidate::is_measured) {
+            break;
+        }
+    }
     report.drop_stale(&mut candidates, options.max_age_slots);
     report.candidates = candidates;
     Ok(report)
@@ -253,6 +262,11 @@ impl FindReport {
 }
 
 impl Candidate {
+    /// Whether it is known how fast its bytes come.
+    fn is_measured(&self) -> bool {
+        self.rate_bytes_per_second.is_some() || matches!(self.full.place, Place::Local(_))
+    }
+
     fn facts(&self) -> Facts {
         Facts { age_slots: self.age_slots, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
     }

@@ -153,8 +153,10 @@ mod tests {
         #[test]
         fn older_larger_and_slower_is_never_better(facts in facts(), more in 1u64..1 << 40, restore in 1u64..1 << 40) {
             let age = expected_age(facts, restore);
-            prop_assert!(expected_age(Facts { age_slots: facts.age_slots.map(|age| age + more), ..facts }, restore) >= age);
-            prop_assert!(expected_age(Facts { bytes: facts.bytes.map(|bytes| bytes + more), ..facts }, restore) >= age);
+            let older = Facts { age_slots: facts.age_slots.map(|age| age + more), ..facts };
+            prop_assert!(expected_age(older, restore) >= age);
+            let larger = Facts { bytes: facts.bytes.map(|bytes| bytes + more), ..facts };
+            prop_assert!(expected_age(larger, restore) >= age);
             let faster = Facts { rate_bytes_per_second: facts.rate_bytes_per_second.map(|rate| rate + more), ..facts };
             prop_assert!(expected_age(faster, restore) <= age);
             prop_assert!(expected_age(facts, restore + more) <= age);

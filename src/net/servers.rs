@@ -94,6 +94,7 @@ impl fmt::Display for SourceArg {
 
 /// Where an archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
 pub enum Place {
     /// On a server.
     Remote(Remote),
@@ -168,9 +169,9 @@ impl Client {
         for (number, path) in REDIRECT_PATHS.into_iter().enumerate() {
             match self.head(&below(url, path), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
-                // A server that has nothing at either path may be a mirror at its root.
+                // A server that was named and redirects nowhere may be a mirror at its root.
                 Err(error) if is_not_there(&error) => {
-                    if number == 0 && url.path() == "/" {
+                    if number == 0 && url.path() == "/" && self.is_operator {
                         let listed = self.offers_of_mirror(url, stop).unwrap_or_default();
                         if !listed.is_empty() {
                             return Ok(listed);

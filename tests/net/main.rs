@@ -6,6 +6,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;
+mod finding;
+mod reading;
+mod real;
 mod server;
 
 use {

@@ -1,0 +1,297 @@
+//! Servers that others wrote: Python's, nginx, and TLS with an authority of our own.
+
+use {
+    super::{client, common::*, get, head, options, url},
+    slotpress::net::{Client, ClientOptions, NetErrorKind, Outcome, servers::SourceArg},
+    slotpress::progress::NoProgress,
+    std::{
+        fs,
+        io::{BufRead, BufReader},
+        net::{TcpListener, TcpStream},
+        path::Path,
+        process::{Child, Command, Stdio},
+        thread,
+        time::{Duration, Instant},
+    },
+};
+
+/// A program that runs until the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().expect("runs");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A Python program that prints its port first.
+fn python(program: &str, arguments: &[&str]) -> (Running, u16) {
+    let mut child = Command::new("python3")
+        .args(["-u", "-c", program])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    (Running(child), line.trim().parse().expect("a port"))
+}
+
+const PYTHON_SERVER: &str = "
+import functools, http.server, ssl, sys
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+if len(sys.argv) > 2:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[2], sys.argv[3])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1])
+server.serve_forever()
+";
+
+/// A directory with an archive, as a mirror has it.
+fn mirror() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in [FULL_3500, INCREMENTAL_3500_3550] {
+        fs::copy(fixture(name), dir.path().join(name)).expect("copied");
+    }
+    dir
+}
+
+#[test]
+fn python_lists_and_ignores_ranges() {
+    if !has_tool("python3") {
+        return;
+    }
+    let dir = mirror();
+    let (_server, port) = python(PYTHON_SERVER, &[dir.path().to_str().expect("UTF-8")]);
+    let base = format!("http://127.0.0.1:{port}/");
+    let client = client();
+    // At the root, a server that knows neither redirect is a mirror.
+    let offers = client.offers(&SourceArg::parse(&base).expect("a source"), &NoProgress).expect("listed");
+    let names: Vec<String> = offers.iter().map(|offer| offer.name.to_string()).collect();
+    assert_eq!(names, [INCREMENTAL_3500_3550, FULL_3500]);
+    let remote = head(&client, &format!("{base}{FULL_3500}")).expect("a head");
+    assert!(!remote.accepts_ranges && remote.last_modified.is_some() && remote.etag.is_none());
+    let bytes = fs::read(fixture(FULL_3500)).expect("read");
+    let (result, got) = get(&client, &remote, Some(1000..2000));
+    let transfer = result.expect("whole");
+    assert!(transfer.were_ranges_ignored && transfer.outcome == Outcome::Whole && got == bytes);
+    let output = slotpress().args(["inspect", &format!("{base}{FULL_3500}")]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(4));
+}
+
+#[test]
+fn nginx_sends_ranges() {
+    // Its version is asked in another way.
+    let is_there = Command::new("nginx").arg("-v").output().is_ok();
+    assert!(is_there || std::env::var("CI").as_deref() != Ok("true"), "nginx must be installed on CI");
+    if !is_there {
+        eprintln!("skipped: nginx is not installed");
+        return;
+    }
+    let dir = mirror();
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+    let work = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| work.path().join(name).display().to_string();
+    let config = format!(
+        "daemon off; master_process off; pid {pid}; error_log {log};
+         events {{ worker_connections 64; }}
+         http {{ access_log off; client_body_temp_path {tmp}; proxy_temp_path {tmp}; fastcgi_temp_path {tmp};
+           uwsgi_temp_path {tmp}; scgi_temp_path {tmp};
+           server {{ listen 127.0.0.1:{port}; root {root}; autoindex on;
+             location = /snapshot.tar.bz2 {{ return 303 /{FULL_3500}; }} }} }}",
+        pid = at("pid"),
+        log = at("log"),
+        tmp = at("tmp"),
+        root = dir.path().display(),
+    );
+    fs::write(at("nginx.conf"), config).expect("written");
+    open_to_others(dir.path());
+    open_to_others(work.path());
+    let mut nginx = Command::new("nginx");
+    nginx.args(["-c", &at("nginx.conf"), "-e", &at("log")]).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = nginx.spawn();
+    let _server = Running(child.expect("starts"));
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let log = fs::read_to_string(at("log")).unwrap_or_default();
+        assert!(start.elapsed() < Duration::from_secs(10), "nginx does not listen: {log}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let base = format!("http://127.0.0.1:{port}/");
+    let client = client();
+    let remote = head(&client, &format!("{base}snapshot.tar.bz2")).expect("a head");
+    assert!(remote.accepts_ranges && remote.etag.is_some() && remote.file_name == FULL_3500);
+    let bytes = fs::read(fixture(FULL_3500)).expect("read");
+    let (result, got) = get(&client, &remote, Some(1000..2000));
+    assert_eq!(result.expect("a range").outcome, Outcome::Range);
+    assert!(got == bytes[1000..2000]);
+    let offers = client.offers(&SourceArg::parse(&base).expect("a source"), &NoProgress).expect("redirected");
+    assert_eq!(offers.len(), 1);
+    let output = slotpress().args(["verify", &format!("{base}{FULL_3500}"), "--json"]).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Another file in its place: If-Range makes nginx send all of it.
+    let replaced = dir.path().join(FULL_3500);
+    fs::write(&replaced, &bytes[1..]).expect("written");
+    let (result, got) = get(&client, &remote, Some(1000..2000));
+    assert_eq!((result.expect_err("changed").kind(), got.len()), (NetErrorKind::Changed, 0));
+}
+
+/// nginx's workers are another user where the tests run as root.
+fn open_to_others(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("changed");
+}
+
+#[test]
+fn tls_with_an_authority_of_our_own() {
+    if !has_tool("python3") || !has_tool("openssl") {
+        return;
+    }
+    let dir = mirror();
+    let keys = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| keys.path().join(name).display().to_string();
+    let subject = ["-subj", "/CN=localhost"];
+    run(
+        "openssl",
+        &[&[
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-keyout",
+            &at("ca.key"),
+            "-out",
+            &at("ca.pem"),
+            "-subj",
+            "/CN=test authority",
+        ][..]]
+        .concat(),
+    );
+    run(
+        "openssl",
+        &[
+            &[
+                "req",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-keyout",
+                &at("own.key"),
+                "-out",
+                &at("own.csr"),
+            ][..],
+            &subject,
+        ]
+        .concat(),
+    );
+    fs::write(at("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n").expect("written");
+    run(
+        "openssl",
+        &[
+            "x509",
+            "-req",
+            "-in",
+            &at("own.csr"),
+            "-CA",
+            &at("ca.pem"),
+            "-CAkey",
+            &at("ca.key"),
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-out",
+            &at("own.pem"),
+            "-extfile",
+            &at("names"),
+        ],
+    );
+    let root = dir.path().to_str().expect("UTF-8").to_string();
+    let (_server, port) = python(PYTHON_SERVER, &[&root, &at("own.pem"), &at("own.key")]);
+    let trusting = Client::new(&ClientOptions { ca_file: Some(at("ca.pem").into()), ..options() }).expect("a client");
+    for host in ["127.0.0.1", "localhost"] {
+        let text = format!("https://{host}:{port}/{FULL_3500}");
+        let error = head(&client(), &text).expect_err("an unknown authority");
+        assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Tls, false), "{error}");
+        assert!(slotpress::Error::from(error).hint_text().is_some_and(|hint| hint.contains("--ca-file")));
+        let remote = head(&trusting, &text).expect("trusted");
+        let (result, got) = get(&trusting, &remote, None);
+        assert!(result.is_ok() && got == fs::read(fixture(FULL_3500)).expect("read"));
+    }
+    // A certificate for another name.
+    let error =
+        trusting.head(&url(&format!("https://127.0.0.2:{port}/")), &NoProgress).expect_err("nobody, or another name");
+    assert!(matches!(error.kind(), NetErrorKind::Tls | NetErrorKind::Connect), "{error}");
+    // Plain words to a server that speaks TLS, and the reverse, end in time.
+    assert!(head(&trusting, &format!("http://127.0.0.1:{port}/")).is_err());
+    let (_plain, plain_port) = python(PYTHON_SERVER, &[&root]);
+    assert!(head(&trusting, &format!("https://127.0.0.1:{plain_port}/")).is_err());
+}
+
+/// https to http is refused, over real TLS.
+#[test]
+fn no_step_down_from_tls() {
+    if !has_tool("python3") || !has_tool("openssl") {
+        return;
+    }
+    let keys = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| keys.path().join(name).display().to_string();
+    run(
+        "openssl",
+        &[
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-keyout",
+            &at("key"),
+            "-out",
+            &at("ca.pem"),
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ],
+    );
+    let program = "
+import http.server, ssl, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.send_response(302)
+        self.send_header('Location', 'http://127.0.0.1:%d/x' % self.server.server_address[1])
+        self.end_headers()
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1])
+server.serve_forever()
+";
+    let (_server, port) = python(program, &[&at("ca.pem"), &at("key")]);
+    let options = ClientOptions { ca_file: Some(at("ca.pem").into()), allow_private: true, ..options() };
+    let trusting = Client::new(&options).expect("a client");
+    let error = head(&trusting, &format!("https://127.0.0.1:{port}/")).expect_err("down");
+    assert_eq!(error.kind(), NetErrorKind::Forbidden, "{error}");
+}
