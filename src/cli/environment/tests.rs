@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 102] = [
+const VALUES: [(&str, &str); 103] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
@@ -252,7 +252,14 @@ fn a_variable_has_one_meaning() {
     let lists: Vec<_> = found.iter().filter(|(_, meanings)| meanings.iter().any(|m| m.starts_with("Append"))).collect();
     assert_eq!(
         lists.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-        ["SLOTPRESS_ACCOUNTS", "SLOTPRESS_EXPECT_ROOT", "SLOTPRESS_FOR", "SLOTPRESS_RPC", "SLOTPRESS_SOURCE", "SLOTPRESS_TRUST"]
+        [
+            "SLOTPRESS_ACCOUNTS",
+            "SLOTPRESS_EXPECT_ROOT",
+            "SLOTPRESS_FOR",
+            "SLOTPRESS_RPC",
+            "SLOTPRESS_SOURCE",
+            "SLOTPRESS_TRUST"
+        ]
     );
 }
 
