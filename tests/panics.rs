@@ -10,7 +10,7 @@ use {
         Error, Result,
         archive::{ArchiveOptions, archive, encode::Codec, sink::Sink},
         io::Manners,
-        ledger::{directory::LedgerPaths, names::ArchiveName},
+        ledger::directory::LedgerPaths,
         progress::Progress,
         read::IndexPolicy,
         recompress::{RecompressOptions, Source, recompress},
