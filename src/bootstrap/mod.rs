@@ -6,6 +6,7 @@
 pub mod archives;
 pub mod choose;
 pub mod genesis;
+mod network;
 mod supply;
 pub mod trust;
 
@@ -19,7 +20,7 @@ use {
         progress::Progress,
         restore::{RestoreOptions, RestoreReport, restore_supplied},
         stopwatch::{Stopwatch, Taken},
-        threads::guarded,
+        threads::{guarded, spawn},
     },
     choose::Choice,
     std::{
@@ -27,17 +28,14 @@ use {
         fs,
         path::{Path, PathBuf},
         sync::atomic::{AtomicBool, Ordering::Relaxed},
-        time::Duration,
     },
+    network::Network,
     supply::{Context, Downloads},
     trust::Vouchers,
 };
 
 /// Sources that are tried, when archives vanish while they are fetched.
 const TRIES_MAX: usize = 4;
-
-/// How often an operator is told what bounds the work.
-const NOTE_EVERY: Duration = Duration::from_millis(500);
 
 /// What to bootstrap from, and how.
 #[derive(Clone, Debug)]
@@ -172,7 +170,7 @@ fn attempt(
     progress: &(dyn Progress + Sync),
 ) -> Result<BootstrapReport, Failure> {
     let is_expected = options.restore.check.expect_hash.is_some();
-    let network = Network { progress, fetched_bytes: Default::default() };
+    let network = Network::new(progress);
     let context = Context {
         client,
         dir,
@@ -194,11 +192,12 @@ fn attempt(
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, &context, full.clone());
-        let noting = scope.spawn(|| note_rates(&network, &is_over));
+        // Where no thread can be started, nothing is noted.
+        let noting = spawn(scope, || network.note(&is_over)).ok();
         let result = guarded(|| restore_supplied(&mut downloads, &restore_options, options.replaces_state, progress));
         downloads.stop();
         is_over.store(true, Relaxed);
-        drop(noting.join());
+        drop(noting.map(|noting| noting.join()));
         let vouchers = downloads.vouchers(is_expected);
         match result {
             Ok(restore) => Ok(BootstrapReport {
@@ -303,41 +302,4 @@ fn tell_where_it_stands(name: &str, download: &Download, progress: &dyn Progress
     }
     let of = download.length_bytes().map(|length| format!(" of {length}")).unwrap_or_default();
     progress.tell(&format!("Resuming {name}: {kept}{of} bytes are there"));
-}
-
-/// Counts what arrives; the restore has the bar.
-struct Network<'a> {
-    progress: &'a (dyn Progress + Sync),
-    fetched_bytes: std::sync::atomic::AtomicU64,
-}
-
-impl Progress for Network<'_> {
-    fn advance(&self, input_bytes: u64, _: u64) {
-        self.fetched_bytes.fetch_add(input_bytes, Relaxed);
-    }
-    fn tell(&self, message: &str) {
-        self.progress.tell(message);
-    }
-    fn warn(&self, message: &str) {
-        self.progress.warn(message);
-    }
-    fn is_interrupted(&self) -> bool {
-        self.progress.is_interrupted()
-    }
-}
-
-/// Says how fast bytes arrive.
-fn note_rates(network: &Network<'_>, is_over: &AtomicBool) {
-    let mut before = 0;
-    let mut next = std::time::Instant::now();
-    while !is_over.load(Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
-        if next.elapsed() < NOTE_EVERY {
-            continue;
-        }
-        let bytes = network.fetched_bytes.load(Relaxed);
-        let rate = (bytes - before) as f64 / next.elapsed().as_secs_f64() / (1024.0 * 1024.0);
-        (before, next) = (bytes, std::time::Instant::now());
-        network.progress.note(&format!("network {rate:.1} MiB/s"));
-    }
 }

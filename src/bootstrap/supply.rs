@@ -4,6 +4,7 @@
 use {
     super::{
         choose::{Choice, Places},
+        network::Network,
         trust::{self, Vouchers},
     },
     crate::{
@@ -43,8 +44,8 @@ pub struct Context<'a> {
     pub must_be_vouched: bool,
     /// Servers that say that they send ranges, and do not.
     pub unranged: &'a BTreeSet<String>,
-    /// Who is told what arrives.
-    pub network: &'a (dyn Progress + Sync),
+    /// What arrives.
+    pub network: &'a Network<'a>,
 }
 
 /// One archive that was supplied.
@@ -149,6 +150,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             error
         })?;
         super::tell_where_it_stands(&name, &download, progress);
+        progress.watch(&file, &download);
         self.supplied.push(supplement(vouching));
         let thread = spawn(self.scope, move || download.run(progress))?;
         self.running = Some(Running { file: file.clone(), thread });
@@ -168,10 +170,10 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let local = SourceArg::LocalDir(PathBuf::from(dir));
         for source in sources.iter().chain([&local]) {
             network.check()?;
-            offers.extend(client.offers(source, *network).unwrap_or_default());
+            offers.extend(client.offers(source, network).unwrap_or_default());
         }
         if !find.rpc.is_empty() || find.cluster.is_some() {
-            let found = find::find(client, find, *network)?;
+            let found = find::find(client, find, network)?;
             offers.extend(found.candidates.into_iter().filter_map(|candidate| candidate.incremental));
         }
         Ok(super::choose::incremental(&offers, base_slot))

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# From a server to a ledger that boots: `slotpress bootstrap` beside what operators do today, over a shaped link between two
+# network namespaces, and over loopback. Every candidate gets the same archive from the same nginx, one after the other in each
+# round; medians of ROUNDS.
+#
+#   bench/bootstrap.sh
+#
+# Settings: SIZE (of the ledger, 1GiB), RATES ("1Gbit none": none is loopback), RTT (30ms), ROUNDS (3), SCRATCH (/dev/shm: name a disk
+# for the time of syncing), STREAMS (8). Needs nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
+#
+# curl and tar only unpack: they check nothing, and leave no ledger that boots. `floor` is the slowest stage alone: the download
+# (fetch), or the restore with the same checks from a file.
+. "$(dirname "$0")/lib.sh"
+rounds=${ROUNDS:-3}
+rtt=${RTT:-30ms}
+streams=${STREAMS:-8}
+size=${SIZE:-1GiB}
+read -ra rates <<<"${RATES:-1Gbit none}"
+
+if [ "${BOOTSTRAP_BENCH_INSIDE:-}" != yes ]; then
+    build --bins --example link_shaper
+    for program in nginx curl aria2c zstd tar ip; do
+        command -v "$program" >/dev/null || { echo "bench/bootstrap.sh needs $program" >&2; exit 2; }
+    done
+    unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
+        echo "network namespaces are not allowed here: run it as root, or allow unprivileged user namespaces" >&2
+        exit 2
+    }
+    export BOOTSTRAP_BENCH_INSIDE=yes slotpress
+    exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$0" "$@"
+fi
+shaper=$(dirname "$slotpress")/examples/link_shaper
+scratch
+# Where `ip netns` keeps names: seen from in here only, and gone with it.
+mount -t tmpfs tmpfs /run
+ip netns add sender
+ip netns add receiver
+ip netns exec sender ip link set lo up
+ip netns exec receiver ip link set lo up
+
+mkdir "$work/www"
+"$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
+"$slotpress" -q archive "$work/ledger" -o "$work/www" >/dev/null
+rm -rf "$work/ledger"
+archive=$(basename "$work"/www/snapshot-*)
+bytes=$(stat -c %s "$work/www/$archive")
+cat >"$work/nginx.conf" <<CONF
+worker_processes 1; pid $work/nginx.pid; error_log $work/nginx.err; daemon off; user root;
+events { worker_connections 256; }
+http { access_log off; sendfile on; client_body_temp_path $work/a; proxy_temp_path $work/b; fastcgi_temp_path $work/c;
+  uwsgi_temp_path $work/d; scgi_temp_path $work/e; server { listen 0.0.0.0:7080; root $work/www; } }
+CONF
+
+link_up() { # BITS RTT_SECONDS
+    "$shaper" shape slot-a slot-b "$1" "$2" 0 >"$work/shaper" &
+    shaper_id=$!
+    for _ in $(seq 200); do grep -q ready "$work/shaper" && break; sleep 0.02; done
+    ip link set slot-a netns sender
+    ip link set slot-b netns receiver
+    local end
+    for end in sender:slot-a:10.77.0.1 receiver:slot-b:10.77.0.2; do
+        IFS=: read -r space device address <<<"$end"
+        ip netns exec "$space" ip address add "$address/24" dev "$device"
+        ip netns exec "$space" ip link set "$device" mtu 1500 up
+    done
+}
+
+now() { echo "${EPOCHREALTIME/,/.}"; }
+clean() { rm -rf "$work/out" && mkdir "$work/out"; }
+bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
+
+# What each candidate does, in the receiver's namespace, with the archive at $url.
+fetch() { "$slotpress" -q fetch "$url" -o "$work/out" --streams "$streams"; }
+restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/ledger" --check state; }
+bootstrap() { "$slotpress" -q bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }
+bootstrap_frames() { "$slotpress" -q bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams" --check frames; }
+curl_zstd_tar() { curl -sf "$url" | zstd -dc | tar -x -C "$work/out" -f -; }
+aria2c_then_tar() { aria2c -q -x16 -s16 -k1M -d "$work/out" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
+curl_then_tar() { curl -sf -o "$work/out/$archive" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
+export -f fetch restore bootstrap bootstrap_frames curl_zstd_tar aria2c_then_tar curl_then_tar
+export slotpress work archive streams
+
+median() { sort -n | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
+candidates=(fetch restore bootstrap bootstrap_frames curl_zstd_tar aria2c_then_tar curl_then_tar)
+echo "$archive, $bytes bytes; $(nproc) cores; $(stat -f -c %T "$work")"
+for rate in "${rates[@]}"; do
+    if [ "$rate" = none ]; then
+        space=sender url=http://127.0.0.1:7080/$archive
+    else
+        link_up "$(bits "$rate")" "$(awk -v t="$rtt" 'BEGIN {print (t+0)/1000}')"
+        space=receiver url=http://10.77.0.1:7080/$archive
+    fi
+    export url
+    ip netns exec sender nginx -c "$work/nginx.conf" & nginx_id=$!
+    for _ in $(seq 50); do ip netns exec "$space" curl -sfI "$url" >/dev/null && break; sleep 0.1; done
+    for _ in $(seq "$rounds"); do
+        for candidate in "${candidates[@]}"; do
+            clean
+            start=$(now)
+            ip netns exec "$space" /usr/bin/time -f %M -o "$work/memory" "$BASH" -c "set -o pipefail; $candidate" >"$work/log" 2>&1 || {
+                echo "$candidate failed:" >&2
+                cat "$work/log" >&2
+                exit 1
+            }
+            sync -f "$work/out"
+            awk -v a="$start" -v b="$(now)" 'BEGIN {printf "%.3f\n", b-a}' >>"$work/$rate-$candidate"
+            awk 'END {print $1/1024}' "$work/memory" >>"$work/$rate-$candidate-memory"
+        done
+    done
+    echo "== $rate$([ "$rate" = none ] || echo ", $rtt")"
+    for candidate in "${candidates[@]}"; do
+        printf '%-18s %8s s   %6.0f MiB\n' "$candidate" "$(median <"$work/$rate-$candidate")" "$(median <"$work/$rate-$candidate-memory")"
+    done
+    kill "$nginx_id"; wait "$nginx_id" 2>/dev/null || true
+    [ "$rate" = none ] || { kill "$shaper_id"; wait "$shaper_id" 2>/dev/null || true; }
+done
