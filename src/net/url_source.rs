@@ -20,8 +20,8 @@ use {
     },
 };
 
-/// What a small read fetches at least.
-const PIECE_BYTES: u64 = 1024 * 1024;
+/// What a small read fetches at least, such as that of a frame's header.
+const PIECE_BYTES: u64 = 64 * 1024;
 
 /// What readers that go on where they stopped get to at once, step by step: fewer round trips.
 const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;

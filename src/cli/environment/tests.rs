@@ -418,6 +418,11 @@ fn later_errors_name_the_variables_they_may_come_from() {
     );
     assert_eq!(hint(Error::usage("x")), "the environment has SLOTPRESS_ACCOUNTS=/a:/b, SLOTPRESS_THREADS=2");
     assert_eq!(hint(Error::failed("x").hint("y")), "y");
+    // A URL may hold a password or a key.
+    let variables = [("SLOTPRESS_PROXY", "http://user:secret@proxy:3128")];
+    let (_, settings) = parse_line(&inputs.words("inspect @ledger"), &variables).expect("parses");
+    let error = explain(Error::usage("x"), &settings);
+    assert_eq!(error.hint_text(), Some("the environment has SLOTPRESS_PROXY"));
 }
 
 /// `inspect --accounts` was a switch once, `--account-paths` what `--accounts` is now, and `restore --tree` had the
