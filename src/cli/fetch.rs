@@ -30,7 +30,7 @@ pub struct FetchArgs {
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
     sources: Vec<String>,
     /// The directory for the archives
-    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    #[arg(short, long, value_name = "OUT_DIR", default_value = ".")]
     output: PathBuf,
     /// Fetch no incremental archive
     #[arg(long)]

@@ -4,7 +4,10 @@
 //! nothing to do takes the oldest unfinished one too, from another place: the last piece does not wait for the slowest
 //! connection.
 
-use {rangemap::RangeSet, std::ops::Range};
+use {
+    rangemap::RangeSet,
+    std::{ops::Range, time::Duration},
+};
 
 /// A part of the archive that one request fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,8 +16,8 @@ struct Piece {
     missing: Range<u64>,
     /// Requests that are under way for it.
     workers: u8,
-    /// How many have begun so far: which of two is older.
-    begun: u64,
+    /// When the first of them began.
+    begun: Duration,
 }
 
 /// What somebody is to fetch.
@@ -32,11 +35,13 @@ pub struct Job {
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     pieces: Vec<Piece>,
-    begun: u64,
 }
 
 /// What is left of a piece must be worth a second request.
 const SECOND_BYTES_MIN: u64 = 256 * 1024;
+
+/// A request that is younger is not slow.
+const SECOND_AFTER: Duration = Duration::from_secs(2);
 
 impl Pieces {
     /// Pieces in their order, less what is `done`. What is missing of a piece goes from its first missing byte to its last,
@@ -54,22 +59,26 @@ impl Pieces {
             Some(missing.start.max(piece.start)..missing.end.min(piece.end))
         };
         let pieces = pieces.into_iter().filter_map(missing);
-        Self { pieces: pieces.map(|missing| Piece { missing, workers: 0, begun: 0 }).collect(), begun: 0 }
+        let begun = Duration::ZERO;
+        Self { pieces: pieces.map(|missing| Piece { missing, workers: 0, begun }).collect() }
     }
 
-    /// What is to be fetched next; `None` where there is nothing for one more to do.
-    pub fn take(&mut self) -> Option<Job> {
+    /// What is to be fetched next, at a time that only grows; `None` where there is nothing for one more to do.
+    pub fn take(&mut self, now: Duration) -> Option<Job> {
         let is_free = |piece: &Piece| piece.workers == 0 && !piece.missing.is_empty();
-        let is_slow = |piece: &Piece| piece.workers == 1 && length(&piece.missing) >= SECOND_BYTES_MIN;
+        let is_slow = |piece: &Piece| {
+            piece.workers == 1
+                && length(&piece.missing) >= SECOND_BYTES_MIN
+                && now.saturating_sub(piece.begun) >= SECOND_AFTER
+        };
         let oldest =
             || (0..self.pieces.len()).filter(|at| is_slow(&self.pieces[*at])).min_by_key(|at| self.pieces[*at].begun);
         let at = self.pieces.iter().position(is_free).or_else(oldest)?;
-        self.begun += 1;
         let piece = &mut self.pieces[at];
         let is_second = piece.workers > 0;
         piece.workers += 1;
         if !is_second {
-            piece.begun = self.begun;
+            piece.begun = now;
         }
         Some(Job { piece: at, range: piece.missing.clone(), is_second })
     }
@@ -130,19 +139,21 @@ mod tests {
     #[test]
     fn pieces_are_taken_in_order_and_the_last_by_two() {
         let mut pieces = Pieces::new(even_pieces(2_500_000, 1_000_000), &RangeSet::new(), |missing| missing);
-        let jobs: Vec<Job> = (0..3).map(|_| pieces.take().expect("a job")).collect();
+        let at = Duration::from_secs;
+        let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1)).expect("a job")).collect();
         assert_eq!(jobs[2].range, 2_000_000..2_500_000);
-        let second = pieces.take().expect("the oldest");
+        assert_eq!(pieces.take(at(2)), None, "nobody is slow yet");
+        let second = pieces.take(at(3)).expect("the oldest");
         assert_eq!((second.piece, second.is_second), (0, true));
         assert!(!pieces.arrived(0, 1_000_000));
         pieces.give_back(0);
         pieces.give_back(0);
         // Nearly there: not worth another request.
         assert!(pieces.arrived(1, 1_900_000));
-        assert_eq!(pieces.take().expect("a job").piece, 2);
-        assert_eq!(pieces.take(), None);
+        assert_eq!(pieces.take(at(4)).expect("a job").piece, 2);
+        assert_eq!(pieces.take(at(5)), None);
         pieces.give_back(1);
-        assert_eq!(pieces.take().expect("given back").range, 1_900_000..2_000_000);
+        assert_eq!(pieces.take(at(6)).expect("given back").range, 1_900_000..2_000_000);
     }
 
     proptest! {
@@ -163,7 +174,7 @@ mod tests {
             }
             let mut pieces = Pieces::new(even_pieces(length, piece), &done, |missing| missing.start / 10 * 10..missing.end.next_multiple_of(10));
             let mut failures = failures.into_iter();
-            while let Some(job) = pieces.take() {
+            while let Some(job) = pieces.take(Duration::ZERO) {
                 prop_assert!(job.range.end <= length && !job.range.is_empty());
                 let end = match failures.next() {
                     Some(true) => (job.range.start + job.range.end) / 2,

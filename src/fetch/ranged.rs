@@ -28,7 +28,7 @@ use {
         ops::{ControlFlow, Range},
         path::Path,
         sync::{Condvar, Mutex, MutexGuard, PoisonError},
-        time::Duration,
+        time::{Duration, Instant},
     },
 };
 
@@ -103,6 +103,7 @@ pub fn fetch_ranges(
         pieces: Mutex::new(pieces),
         changed: Condvar::new(),
         ended: Mutex::new(None),
+        started: Instant::now(),
         progress,
     };
     fetching.run(limits.streams)?;
@@ -304,6 +305,7 @@ struct Fetching<'a> {
     pieces: Mutex<Pieces>,
     changed: Condvar,
     ended: Mutex<Option<Ended>>,
+    started: Instant,
     progress: &'a dyn Progress,
 }
 
@@ -368,7 +370,7 @@ impl Fetching<'_> {
             }
             let job = {
                 let mut pieces = self.pieces();
-                match pieces.take() {
+                match pieces.take(self.started.elapsed()) {
                     Some(job) => job,
                     None if pieces.is_complete() => return Ok(()),
                     None => {
