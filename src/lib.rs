@@ -4,6 +4,7 @@
 //! it. Nothing in the library prints, reads flags or exits: long work reports through [`progress::Progress`].
 
 pub mod archive;
+pub mod catalog;
 pub mod cli;
 pub mod error;
 pub mod files;
@@ -22,6 +23,8 @@ pub mod recompress;
 pub mod restore;
 pub mod rules;
 pub mod state;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod stopwatch;
 pub mod store;
 pub mod synth;

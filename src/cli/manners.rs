@@ -32,7 +32,7 @@ pub struct MannersArgs {
 
 /// [`IoHint`] as a flag.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum IoHintArg {
+pub enum IoHintArg {
     /// Drop pages that were not in the cache before, behind the reader and the writer
     #[default]
     Gentle,
@@ -42,23 +42,28 @@ enum IoHintArg {
     None,
 }
 
+impl From<IoHintArg> for IoHint {
+    fn from(hint: IoHintArg) -> Self {
+        match hint {
+            IoHintArg::Gentle => Self::Gentle,
+            IoHintArg::Direct => Self::Direct,
+            IoHintArg::None => Self::None,
+        }
+    }
+}
+
 impl MannersArgs {
     /// Stands back at once, and returns how to read and write. Call it before anything starts a thread.
     pub fn apply(&self, ui: &Ui) -> Manners {
         if let Err(error) = stand_back(self.nice) {
             ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
         }
-        let io_hint = match self.io_hint {
-            IoHintArg::Gentle => IoHint::Gentle,
-            IoHintArg::Direct => IoHint::Direct,
-            IoHintArg::None => IoHint::None,
-        };
-        Manners { io_hint, pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
+        Manners { io_hint: self.io_hint.into(), pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
     }
 }
 
 /// Reads a rate.
-fn rate(text: &str) -> Result<u64, String> {
+pub fn rate(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),
         bytes => Err(format!("{bytes} bytes per second would take for ever; 100MiB is 100 MiB per second")),
