@@ -22,9 +22,9 @@ pub mod read_back;
 pub mod recompress;
 pub mod restore;
 pub mod rules;
-pub mod state;
 #[cfg(feature = "serve")]
 pub mod serve;
+pub mod state;
 pub mod stopwatch;
 pub mod store;
 pub mod synth;

@@ -11,9 +11,7 @@ use {
         io::priority::{NICENESS_MAX, stand_back},
         progress::Progress,
         serve::{
-            self, Event, FIREDANCER_RATE_MIN, ServeOptions, Timeouts,
-            limits::Allowance,
-            tls::TlsFiles,
+            self, Event, FIREDANCER_RATE_MIN, ServeOptions, Timeouts, limits::Allowance, tls::TlsFiles,
             transfers::Finished,
         },
     },
@@ -137,6 +135,10 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
             ui.warn(&format!("{flag} is below 10 MiB/s: Firedancer gives up on a server that is slower"));
         }
     }
+    // On the command line clap asks for both; the environment may have one.
+    if args.tls_cert.is_some() != args.tls_key.is_some() {
+        return Err(Error::usage("--tls-cert and --tls-key belong together"));
+    }
     let wants_reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, wants_reload.clone())
         .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
@@ -202,7 +204,9 @@ fn line(finished: &Finished) -> String {
     };
     let sent = match finished.is_complete {
         true => values::show_bytes(total_bytes),
-        false => format!("cut after {} of {}", values::show_bytes(finished.sent_bytes), values::show_bytes(total_bytes)),
+        false => {
+            format!("cut after {} of {}", values::show_bytes(finished.sent_bytes), values::show_bytes(total_bytes))
+        }
     };
     format!(
         "{} {}{part}: {sent} in {}, {}",

@@ -46,7 +46,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err("times look like 24h, 7d, 15min, 90s, 500ms".into()),
     };
     match number.parse::<f64>() {
-        Ok(number) if (0.0..=SECONDS_MAX).contains(&(number * seconds)) => Ok(Duration::from_secs_f64(number * seconds)),
+        Ok(number) if (0.0..=SECONDS_MAX).contains(&(number * seconds)) => {
+            Ok(Duration::from_secs_f64(number * seconds))
+        }
         _ => Err("times look like 24h, 7d, 15min, 90s, 500ms".into()),
     }
 }

@@ -5,6 +5,7 @@ use {
         Server,
         body::ContentBody,
         limits::{Admission, Refusal},
+        plain,
         respond::{self, Content, Origin},
         stream::GuardedStream,
         tls::Certificates,
@@ -13,17 +14,12 @@ use {
         Request, Response, StatusCode,
         body::{Body, Incoming},
         header::{CONNECTION, HeaderValue, SERVER},
+        http::request::Parts,
         server::conn::http1,
         service::service_fn,
     },
     hyper_util::rt::{TokioIo, TokioTimer},
-    std::{
-        convert::Infallible,
-        net::SocketAddr,
-        pin::pin,
-        sync::Arc,
-        time::Duration,
-    },
+    std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration},
     tokio::{
         io::{AsyncRead, AsyncWrite},
         net::{TcpListener, TcpStream},
@@ -33,7 +29,10 @@ use {
 };
 
 /// A request's head is at most this long: what an idle connection holds.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Header fields at most.
+pub const HEADERS_MAX: usize = 64;
 
 /// After an error of the listening socket (no descriptors left) nobody is let in for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -98,22 +97,22 @@ async fn connection(
     server.metrics.connections.inc();
     // Without it, small answers wait for those before them. Nothing depends on it.
     let _ = stream.set_nodelay(true);
-    let stream = GuardedStream::new(stream, server.timeouts.stall, server.metrics.clone());
     let admission = Arc::new(admission);
     match &purpose {
         Purpose::Archives(Some(certificates)) => {
+            let stream = GuardedStream::new(stream, server.timeouts.stall, server.metrics.clone());
             let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
             if let Ok(Ok(stream)) = tokio::time::timeout(server.timeouts.head, handshake).await {
                 let origin = Origin { client, is_tls: true };
                 talk(&server, stream, origin, &admission, &purpose, stop).await;
             }
         }
-        _ => talk(&server, stream, Origin { client, is_tls: false }, &admission, &purpose, stop).await,
+        _ => plain::talk(&server, stream, Origin { client, is_tls: false }, &admission, &purpose, stop).await,
     }
     server.metrics.connections.dec();
 }
 
-/// Answers one request after another.
+/// Answers one request after another, through hyper.
 async fn talk(
     server: &Arc<Server>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -123,13 +122,25 @@ async fn talk(
     mut stop: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request: Request<Incoming>| async move {
-        let response = answer(server, origin, purpose, request).await;
+        let (parts, body) = request.into_parts();
+        let response = match body.is_end_stream() {
+            true => answer(server, origin, purpose, &parts).await,
+            false => {
+                // Nobody has anything to send to us, and nobody here would read it.
+                let mut response = respond::plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n");
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                response
+            }
+        };
         Ok::<_, Infallible>(response.map(|content| ContentBody::new(content, admission, &server.buffers)))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(server.timeouts.head)
         .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        // As simple clients expect them.
+        .title_case_headers(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {
@@ -141,23 +152,11 @@ async fn talk(
     let _ = connection.await;
 }
 
-async fn answer(
-    server: &Arc<Server>,
-    origin: Origin,
-    purpose: &Purpose,
-    request: Request<Incoming>,
-) -> Response<Content> {
-    let (parts, body) = request.into_parts();
-    let mut response = if body.is_end_stream() {
-        match purpose {
-            Purpose::Archives(_) => respond::respond(server, origin, &parts).await,
-            Purpose::Metrics => respond::respond_metrics(server, &parts).await,
-        }
-    } else {
-        // Nobody has anything to send to us, and nobody here would read it.
-        let mut response = respond::plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n");
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        response
+/// Answers a request without a body.
+pub async fn answer(server: &Arc<Server>, origin: Origin, purpose: &Purpose, request: &Parts) -> Response<Content> {
+    let mut response = match purpose {
+        Purpose::Archives(_) => respond::respond(server, origin, request).await,
+        Purpose::Metrics => respond::respond_metrics(server, request).await,
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
     response

@@ -108,6 +108,36 @@ impl Reading {
         is_cold
     }
 
+    /// Whether what is at this offset, and what follows, is in the page cache, so that reading it does not wait.
+    pub fn is_resident(&self, offset: u64) -> bool {
+        let start = offset / WINDOW_BYTES * WINDOW_BYTES;
+        let range = start..(start + 2 * WINDOW_BYTES).min(self.shared.length_bytes);
+        Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
+    }
+
+    /// Waits until what is at this offset is in the page cache, to the end of its window.
+    ///
+    /// # Errors
+    /// The disk fails, or the file has become shorter.
+    pub fn fetch(&self, offset: u64) -> io::Result<()> {
+        if !self.enter(offset) && self.is_resident(offset) {
+            return Ok(());
+        }
+        let mut buffer = vec![0; 64 * 1024];
+        let mut offset = offset;
+        loop {
+            let length = self.piece_bytes(offset, buffer.len() as u64);
+            if length == 0 {
+                return Ok(());
+            }
+            self.shared.file.read_exact_at(buffer.get_mut(..length as usize).unwrap_or_default(), offset)?;
+            offset += length;
+            if offset % WINDOW_BYTES == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     /// Everything before this offset has been read: what nobody else needs is dropped.
     pub fn pass(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
@@ -261,7 +291,9 @@ mod tests {
         let content: Vec<u8> = (0..WINDOW_BYTES as usize * 2 + 100).map(|at| (at % 251) as u8).collect();
         std::fs::write(&path, &content).expect("written");
         let files = OpenFiles::default();
-        let open = || files.share(File::open(&path).expect("opened"), FileId::default(), 0, content.len() as u64, IoHint::Gentle);
+        let open = || {
+            files.share(File::open(&path).expect("opened"), FileId::default(), 0, content.len() as u64, IoHint::Gentle)
+        };
         let shared = open();
         assert!(Arc::ptr_eq(&shared, &open()), "one file for all");
         for range in [0..content.len() as u64, 5..6, WINDOW_BYTES - 1..WINDOW_BYTES + 1] {

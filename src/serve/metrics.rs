@@ -66,7 +66,11 @@ impl Metrics {
         registry.register("newest_slot", "Slot of the archive that a node would choose", metrics.newest_slot.clone());
         registry.register("connections", "Open connections", metrics.connections.clone());
         registry.register("connections_refused", "Connections over a limit", metrics.refused.clone());
-        registry.register("connections_stalled", "Connections closed because the reader stalled", metrics.stalled.clone());
+        registry.register(
+            "connections_stalled",
+            "Connections closed because the reader stalled",
+            metrics.stalled.clone(),
+        );
         registry.register("responses", "Responses by status", metrics.responses.clone());
         *metrics.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
         metrics

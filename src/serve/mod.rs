@@ -1,8 +1,8 @@
 //! A server of snapshot archives, over HTTP/1.1: whole files and ranges of them, to Agave, Firedancer, browsers and
 //! `bootstrap`.
 //!
-//! [`conditions`] and `files::Windows` are pure; [`respond`] knows requests and responses, [`connection`] sockets. hyper
-//! parses requests and frames responses. Not here: which archives there are ([`catalog`](crate::catalog)), and the log
+//! [`conditions`] and `files::Windows` are pure; [`respond`] knows requests and responses, [`connection`] sockets. Encrypted
+//! connections speak HTTP through hyper, others through `plain`, which sends files without copying them. Not here: which archives there are ([`catalog`](crate::catalog)), and the log
 //! (`cli::serve`).
 
 pub mod api;
@@ -13,6 +13,7 @@ pub mod files;
 pub mod limits;
 pub mod metrics;
 pub mod page;
+mod plain;
 pub mod respond;
 pub mod shelf;
 mod stream;

@@ -25,7 +25,7 @@ const HOST_BYTES_MAX: usize = 260;
 pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
     let hash = |text: &str| base64(&Sha256::digest(text.as_bytes()));
     let policy = format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; base-uri 'none'; \
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'",
         hash(STYLE),
         hash(SCRIPT)
@@ -38,13 +38,7 @@ pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
 });
 
 /// The page, for whoever reached this server as `host`.
-pub fn page(
-    catalog: &Catalog,
-    transfers: &[Arc<Transfer>],
-    host: &str,
-    is_tls: bool,
-    now: SystemTime,
-) -> String {
+pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: bool, now: SystemTime) -> String {
     let host = if is_host(host) { host } else { "HOST" };
     let origin = format!("{}://{host}", if is_tls { "https" } else { "http" });
     let mut html = format!(

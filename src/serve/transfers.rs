@@ -93,8 +93,7 @@ impl Transfers {
     pub fn start(self: &Arc<Self>, name: String, client: SocketAddr, range: Range<u64>, is_whole: bool) -> Running {
         let number = self.next_number.fetch_add(1, Relaxed);
         let sent_bytes = AtomicU64::new(0);
-        let transfer =
-            Arc::new(Transfer { number, name, client, range, is_whole, sent_bytes, start: Instant::now() });
+        let transfer = Arc::new(Transfer { number, name, client, range, is_whole, sent_bytes, start: Instant::now() });
         lock(&self.running).insert(number, transfer.clone());
         self.metrics.transfers.inc();
         Running { transfers: self.clone(), transfer }
