@@ -3,7 +3,7 @@
 
 use {
     super::{Archive, Catalog},
-    crate::ledger::names::Hash,
+    crate::{format::frame_hashes::Root, ledger::names::Hash},
     serde::Serialize,
     std::time::{Duration, SystemTime},
 };
@@ -31,7 +31,15 @@ pub struct ArchiveFields {
     age_seconds: u64,
     slots_behind: u64,
     etag: String,
-    root: Option<String>,
+    root: Option<Root>,
+    frame_hashes: Option<FrameHashesFields>,
+}
+
+/// Where an archive's frame hashes are.
+#[derive(Clone, Debug, Serialize)]
+struct FrameHashesFields {
+    offset_bytes: u64,
+    frames: u64,
 }
 
 impl ChoiceFields {
@@ -61,7 +69,10 @@ impl ArchiveFields {
             age_seconds: archive.age(unix_ns(now)).as_secs(),
             slots_behind: catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot),
             etag: archive.etag(),
-            root: archive.root.clone(),
+            root: archive.hashes.map(|hashes| hashes.root),
+            frame_hashes: archive
+                .hashes
+                .map(|hashes| FrameHashesFields { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
         }
     }
 }

@@ -11,7 +11,10 @@ pub mod scan;
 mod tests;
 
 use {
-    crate::ledger::names::{ArchiveName, Extension},
+    crate::{
+        format::frame_hashes::Root,
+        ledger::names::{ArchiveName, Extension},
+    },
     std::{
         cmp::Reverse,
         collections::{BTreeMap, BTreeSet},
@@ -35,8 +38,19 @@ pub struct Archive {
     pub modified_ns: u64,
     /// Which file it is.
     pub file_id: FileId,
-    /// The one number that stands for every byte, where the archive has frame hashes.
-    pub root: Option<String>,
+    /// What its frame hashes say, where it has them and somebody looked.
+    pub hashes: Option<FrameHashes>,
+}
+
+/// Where an archive's frame hashes are, and the one number that stands for every byte of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHashes {
+    /// blake3 over the archive's length and everything from `offset_bytes` to its end.
+    pub root: Root,
+    /// Where the frame that holds them starts in the file.
+    pub offset_bytes: u64,
+    /// How many there are.
+    pub frames: u64,
 }
 
 /// What tells a file from another one that has taken its name: device and inode.
@@ -63,7 +77,7 @@ impl Archive {
     /// What tells its bytes from others, as HTTP has it: what stands for every byte where that is known, so that mirrors
     /// agree; else its length and time. Strong, with its quotes.
     pub fn etag(&self) -> String {
-        if let Some(root) = &self.root {
+        if let Some(FrameHashes { root, .. }) = self.hashes {
             return format!("\"{root}\"");
         }
         let mut hasher = blake3::Hasher::new();

@@ -1,10 +1,11 @@
 //! Looking at directories, and opening what is in them. No link is followed below the directory that was asked for.
 
 use {
-    super::{Archive, Catalog, FileId, REMOTE},
+    super::{Archive, Catalog, FileId, FrameHashes, REMOTE},
     crate::{
         error::{Error, IoContext, Result},
-        ledger::names::ArchiveName,
+        ledger::names::{ArchiveName, Extension},
+        read::{source::LocalFile, tail::Tail},
     },
     rustix::{
         fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
@@ -21,12 +22,13 @@ use {
 /// More archives than this are no archives' directory: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
 
-/// What archives the directories and their `remote` hold; of several files of one name, the first.
+/// What archives the directories and their `remote` hold; of several files of one name, the first. Looks for their frame
+/// hashes, which takes a read of each archive's end.
 ///
 /// # Errors
 /// A directory cannot be read, or holds too many.
 pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
-    Ok(Catalog::new(archives_of(dirs)?))
+    scan_again(dirs, &Catalog::default())
 }
 
 /// The same; what was learned about files that are still the same is taken over.
@@ -34,12 +36,26 @@ pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
 /// # Errors
 /// See [`scan`].
 pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
-    let mut archives = archives_of(dirs)?;
+    let mut archives = Catalog::new(archives_of(dirs)?).archives;
     for archive in &mut archives {
-        let is_same = |other: &&Archive| Archive { root: None, ..(*other).clone() } == *archive;
-        archive.root = known.archives().iter().find(is_same).and_then(|known| known.root.clone());
+        let is_same = |other: &&Archive| Archive { hashes: None, ..(*other).clone() } == *archive;
+        archive.hashes = match known.archives.iter().find(is_same) {
+            Some(known) => known.hashes,
+            None => frame_hashes(archive),
+        };
     }
-    Ok(Catalog::new(archives))
+    Ok(Catalog { archives })
+}
+
+/// What the end of an archive says, if it says anything: most have none.
+fn frame_hashes(archive: &Archive) -> Option<FrameHashes> {
+    if archive.name.extension != Extension::TarZstd {
+        return None;
+    }
+    let (file, _) = archive.open().ok()?;
+    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
+    let hashes = Tail::read(&source).ok()??.hashes?;
+    Some(FrameHashes { root: hashes.root, offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 })
 }
 
 /// The same, with all files of one name.
@@ -86,7 +102,7 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
             size_bytes: stat.st_size.try_into().unwrap_or_default(),
             modified_ns: modified_ns(&stat),
             file_id: file_id(&stat),
-            root: None,
+            hashes: None,
         });
     }
     Ok(())

@@ -18,7 +18,7 @@ fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) ->
         size_bytes: 1,
         modified_ns: slot * 1_000_000_000,
         file_id: FileId::default(),
-        root: None,
+        hashes: None,
     }
 }
 

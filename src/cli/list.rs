@@ -93,8 +93,8 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
     if archive.name.base_slot.is_some() && catalog.base_of(archive).is_none() {
         line += ", its full archive is not here";
     }
-    if let Some(root) = &archive.root {
-        line += &format!("\n    root {root}");
+    if let Some(hashes) = archive.hashes {
+        line += &format!("\n    root {}", hashes.root);
     }
     line
 }

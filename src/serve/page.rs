@@ -84,7 +84,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
             Some(base) => format!("on {base}, which is not here"),
         };
         let name = archive.name.to_string();
-        let root = archive.root.as_deref().unwrap_or("–");
+        let root = archive.hashes.map_or("–".to_string(), |hashes| hashes.root.to_string());
         let _ = writeln!(
             html,
             "<tr{}><td class=\"name\"><a href=\"/{name}\">{name}</a>{}<td>{kind}<td class=\"n\">{}<td class=\"n\">{}\

@@ -143,9 +143,9 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     let (id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
     let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
     let opened = Archive { file_id: id, size_bytes: length_bytes, modified_ns, ..archive.clone() };
-    let root = archive.root.clone().filter(|_| opened == archive);
+    let hashes = archive.hashes.filter(|_| opened == archive);
     let version = Version {
-        etag: Archive { root, ..opened }.etag(),
+        etag: Archive { hashes, ..opened }.etag(),
         modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified_ns / 1_000_000_000),
         length_bytes,
     };

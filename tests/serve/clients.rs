@@ -229,3 +229,34 @@ fn curl_wget_and_aria2c() {
         assert!(same(dir.path(), "new"));
     }
 }
+
+/// Mirrors of one archive agree on its tag, whatever the times of their files.
+#[test]
+fn a_root_is_the_tag() {
+    let (one, other) = (temp_dir(), temp_dir());
+    let output =
+        slotpress().args(["recompress", "--json", "-o"]).arg(one.path()).arg(fixture(FULL_26)).output().expect("run");
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let root = made["root"].as_str().expect("a root").to_string();
+    std::thread::sleep(Duration::from_millis(20));
+    fs::copy(one.path().join(FULL_26), other.path().join(FULL_26)).expect("copied");
+    let file = fs::read(one.path().join(FULL_26)).expect("read");
+    let servers = [one, other].map(|dir| Server::start_in(dir, &[]));
+    let path = format!("/{FULL_26}");
+    for server in &servers {
+        assert_eq!(server.request("HEAD", &path, "").header("etag"), format!("\"{root}\""));
+        let json: serde_json::Value = serde_json::from_str(&server.get("/api/v1/archives", "").text()).expect("JSON");
+        let archive = &json["archives"][0];
+        assert_eq!(archive["root"], root.as_str());
+        // The root is of what stands there, and of the length.
+        let offset = archive["frame_hashes"]["offset_bytes"].as_u64().expect("a number");
+        let end = server.get(&path, &format!("Range: bytes={offset}-\r\n")).body;
+        let hash = blake3::Hasher::new().update(&(file.len() as u64).to_le_bytes()).update(&end).finalize();
+        assert_eq!(hash.to_hex().as_str(), root);
+    }
+    // A file that was changed has another tag at once, before anybody has looked again.
+    let mut changed = file.clone();
+    changed[100] ^= 1;
+    fs::write(servers[0].path(FULL_26), &changed).expect("written");
+    assert_ne!(servers[0].request("HEAD", &path, "").header("etag"), format!("\"{root}\""));
+}
