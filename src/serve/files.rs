@@ -132,7 +132,7 @@ impl Reading {
             }
             self.shared.file.read_exact_at(buffer.get_mut(..length as usize).unwrap_or_default(), offset)?;
             offset += length;
-            if offset % WINDOW_BYTES == 0 {
+            if offset.is_multiple_of(WINDOW_BYTES) {
                 return Ok(());
             }
         }

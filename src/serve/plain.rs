@@ -159,7 +159,7 @@ impl Connection<'_> {
         let _late = DropLate(reading.clone());
         let mut offset = range.start;
         while offset < range.end {
-            if offset == range.start || offset % WINDOW_BYTES == 0 {
+            if offset == range.start || offset.is_multiple_of(WINDOW_BYTES) {
                 make_ready(&reading, offset).await?;
                 reading.pass(offset.saturating_sub(SOCKET_BYTES));
             }

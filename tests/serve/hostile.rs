@@ -62,7 +62,7 @@ fn nothing_but_archives() {
     for raw in [
         format!("GET /{FULL_26}\0 HTTP/1.1\r\nHost: x\r\n\r\n"),
         format!("GET {FULL_26} HTTP/1.1\r\nHost: x\r\n\r\n"),
-        format!("GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n"),
+        "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
         "GET \\etc\\passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
     ] {
         let mut stream = server.connect();
