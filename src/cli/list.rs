@@ -5,7 +5,7 @@ use {
     crate::{
         catalog::{
             Archive, Catalog,
-            listing::{ArchiveFields, ChoiceFields, unix_ns},
+            listing::{ArchiveFields, unix_ns},
             scan,
         },
         error::Result,
@@ -35,8 +35,8 @@ struct ArchiveLine {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "choice")]
 struct ChoiceLine {
-    #[serde(flatten)]
-    fields: Option<ChoiceFields>,
+    full: Option<String>,
+    incremental: Option<String>,
     archives: usize,
 }
 
@@ -50,7 +50,13 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
             let file = archive.path().to_string_lossy().into_owned();
             ui.print_json(&ArchiveLine { fields, file, chosen: is_chosen(archive, &catalog) });
         }
-        ui.print_json(&ChoiceLine { fields: ChoiceFields::new(&catalog), archives: catalog.archives().len() });
+        let name = |archive: &Archive| archive.name.to_string();
+        let choice = catalog.choice();
+        ui.print_json(&ChoiceLine {
+            full: choice.map(|choice| name(choice.full)),
+            incremental: choice.and_then(|choice| choice.incremental).map(name),
+            archives: catalog.archives().len(),
+        });
         return Ok(());
     }
     if catalog.archives().is_empty() {
