@@ -19,7 +19,13 @@ use {
         service::service_fn,
     },
     hyper_util::rt::{TokioIo, TokioTimer},
-    std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration},
+    std::{
+        convert::Infallible,
+        net::SocketAddr,
+        pin::pin,
+        sync::{Arc, atomic::Ordering::Relaxed},
+        time::Duration,
+    },
     tokio::{
         io::{AsyncRead, AsyncWrite},
         net::{TcpListener, TcpStream},
@@ -94,7 +100,7 @@ async fn connection(
     purpose: Purpose,
     stop: watch::Receiver<bool>,
 ) {
-    server.metrics.connections.inc();
+    let _open = Open::new(&server);
     // Without it, small answers wait for those before them. Nothing depends on it.
     let _ = stream.set_nodelay(true);
     let admission = Arc::new(admission);
@@ -109,7 +115,25 @@ async fn connection(
         }
         _ => plain::talk(&server, stream, Origin { client, is_tls: false }, &admission, &purpose, stop).await,
     }
-    server.metrics.connections.dec();
+}
+
+/// Counts a connection while it is open, and a panic that ends it: that would go unnoticed.
+struct Open(Arc<Server>);
+
+impl Open {
+    fn new(server: &Arc<Server>) -> Self {
+        server.metrics.connections.inc();
+        Self(server.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.metrics.connections.dec();
+        if std::thread::panicking() {
+            self.0.has_panicked.store(true, Relaxed);
+        }
+    }
 }
 
 /// Answers one request after another, through hyper.

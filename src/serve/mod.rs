@@ -39,6 +39,7 @@ use {
         path::PathBuf,
         sync::{
             Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
             mpsc::{Receiver, RecvTimeoutError, sync_channel},
         },
         time::{Duration, Instant},
@@ -118,6 +119,8 @@ pub struct Server {
     metrics: Arc<Metrics>,
     io_hint: IoHint,
     timeouts: Timeouts,
+    /// A connection has ended in a panic.
+    has_panicked: AtomicBool,
 }
 
 impl Server {
@@ -181,6 +184,7 @@ pub fn run(
         metrics,
         io_hint: options.io_hint,
         timeouts: options.timeouts,
+        has_panicked: AtomicBool::new(false),
     });
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -217,6 +221,11 @@ pub fn run(
         }
         next_slow_tick = Instant::now() + SLOW_TICK;
         server.limits.sweep();
+        if server.has_panicked.swap(false, Relaxed) {
+            progress.warn(
+                "slotpress has a bug: a connection ended in a panic; report it, with what RUST_BACKTRACE=1 prints",
+            );
+        }
         match certificates.as_ref().map(|certificates| certificates.reload(is_asked)) {
             Some(Ok(true)) => on_event(Event::Reloaded),
             Some(Err(error)) => progress.warn(&format!("{error}; the old certificate stays in use")),

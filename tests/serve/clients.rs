@@ -82,6 +82,23 @@ fn ranges_and_conditions() {
     assert_ne!(response.header("etag"), etag);
 }
 
+/// Far into a file, over many pieces.
+#[test]
+fn long_ranges() {
+    let dir = two_archives();
+    let (name, content) = large_archive(dir.path(), 60, 40 << 20);
+    let server = Server::start_in(dir, &[]);
+    let mut stream = server.connect();
+    for (first, last) in [(20 << 20, 35 << 20), (30_000_001, 41_943_039), (9 << 20, 9 << 20), (12_345_678, 23_456_789)]
+    {
+        send(&mut stream, "GET", &format!("/{name}"), &format!("Range: bytes={first}-{last}\r\n"));
+        let body = read_response(&mut stream, "GET").body;
+        assert!(body == content[first..=last], "{first}-{last}");
+    }
+    let (_, lines) = server.stop();
+    assert!(!lines.iter().any(|line| line.contains("bug")), "{lines:?}");
+}
+
 #[test]
 fn many_requests_on_one_connection() {
     let server = Server::start(&[]);
