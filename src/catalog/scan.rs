@@ -4,8 +4,12 @@ use {
     super::{Archive, Catalog, FileId, FrameHashes, REMOTE},
     crate::{
         error::{Error, IoContext, Result},
+        io::IoHint,
         ledger::names::{ArchiveName, Extension},
-        read::{source::LocalFile, tail::Tail},
+        read::{
+            source::{LocalFile, Source},
+            tail::{FIRST_READ_BYTES, Tail},
+        },
     },
     rustix::{
         fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
@@ -54,6 +58,8 @@ fn frame_hashes(archive: &Archive) -> Option<FrameHashes> {
     }
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
+    let end = archive.size_bytes.saturating_sub(FIRST_READ_BYTES)..archive.size_bytes;
+    let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, archive.size_bytes));
     let hashes = Tail::read(&source).ok()??.hashes?;
     Some(FrameHashes { root: hashes.root, offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 })
 }

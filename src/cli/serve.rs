@@ -38,7 +38,7 @@ pub struct ServeArgs {
     /// Directories of archives; of several files of one name, the first is served
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// Where to listen: 0.0.0.0:8890 or [::]:8890 for everybody
+    /// Where to listen: 0.0.0.0:8890 or `[::]:8890` for everybody
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8890")]
     listen: SocketAddr,
     /// Bytes to send per second at most, to all clients together

@@ -1,7 +1,7 @@
 //! The files that are being sent, and their pages: what was not in the page cache before is dropped behind the last
 //! transfer that needs it, so that a validator's pages stay and many nodes that read one archive share one read.
 //!
-//! [`Windows`] is pure: which pieces of a file whom are needed by; [`SharedFile`] asks the kernel.
+//! `Windows` is pure: which pieces of a file whom are needed by; [`SharedFile`] asks the kernel.
 
 use {
     crate::{

@@ -1,7 +1,7 @@
 //! A server of snapshot archives, over HTTP/1.1: whole files and ranges of them, to Agave, Firedancer, browsers and
 //! `bootstrap`.
 //!
-//! [`conditions`] and `files::Windows` are pure; [`respond`] knows requests and responses, [`connection`] sockets. Encrypted
+//! [`conditions`] and `files::Windows` are pure; [`respond`] knows requests and responses, `connection` sockets. Encrypted
 //! connections speak HTTP through hyper, others through `plain`, which sends files without copying them. Not here: which archives there are ([`catalog`](crate::catalog)), and the log
 //! (`cli::serve`).
 

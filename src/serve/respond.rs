@@ -72,19 +72,28 @@ pub async fn respond(server: &Arc<Server>, origin: Origin, request: &Parts) -> R
         _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS),
     };
     server.metrics.response(response.status().as_u16());
+    without_body(request, response)
+}
+
+/// The answer to HEAD is a head, of errors too.
+fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Content> {
+    if request.method == Method::HEAD {
+        *response.body_mut() = Content::None;
+    }
     response
 }
 
 /// What a scrape of the metrics answers.
 pub async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Content> {
-    match (&request.method, request.uri.path()) {
+    let response = match (&request.method, request.uri.path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
             server.look().await;
-            text(request, StatusCode::OK, super::metrics::CONTENT_TYPE, server.metrics.text())
+            text(super::metrics::CONTENT_TYPE, server.metrics.text())
         }
         (&Method::GET | &Method::HEAD, _) => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
         _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD"),
-    }
+    };
+    without_body(request, response)
 }
 
 async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
@@ -94,17 +103,17 @@ async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respons
             let (catalog, _) = server.look().await;
             let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
             let html = page::page(&catalog, &server.transfers.list(), host, origin.is_tls, SystemTime::now());
-            let response = text(request, StatusCode::OK, "text/html; charset=utf-8", html);
+            let response = text("text/html; charset=utf-8", html);
             page::HEADERS.iter().fold(response, |response, (name, value)| with(response, name.clone(), value.as_str()))
         }
         "/healthz" => match server.look().await {
-            (_, None) => text(request, StatusCode::OK, "text/plain; charset=utf-8", "ok\n".into()),
+            (_, None) => text("text/plain; charset=utf-8", "ok\n".into()),
             (_, Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "A directory of archives cannot be read.\n"),
         },
         api::PATH => {
             let (catalog, _) = server.look().await;
             let json = api::archives(&catalog, &server.transfers.list(), SystemTime::now());
-            text(request, StatusCode::OK, "application/json", json)
+            text("application/json", json)
         }
         NEWEST_FULL | NEWEST_INCREMENTAL => {
             let (catalog, _) = server.look().await;
@@ -224,13 +233,9 @@ pub fn plain(status: StatusCode, words: &'static str) -> Response<Content> {
 }
 
 /// An answer that is made when it is asked for, and should be asked for again.
-fn text(request: &Parts, status: StatusCode, content_type: &str, text: String) -> Response<Content> {
+fn text(content_type: &str, text: String) -> Response<Content> {
     let length = text.len().to_string();
-    let mut response = Response::new(Content::None);
-    *response.status_mut() = status;
-    if request.method != Method::HEAD {
-        *response.body_mut() = Content::Bytes(text.into());
-    }
+    let response = Response::new(Content::Bytes(text.into()));
     let response = with(response, CONTENT_LENGTH, &length);
     let response = with(response, CONTENT_TYPE, content_type);
     with(response, CACHE_CONTROL, "no-cache")

@@ -110,6 +110,11 @@ fn many_requests_on_one_connection() {
         send(&mut stream, "HEAD", "/snapshot.tar.bz2", "");
         assert_eq!(read_response(&mut stream, "HEAD").status, 303);
     }
+    // Nothing follows the head of an answer to HEAD, of errors too.
+    for path in ["/none", "/", "/healthz", "/api/v1/archives", "/incremental-snapshot.tar.bz2"] {
+        send(&mut stream, "HEAD", path, "");
+        read_response(&mut stream, "HEAD");
+    }
     // Sent ahead, answered in order.
     for _ in 0..3 {
         send(&mut stream, "GET", &format!("/{INCREMENTAL_26_40}"), "Range: bytes=7-8\r\n");

@@ -129,3 +129,50 @@ fn what_is_wrong_is_told_at_the_start() {
     }
     slotpress().args(["serve", "--listen", "127.0.0.1:0", "/none"]).assert().failure().code(1);
 }
+
+/// What was in memory stays, what was not does not come: not by one transfer, not by several.
+#[test]
+fn the_page_cache_is_left_as_it_was() {
+    if !has_tool("fincore") {
+        return;
+    }
+    const BYTES: usize = 48 << 20;
+    const WARM_BYTES: usize = 8 << 20;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let (name, content) = large_archive(dir.path(), 60, BYTES);
+    let path = dir.path().join(&name);
+    let file = fs::File::open(&path).expect("opened");
+    file.sync_all().expect("on disk");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
+    let resident = || {
+        let output =
+            std::process::Command::new("fincore").args(["-b", "-n", "-o", "RES"]).arg(&path).output().expect("run");
+        String::from_utf8_lossy(&output.stdout).trim().parse::<usize>().expect("a number")
+    };
+    if resident() > 0 {
+        eprintln!("skipped: pages cannot be dropped here");
+        return;
+    }
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("taken");
+    let mut warm = vec![0; WARM_BYTES];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut warm, 0).expect("read");
+    let before = resident();
+    assert!(before >= WARM_BYTES);
+    let server = Server::start_in(dir, &[]);
+    std::thread::scope(|scope| {
+        for from in [0, 0, 30 << 20] {
+            let (server, content, name) = (&server, &content, &name);
+            scope.spawn(move || {
+                let response = server.get(&format!("/{name}"), &format!("Range: bytes={from}-\r\n"));
+                assert!(response.body == content[from..]);
+            });
+        }
+    });
+    let start = Instant::now();
+    // Some pages may be held elsewhere in the system for a while.
+    while resident() > before + (BYTES >> 6) {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes stay of {before}", resident());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(resident() >= WARM_BYTES);
+}

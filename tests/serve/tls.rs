@@ -53,6 +53,8 @@ fn certificates_are_read_again() {
     let old_cert = old.path().join("cert.pem");
     assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
     assert_eq!(fetch(&server, &old_cert, &["-r", "5-9"]), Some(file[5..10].to_vec()));
+    let head = String::from_utf8(fetch(&server, &old_cert, &["-I"]).expect("a head")).expect("text");
+    assert!(head.contains(&format!("Content-Length: {}\r\n", file.len())), "{head}");
     assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
     assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.1"]), None);
 
