@@ -114,7 +114,7 @@ struct ListeningLine {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename = "transfer")]
+#[serde(tag = "type", rename = "served")]
 struct TransferLine<'a> {
     name: &'a str,
     client: SocketAddr,

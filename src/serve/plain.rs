@@ -34,10 +34,11 @@ const SEND_BYTES: u64 = 256 * 1024;
 /// A reader that takes less than this within the timeout stands still.
 const PROGRESS_BYTES_MIN: usize = 64 * 1024;
 
-/// Pages that wait in a socket cannot be dropped. So much may wait there: the default limit of Linux is 4 MiB.
-const SOCKET_BYTES: u64 = 8 << 20;
+/// Pages that wait in a socket cannot be dropped. So much may wait there: Linux's default limits are 4 MiB for the sender and, where
+/// both ends are on one machine, 6 MiB for the receiver.
+const SOCKET_BYTES: u64 = 16 << 20;
 /// After so long, what waited there is sent, mostly.
-const SOCKET_TIME: Duration = Duration::from_secs(2);
+const SOCKET_TIME: Duration = Duration::from_secs(3);
 
 /// After a refusal, what still comes is read and thrown away: a reset would take the answer away from the client.
 const LINGER: Duration = Duration::from_secs(1);

@@ -35,7 +35,7 @@ fn both_redirects_and_exact_names() {
     }
     let (status, lines) = server.stop();
     assert!(status.success(), "a server that is asked to stop has not failed: {lines:?}");
-    let transfers: Vec<&String> = lines.iter().filter(|line| line.contains("\"transfer\"")).collect();
+    let transfers: Vec<&String> = lines.iter().filter(|line| line.contains("\"served\"")).collect();
     assert!(transfers.len() == 2 && transfers.iter().all(|line| line.contains("\"complete\":true")), "{lines:?}");
 }
 

@@ -177,7 +177,7 @@ fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
     assert!(start.elapsed() > Duration::from_secs(4));
     slow.read_exact(&mut body[half..]).expect("the rest");
     assert!(body == content);
-    server.wait_for_line(&["\"transfer\"", "\"complete\":false"]);
+    server.wait_for_line(&["\"served\"", "\"complete\":false"]);
     for mut stream in stalled {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);

@@ -82,7 +82,7 @@ fn the_grace_ends() {
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait().success());
     assert!(start.elapsed() < Duration::from_secs(20));
-    server.wait_for_line(&["\"transfer\"", "\"complete\":false"]);
+    server.wait_for_line(&["\"served\"", "\"complete\":false"]);
 }
 
 #[test]
