@@ -6,6 +6,7 @@
 pub mod archive;
 #[cfg(feature = "net")]
 pub mod bootstrap;
+pub mod catalog;
 pub mod cli;
 pub mod error;
 #[cfg(feature = "net")]
@@ -29,6 +30,8 @@ pub mod read_back;
 pub mod recompress;
 pub mod restore;
 pub mod rules;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod state;
 pub mod stopwatch;
 pub mod store;

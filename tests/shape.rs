@@ -9,7 +9,7 @@ use std::{
 };
 
 /// From the bottom up. What stands in one line may not use each other.
-const LAYERS: [&[&str]; 16] = [
+const LAYERS: [&[&str]; 15] = [
     &["error"],
     &["files", "memory", "pool", "progress", "stopwatch", "text"],
     &["threads"],
@@ -17,11 +17,10 @@ const LAYERS: [&[&str]; 16] = [
     &["format", "io", "pipeline", "read_back", "store"],
     &["read"],
     &["net"],
-    &["fetch", "find"],
-    &["rules"],
+    &["catalog", "fetch", "find", "rules"],
     &["state"],
     &["synth", "archive", "restore"],
-    &["bootstrap", "recompress", "verify"],
+    &["bootstrap", "recompress", "serve", "verify"],
     &["inspect"],
     &["levels"],
     &["cli"],

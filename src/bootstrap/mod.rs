@@ -23,13 +23,13 @@ use {
         threads::{guarded, spawn},
     },
     choose::Choice,
+    network::Network,
     std::{
         collections::BTreeSet,
         fs,
         path::{Path, PathBuf},
         sync::atomic::{AtomicBool, Ordering::Relaxed},
     },
-    network::Network,
     supply::{Context, Downloads},
     trust::Vouchers,
 };

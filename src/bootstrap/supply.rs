@@ -170,10 +170,10 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let local = SourceArg::LocalDir(PathBuf::from(dir));
         for source in sources.iter().chain([&local]) {
             network.check()?;
-            offers.extend(client.offers(source, network).unwrap_or_default());
+            offers.extend(client.offers(source, *network).unwrap_or_default());
         }
         if !find.rpc.is_empty() || find.cluster.is_some() {
-            let found = find::find(client, find, network)?;
+            let found = find::find(client, find, *network)?;
             offers.extend(found.candidates.into_iter().filter_map(|candidate| candidate.incremental));
         }
         Ok(super::choose::incremental(&offers, base_slot))

@@ -32,7 +32,7 @@ pub struct MannersArgs {
 
 /// [`IoHint`] as a flag.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum IoHintArg {
+pub enum IoHintArg {
     /// Drop pages that were not in the cache before, behind the reader and the writer
     #[default]
     Gentle,
@@ -40,6 +40,16 @@ enum IoHintArg {
     Direct,
     /// Do nothing about it
     None,
+}
+
+impl From<IoHintArg> for IoHint {
+    fn from(hint: IoHintArg) -> Self {
+        match hint {
+            IoHintArg::Gentle => Self::Gentle,
+            IoHintArg::Direct => Self::Direct,
+            IoHintArg::None => Self::None,
+        }
+    }
 }
 
 impl MannersArgs {
@@ -53,12 +63,7 @@ impl MannersArgs {
         if let Err(error) = stand_back(self.nice) {
             ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
         }
-        let io_hint = match self.io_hint {
-            IoHintArg::Gentle => IoHint::Gentle,
-            IoHintArg::Direct => IoHint::Direct,
-            IoHintArg::None => IoHint::None,
-        };
-        Manners { io_hint, pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
+        Manners { io_hint: self.io_hint.into(), pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
     }
 }
 

@@ -17,12 +17,16 @@ mod find;
 mod inspect;
 mod inspect_accounts;
 mod levels;
+mod list;
 mod manners;
 mod manual;
 mod network;
 mod planned;
+mod prune;
 mod recompress;
 mod restore;
+#[cfg(feature = "serve")]
+mod serve;
 mod stdout;
 mod synth;
 pub mod ui;
@@ -87,6 +91,10 @@ enum Verb {
     #[cfg(feature = "net")]
     Find(find::FindArgs),
     Inspect(inspect::InspectArgs),
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
+    List(list::ListArgs),
+    Prune(prune::PruneArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
     /// Measure what each zstd level costs and saves on your own data, and choose one
@@ -98,6 +106,17 @@ enum Verb {
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
     Man(manual::ManArgs),
+}
+
+impl Verb {
+    /// Whether SIGHUP asks to stop, as it does where nothing else is meant by it.
+    fn stops_on_hangup(&self) -> bool {
+        #[cfg(feature = "serve")]
+        if matches!(self, Self::Serve(_)) {
+            return false;
+        }
+        true
+    }
 }
 
 /// Runs the program with the given arguments, and returns its exit code.
@@ -119,7 +138,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    let ui = match Ui::new(&cli.screen) {
+    let ui = match Ui::new(&cli.screen, cli.command.stops_on_hangup()) {
         Ok(ui) => ui,
         Err(error) => {
             eprint(&error);
@@ -154,6 +173,10 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         #[cfg(feature = "net")]
         Verb::Find(args) => find::run(&args, ui),
         Verb::Inspect(args) => inspect::run(&args, ui),
+        #[cfg(feature = "serve")]
+        Verb::Serve(args) => serve::run(&args, ui),
+        Verb::List(args) => list::run(&args, ui),
+        Verb::Prune(args) => prune::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),
         Verb::Levels(args) => levels::run(&args, ui),

@@ -106,9 +106,10 @@ struct WarningLine<'a> {
 
 impl Ui {
     /// Sets up the screen and catches the signals that ask to stop. A second such signal ends the program at once.
-    pub(super) fn new(args: &ScreenArgs) -> Result<Self> {
+    /// A command to which hanging up means something else keeps that signal.
+    pub(super) fn new(args: &ScreenArgs, stops_on_hangup: bool) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
             signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
                 .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
                 .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
@@ -201,6 +202,13 @@ impl Ui {
     /// Prints what only some want to know.
     pub fn detail(&self, line: &str) {
         if self.is_verbose {
+            self.stderr(line);
+        }
+    }
+
+    /// Prints what has happened, as a log has it.
+    pub fn log(&self, line: &str) {
+        if !self.is_quiet {
             self.stderr(line);
         }
     }

@@ -30,6 +30,39 @@ fn with_binary_suffix(text: &str) -> String {
     }
 }
 
+/// Reads a time: `24h`, `7d`, `90s`, `15min`, `500ms`; a lone number is seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    /// A hundred years.
+    const SECONDS_MAX: f64 = 3.2e9;
+    let text = text.trim();
+    let unit_at = text.find(|char: char| char != '.' && !char.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let seconds = match unit.trim() {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err("times look like 24h, 7d, 15min, 90s, 500ms".into()),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if (0.0..=SECONDS_MAX).contains(&(number * seconds)) => {
+            Ok(Duration::from_secs_f64(number * seconds))
+        }
+        _ => Err("times look like 24h, 7d, 15min, 90s, 500ms".into()),
+    }
+}
+
+/// `90 s`, `15 min`, `7 h`, `3 d`
+pub fn show_age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// Reads a zstd level.
 pub fn zstd_level(text: &str) -> Result<i32, String> {
     let range = format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster");
@@ -139,6 +172,16 @@ mod tests {
         }
         for text in ["", "MiB", "-1", "8XiB", "8 M i B", "99999999999999999999GiB"] {
             assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        for (text, seconds) in [("24h", 86_400.0), ("7d", 604_800.0), ("90", 90.0), ("1.5 min", 90.0), ("500ms", 0.5)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
+        }
+        for text in ["", "h", "-1s", "1w", "1e5", "inf", "99999999999d", "1.2.3s"] {
+            assert!(duration(text).is_err(), "{text}");
         }
     }
 

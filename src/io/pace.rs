@@ -39,6 +39,11 @@ impl Bucket {
         self.earned_at = start.saturating_add(cost);
         self.earned_at.saturating_sub(now)
     }
+
+    /// Whether it is as full as a new one.
+    pub fn is_full(&self, now: Duration) -> bool {
+        self.earned_at.saturating_add(BURST) <= now
+    }
 }
 
 /// A bucket with a clock, shared by all workers.

@@ -83,6 +83,13 @@ impl LocalFile {
     }
 }
 
+impl LocalFile {
+    /// Takes an open file of this path, which has this length.
+    pub fn new(path: PathBuf, file: File, length_bytes: u64) -> Self {
+        Self { path, file, length_bytes }
+    }
+}
+
 impl Source for LocalFile {
     fn path(&self) -> &Path {
         &self.path

@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 103] = [
+const VALUES: [(&str, &str); 115] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
@@ -40,20 +40,25 @@ const VALUES: [(&str, &str); 103] = [
     ("SLOTPRESS_FRAMES_CODEC", "lz4"),
     ("SLOTPRESS_FRAMES_UNIT", "line"),
     ("SLOTPRESS_FRAME_SIZE", "64KiB"),
+    ("SLOTPRESS_GRACE", "5s"),
+    ("SLOTPRESS_HEAD_TIMEOUT", "5s"),
     ("SLOTPRESS_HTML", "/tmp/x.html"),
     ("SLOTPRESS_IGNORE_INDEX", "1"),
     ("SLOTPRESS_INCREMENTAL", "1MiB"),
     ("SLOTPRESS_IO_HINT", "none"),
     ("SLOTPRESS_JSON", "1"),
     ("SLOTPRESS_KEEP", "/tmp/x"),
+    ("SLOTPRESS_KEEP_FULL", "3"),
+    ("SLOTPRESS_KEEP_INCREMENTAL", "3"),
+    ("SLOTPRESS_KEEP_WITHIN", "24h"),
     ("SLOTPRESS_LARGEST", "3"),
     ("SLOTPRESS_LAYOUT", "clustered"),
     ("SLOTPRESS_LEDGER", "/ledger"),
     ("SLOTPRESS_LEVELS", "-5--1"),
+    ("SLOTPRESS_LISTEN", "127.0.0.1:1"),
     ("SLOTPRESS_LOSS", "0.1%"),
     ("SLOTPRESS_MARKDOWN", "/tmp/x.md"),
     ("SLOTPRESS_MIN_RATE", "1MiB"),
-    ("SLOTPRESS_STREAMS", "4"),
     ("SLOTPRESS_TRUST", "http://127.0.0.1:8899"),
     ("SLOTPRESS_EXPECTED_GENESIS_HASH", "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d"),
     ("SLOTPRESS_NO_INCREMENTAL", "1"),
@@ -61,8 +66,12 @@ const VALUES: [(&str, &str); 103] = [
     ("SLOTPRESS_DRY_RUN", "1"),
     ("SLOTPRESS_MAX_AGE", "5000"),
     ("SLOTPRESS_MAX_BYTES", "1TiB"),
+    ("SLOTPRESS_MAX_CONNECTIONS", "9"),
+    ("SLOTPRESS_MAX_CONNECTIONS_PER_CLIENT", "3"),
     ("SLOTPRESS_MAX_RATE", "100MiB"),
+    ("SLOTPRESS_MAX_RATE_PER_CLIENT", "50MiB"),
     ("SLOTPRESS_MEMORY", "1GiB"),
+    ("SLOTPRESS_METRICS", "127.0.0.1:2"),
     ("SLOTPRESS_MIN_SAVINGS", "5"),
     ("SLOTPRESS_MIN_TIME", "0.1"),
     ("SLOTPRESS_MSS", "1000"),
@@ -95,6 +104,7 @@ const VALUES: [(&str, &str); 103] = [
     ("SLOTPRESS_SLOT", "26"),
     ("SLOTPRESS_SNAPSHOTS", "/snapshots"),
     ("SLOTPRESS_SOURCE", "http://127.0.0.1:8899,/archives"),
+    ("SLOTPRESS_STALL_TIMEOUT", "5s"),
     ("SLOTPRESS_STORAGES", "9"),
     ("SLOTPRESS_STREAMS", "2"),
     ("SLOTPRESS_STYLE", "zstd"),
@@ -102,6 +112,8 @@ const VALUES: [(&str, &str); 103] = [
     ("SLOTPRESS_SVG", "/tmp/x.svg"),
     ("SLOTPRESS_TEMPORARY_DIR", "/tmp"),
     ("SLOTPRESS_THREADS", "2"),
+    ("SLOTPRESS_TLS_CERT", "/tmp/cert.pem"),
+    ("SLOTPRESS_TLS_KEY", "/tmp/key.pem"),
     ("SLOTPRESS_TREE", "archive"),
     ("SLOTPRESS_VERBOSE", "1"),
     ("SLOTPRESS_VERIFY", "1"),
@@ -138,7 +150,7 @@ impl Inputs {
 }
 
 /// Every command, with what it needs, and with flags that others conflict with.
-const LINES: [&str; 45] = [
+const LINES: [&str; 48] = [
     "bootstrap http://127.0.0.1:8899 --ledger @new",
     "bootstrap --cluster testnet --ledger @new --replace-state",
     "fetch http://127.0.0.1:8899 -o @",
@@ -165,6 +177,9 @@ const LINES: [&str; 45] = [
     "inspect @full --by-owner --largest 3",
     "inspect @full --account SysvarC1ock11111111111111111111111111111111",
     "inspect @ledger --accounts @a",
+    "serve @",
+    "list @",
+    "prune @ --keep-full 2 --keep-incremental 4",
     "synth @new --size 1MiB",
     "demo",
     "levels @full",

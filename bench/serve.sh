@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# `slotpress serve` beside nginx with sendfile, on loopback: processor time of the server per GB, and memory of idle connections.
+# Paired: both serve the same file, which is in the page cache, turn by turn. Needs nginx, curl, python3 and a release build.
+#   bench/serve.sh [ROUNDS]
+set -euo pipefail
+rounds=${1:-5}
+slotpress=${SLOTPRESS:-target/release/slotpress}
+dir=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
+name=snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst
+gb=1
+mkdir "$dir/archives"
+head -c ${gb}000000000 /dev/urandom > "$dir/archives/$name"
+cat "$dir/archives/$name" > /dev/null
+
+cat > "$dir/nginx.conf" <<CONF
+worker_processes auto;
+daemon off;
+pid $dir/nginx.pid;
+error_log $dir/error.log;
+events { worker_connections 20000; }
+http {
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    sendfile_max_chunk 2m;
+    client_body_temp_path $dir/t1; proxy_temp_path $dir/t2; fastcgi_temp_path $dir/t3; uwsgi_temp_path $dir/t4; scgi_temp_path $dir/t5;
+    server { listen 127.0.0.1:18890 backlog=16384; root $dir/archives; }
+}
+CONF
+chmod 755 "$dir" "$dir/archives"
+ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -Hn)"
+nginx -c "$dir/nginx.conf" &
+"$slotpress" -q serve "$dir/archives" --listen 127.0.0.1:18891 --max-connections 20000 --max-connections-per-client 20000 \
+    --head-timeout 600s >/dev/null &
+server=$!
+for port in 18890 18891; do
+    until curl -sf -o /dev/null -r 0-0 "http://127.0.0.1:$port/$name"; do sleep 0.1; done
+done
+
+python3 - "$dir/nginx.pid" "$server" "$name" "$gb" "$rounds" <<'PY'
+import os, re, socket, statistics, subprocess, sys, time
+
+nginx, server, name, gb, rounds = int(open(sys.argv[1]).read()), int(sys.argv[2]), sys.argv[3], float(sys.argv[4]), int(sys.argv[5])
+children = subprocess.run(["pgrep", "-P", str(nginx)], capture_output=True, text=True).stdout.split()
+processes = {"nginx": ([nginx] + [int(pid) for pid in children], 18890), "slotpress": ([server], 18891)}
+
+def cpu(pids):
+    ticks = 0
+    for pid in pids:
+        fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+def memory(pids):
+    return sum(int(re.search(r"Pss:\s+(\d+)", open(f"/proc/{pid}/smaps_rollup").read()).group(1)) for pid in pids) * 1024
+
+def transfer(which, connections):
+    pids, port = processes[which]
+    before, start = cpu(pids), time.time()
+    size = int(gb * 1e9)
+    total = 4 * size if connections == 1 else 8 * size
+    part = total // connections
+    clients = []
+    for number in range(connections):
+        urls = []
+        left = part
+        while left > 0:
+            length = min(left, size)
+            urls += ["-r", f"0-{length - 1}", "-o", "/dev/null", f"http://127.0.0.1:{port}/{name}", "--next"]
+            left -= length
+        clients.append(subprocess.Popen(["curl", "-sf"] + urls[:-1]))
+    for client in clients:
+        assert client.wait() == 0
+    return (cpu(pids) - before) / (part * connections / 1e9), (time.time() - start) / (part * connections / 1e9)
+
+for connections in (1, 64):
+    results = {"nginx": [], "slotpress": []}
+    ratios = []
+    for round in range(rounds):
+        order = list(processes) if round % 2 == 0 else list(processes)[::-1]
+        one = {which: transfer(which, connections) for which in order}
+        for which in order:
+            results[which].append(one[which])
+        ratios.append(one["slotpress"][0] / max(one["nginx"][0], 1e-9))
+    for which, values in results.items():
+        print(f"{connections:3} connections, {which:9}: {statistics.median(v[0] for v in values):.3f} s of processor and "
+              f"{statistics.median(v[1] for v in values):.3f} s per GB")
+    print(f"{connections:3} connections: {statistics.median(ratios):.2f} times the processor time of nginx "
+          f"(from {min(ratios):.2f} to {max(ratios):.2f})")
+
+idle = 10_000
+for which, (pids, port) in processes.items():
+    before = memory(pids)
+    sockets = []
+    for number in range(idle):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.sendall(f"GET /{name} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\n\r\n".encode())
+        sockets.append(client)
+        client.recv(4096)
+    time.sleep(1)
+    print(f"{idle} idle connections after a request, {which}: {(memory(pids) - before) / idle / 1024:.1f} KiB each")
+    for client in sockets:
+        client.close()
+PY

@@ -1,0 +1,218 @@
+//! `slotpress serve`
+
+use {
+    super::{
+        manners::{IoHintArg, rate},
+        ui::Ui,
+        values,
+    },
+    crate::{
+        error::{Error, Result},
+        io::priority::{NICENESS_MAX, stand_back},
+        progress::Progress,
+        serve::{
+            self, Event, FIREDANCER_RATE_MIN, ServeOptions, Timeouts, limits::Allowance, tls::TlsFiles,
+            transfers::Finished,
+        },
+    },
+    clap::Args,
+    serde::Serialize,
+    signal_hook::consts::SIGHUP,
+    std::{
+        net::SocketAddr,
+        path::PathBuf,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
+        time::Duration,
+    },
+};
+
+/// Serve archives to nodes, browsers and other programs
+///
+/// DIR is what a validator writes its archives to; `remote` in it is served too. Only archives are served, new ones as they
+/// appear. A page for people is at /, a list for programs at /api/v1/archives.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Directories of archives; of several files of one name, the first is served
+    #[arg(value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
+    /// Where to listen: 0.0.0.0:8890 or `[::]:8890` for everybody
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8890")]
+    listen: SocketAddr,
+    /// Bytes to send per second at most, to all clients together
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    max_rate: Option<u64>,
+    /// Bytes to send per second at most, to each client address
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    max_rate_per_client: Option<u64>,
+    /// Connections at most
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = connections)]
+    max_connections: usize,
+    /// Connections at most, of each client address
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = connections)]
+    max_connections_per_client: usize,
+    /// Encrypt with this certificate (PEM, with those of who signed it); read again when it changes, and on SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Where to serve metrics for Prometheus, at /metrics
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+    /// How long transfers may go on when asked to stop
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    grace: Duration,
+    /// Close connections that send no whole request for so long
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout)]
+    head_timeout: Duration,
+    /// Close connections that take less than 64 KiB in so long
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
+    stall_timeout: Duration,
+    /// Threads that answer [default: all cores that the process may use, at most 8]
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+    /// How to treat the page cache, which a validator on the same machine needs; direct does as gentle
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    io_hint: IoHintArg,
+    /// Stand back: 1 to 19, for the processor and the disk; 19 uses the disk only when nobody else does
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
+    nice: u8,
+}
+
+/// More threads than this have nothing to do: they wait for the network.
+const THREADS_MAX: usize = 8;
+
+/// Reads a number of connections.
+fn connections(text: &str) -> std::result::Result<usize, String> {
+    /// What the memory of a large machine suffices for, at 64 KiB each.
+    const CONNECTIONS_MAX: usize = 1_000_000;
+    match text.parse() {
+        Ok(connections) if (1..=CONNECTIONS_MAX).contains(&connections) => Ok(connections),
+        _ => Err(format!("1 to {CONNECTIONS_MAX} connections")),
+    }
+}
+
+/// Reads a timeout, which cannot be nothing.
+fn timeout(text: &str) -> std::result::Result<Duration, String> {
+    match values::duration(text)? {
+        Duration::ZERO => Err("more than nothing: 15s".into()),
+        timeout => Ok(timeout),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "serve")]
+struct ListeningLine {
+    listen: SocketAddr,
+    url: String,
+    metrics: Option<SocketAddr>,
+    archives: usize,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "served")]
+struct TransferLine<'a> {
+    name: &'a str,
+    client: SocketAddr,
+    offset_bytes: u64,
+    total_bytes: u64,
+    sent_bytes: u64,
+    elapsed_seconds: f64,
+    complete: bool,
+}
+
+/// Serves until it is asked to stop.
+pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
+    if let Err(error) = stand_back(args.nice) {
+        ui.warn(&format!("cannot set the priority for --nice {}: {error}", args.nice));
+    }
+    for (flag, rate) in [("--max-rate", args.max_rate), ("--max-rate-per-client", args.max_rate_per_client)] {
+        if rate.is_some_and(|rate| rate < FIREDANCER_RATE_MIN) {
+            ui.warn(&format!("{flag} is below 10 MiB/s: Firedancer gives up on a server that is slower"));
+        }
+    }
+    // On the command line clap asks for both; the environment may have one.
+    if args.tls_cert.is_some() != args.tls_key.is_some() {
+        return Err(Error::usage("--tls-cert and --tls-key belong together"));
+    }
+    let wants_reload = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, wants_reload.clone())
+        .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
+    let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let options = ServeOptions {
+        dirs: args.dirs.clone(),
+        listen: args.listen,
+        tls,
+        metrics: args.metrics,
+        allowance: Allowance {
+            total_rate: args.max_rate,
+            client_rate: args.max_rate_per_client,
+            connections: args.max_connections,
+            client_connections: args.max_connections_per_client,
+        },
+        io_hint: args.io_hint.into(),
+        threads: args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_MAX)),
+        timeouts: Timeouts { head: args.head_timeout, stall: args.stall_timeout },
+        grace: args.grace,
+    };
+    let mut on_event = |event| show(event, scheme, ui);
+    serve::run(&options, &|| wants_reload.swap(false, Relaxed), &mut on_event, ui)
+}
+
+fn show(event: Event, scheme: &str, ui: &Ui) {
+    match event {
+        Event::Listening { listen, metrics, archives } => {
+            let url = format!("{scheme}://{listen}");
+            if ui.is_json() {
+                ui.print_json(&ListeningLine { listen, url, metrics, archives });
+                return;
+            }
+            ui.print(&format!("serving {} on {url}", values::count_of(archives as u64, "archive")));
+            if let Some(metrics) = metrics {
+                ui.print(&format!("metrics on http://{metrics}/metrics"));
+            }
+        }
+        Event::Finished(finished) if ui.is_json() => ui.print_json(&TransferLine {
+            name: &finished.name,
+            client: finished.client,
+            offset_bytes: finished.range.start,
+            total_bytes: finished.range.end - finished.range.start,
+            sent_bytes: finished.sent_bytes,
+            elapsed_seconds: finished.elapsed.as_secs_f64(),
+            complete: finished.is_complete,
+        }),
+        Event::Finished(finished) => ui.log(&line(&finished)),
+        Event::Reloaded => ui.log("new certificate in use"),
+        Event::Stopping { connections: 0 } => ui.log("stopping"),
+        Event::Stopping { connections } => {
+            ui.log(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
+        }
+    }
+}
+
+/// Nothing in it is of a client's choosing: names are those of archives, addresses are numbers.
+fn line(finished: &Finished) -> String {
+    let total_bytes = finished.range.end - finished.range.start;
+    let part = match finished.is_whole {
+        true => String::new(),
+        false => format!(" from byte {}", finished.range.start),
+    };
+    let sent = match finished.is_complete {
+        true => values::show_bytes(total_bytes),
+        false => {
+            format!("cut after {} of {}", values::show_bytes(finished.sent_bytes), values::show_bytes(total_bytes))
+        }
+    };
+    format!(
+        "{} {}{part}: {sent} in {}, {}",
+        finished.client.ip().to_canonical(),
+        finished.name,
+        values::show_duration(finished.elapsed),
+        values::show_rate(finished.sent_bytes, finished.elapsed)
+    )
+}

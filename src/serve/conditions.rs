@@ -1,0 +1,246 @@
+//! Which bytes of a file a request gets, if any: conditions and ranges, as RFC 9110 has them (sections 13 and 14). Pure.
+//!
+//! One range is answered; of several, the whole file is sent, as the standard allows.
+
+use {
+    hyper::{
+        Method,
+        header::{
+            HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+        },
+    },
+    std::{
+        ops::Range,
+        time::{Duration, SystemTime},
+    },
+};
+
+/// What tells one version of a file from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// A strong entity tag, with its quotes.
+    pub etag: String,
+    /// When it was modified, in whole seconds.
+    pub modified: SystemTime,
+    /// Its length in bytes.
+    pub length_bytes: u64,
+}
+
+/// What a request gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The whole file (200).
+    Whole,
+    /// A part of it (206), never empty.
+    Part(Range<u64>),
+    /// Nothing, for the client has it (304).
+    NotModified,
+    /// Nothing, for the client expects another version (412).
+    PreconditionFailed,
+    /// Nothing, for there are no such bytes (416).
+    Unsatisfiable,
+}
+
+/// A date is a strong validator only when the file was not modified twice in the second that it tells: it must lie back
+/// this far.
+const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
+
+/// Judges a request with these headers for a file of this version.
+pub fn judge(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> Verdict {
+    let date = |name: HeaderName| single(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
+    if headers.contains_key(IF_MATCH) {
+        if !tags(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
+            return Verdict::PreconditionFailed;
+        }
+    } else if date(IF_UNMODIFIED_SINCE).is_some_and(|since| version.modified > since) {
+        return Verdict::PreconditionFailed;
+    }
+    if headers.contains_key(IF_NONE_MATCH) {
+        if tags(headers, &IF_NONE_MATCH).any(|tag| tag == "*" || tag.trim_start_matches("W/") == version.etag) {
+            return Verdict::NotModified;
+        }
+    } else if date(IF_MODIFIED_SINCE).is_some_and(|since| version.modified <= since) {
+        return Verdict::NotModified;
+    }
+    // Ranges are defined for GET alone.
+    let Some(range) = single(headers, &RANGE).filter(|_| method == Method::GET) else { return Verdict::Whole };
+    if headers.contains_key(IF_RANGE) && !single(headers, &IF_RANGE).is_some_and(|tag| is_same(tag, version, now)) {
+        return Verdict::Whole;
+    }
+    parse_range(range, version.length_bytes)
+}
+
+/// Whether an If-Range names this very version.
+fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
+    match httpdate::parse_http_date(tag) {
+        Ok(date) => {
+            date == version.modified && now.duration_since(version.modified).is_ok_and(|age| age >= STRONG_DATE_AGE)
+        }
+        Err(_) => tag.trim() == version.etag,
+    }
+}
+
+/// Reads a Range header for a file of this length.
+pub fn parse_range(text: &str, length_bytes: u64) -> Verdict {
+    let Some((unit, ranges)) = text.split_once('=') else { return Verdict::Whole };
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
+        return Verdict::Whole;
+    }
+    let mut ranges = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
+    let (Some(range), None) = (ranges.next(), ranges.next()) else { return Verdict::Whole };
+    let Some((first, last)) = range.split_once('-') else { return Verdict::Whole };
+    let (first, last) = (first.trim(), last.trim());
+    let range = match (first.is_empty(), last.is_empty()) {
+        (true, true) => return Verdict::Whole,
+        (true, false) => match number(last) {
+            Some(suffix) => length_bytes.saturating_sub(suffix)..length_bytes,
+            None => return Verdict::Whole,
+        },
+        (false, true) => match number(first) {
+            Some(first) => first..length_bytes,
+            None => return Verdict::Whole,
+        },
+        (false, false) => match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(length_bytes),
+            _ => return Verdict::Whole,
+        },
+    };
+    if range.is_empty() { Verdict::Unsatisfiable } else { Verdict::Part(range) }
+}
+
+/// Digits only. What is too large for any file is the largest number.
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// The header, unless it is there twice or no text: then it means nothing.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok(),
+        _ => None,
+    }
+}
+
+/// The entity tags of all headers of this name. Ours hold no comma, so that others may be cut anywhere.
+fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, hyper::header::HeaderValue, proptest::prelude::*};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn version() -> Version {
+        Version { etag: "\"abc\"".into(), modified: SystemTime::UNIX_EPOCH + DAY * 20_000, length_bytes: 1000 }
+    }
+
+    fn judged(method: Method, headers: &[(HeaderName, &str)]) -> Verdict {
+        let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).expect("text")));
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name, value);
+        }
+        judge(&method, &map, &version(), version().modified + DAY)
+    }
+
+    #[test]
+    fn ranges() {
+        for (text, expected) in [
+            ("bytes=0-0", Verdict::Part(0..1)),
+            ("bytes=0-", Verdict::Part(0..1000)),
+            ("bytes=500-2000", Verdict::Part(500..1000)),
+            ("Bytes = 999-", Verdict::Part(999..1000)),
+            ("bytes=-1", Verdict::Part(999..1000)),
+            ("bytes=-5000", Verdict::Part(0..1000)),
+            ("bytes=, 5-6 ,", Verdict::Part(5..7)),
+            ("bytes=5-99999999999999999999999", Verdict::Part(5..1000)),
+            ("bytes=1000-", Verdict::Unsatisfiable),
+            ("bytes=99999999999999999999999-", Verdict::Unsatisfiable),
+            ("bytes=-0", Verdict::Unsatisfiable),
+            ("bytes=6-5", Verdict::Whole),
+            ("bytes=0-1,5-6", Verdict::Whole),
+            ("bytes=+1-2", Verdict::Whole),
+            ("bytes=1-2x", Verdict::Whole),
+            ("bytes=-", Verdict::Whole),
+            ("bytes=", Verdict::Whole),
+            ("bytes", Verdict::Whole),
+            ("lines=0-1", Verdict::Whole),
+        ] {
+            assert_eq!(parse_range(text, 1000), expected, "{text}");
+        }
+        assert_eq!(parse_range("bytes=0-", 0), Verdict::Unsatisfiable);
+    }
+
+    #[test]
+    fn conditions() {
+        let whole = Verdict::Whole;
+        let part = Verdict::Part(0..10);
+        let range = (RANGE, "bytes=0-9");
+        let same = httpdate::fmt_http_date(version().modified);
+        let (before, after) =
+            (httpdate::fmt_http_date(version().modified - DAY), httpdate::fmt_http_date(version().modified + DAY));
+        for (headers, expected) in [
+            (vec![], whole.clone()),
+            (vec![range.clone()], part.clone()),
+            (vec![range.clone(), range.clone()], whole.clone()),
+            (vec![range.clone(), (IF_RANGE, "\"abc\"")], part.clone()),
+            (vec![range.clone(), (IF_RANGE, "\"other\"")], whole.clone()),
+            (vec![range.clone(), (IF_RANGE, "W/\"abc\"")], whole.clone()),
+            (vec![range.clone(), (IF_RANGE, &same)], part.clone()),
+            (vec![range.clone(), (IF_RANGE, &after)], whole.clone()),
+            (vec![range.clone(), (IF_RANGE, &before)], whole.clone()),
+            (vec![(IF_NONE_MATCH, "\"x\", W/\"abc\"")], Verdict::NotModified),
+            (vec![(IF_NONE_MATCH, "*")], Verdict::NotModified),
+            (vec![(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, &after)], whole.clone()),
+            (vec![(IF_MODIFIED_SINCE, &same)], Verdict::NotModified),
+            (vec![(IF_MODIFIED_SINCE, &before)], whole.clone()),
+            (vec![(IF_MODIFIED_SINCE, "yesterday")], whole.clone()),
+            (vec![(IF_MATCH, "\"abc\""), range.clone()], part),
+            (vec![(IF_MATCH, "W/\"abc\"")], Verdict::PreconditionFailed),
+            (vec![(IF_MATCH, "\"x\"")], Verdict::PreconditionFailed),
+            (vec![(IF_UNMODIFIED_SINCE, &before)], Verdict::PreconditionFailed),
+            (vec![(IF_UNMODIFIED_SINCE, &same)], whole.clone()),
+        ] {
+            assert_eq!(judged(Method::GET, &headers), expected, "{headers:?}");
+        }
+        assert_eq!(judged(Method::HEAD, &[range]), whole, "ranges are for GET");
+    }
+
+    #[test]
+    fn a_date_of_this_second_is_not_strong() {
+        let mut headers = HeaderMap::new();
+        let same = HeaderValue::from_str(&httpdate::fmt_http_date(version().modified)).expect("text");
+        headers.insert(IF_RANGE, same);
+        headers.insert(RANGE, HeaderValue::from_static("bytes=0-9"));
+        let judged = |age| judge(&Method::GET, &headers, &version(), version().modified + age);
+        assert_eq!(judged(Duration::from_millis(900)), Verdict::Whole);
+        assert_eq!(judged(STRONG_DATE_AGE), Verdict::Part(0..10));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_inside(text in "bytes=[-0-9, ]{0,20}", length in 0u64..2000) {
+            if let Verdict::Part(range) = parse_range(&text, length) {
+                prop_assert!(range.start < range.end && range.end <= length);
+            }
+        }
+
+        #[test]
+        fn nothing_panics(text in ".*", length in any::<u64>()) {
+            parse_range(&text, length);
+        }
+
+        #[test]
+        fn a_range_means_its_bytes(length in 1u64..1_000_000, a in any::<u64>(), b in any::<u64>()) {
+            let (first, last) = (a % length, b % length);
+            let expected = if first <= last { Verdict::Part(first..last + 1) } else { Verdict::Whole };
+            prop_assert_eq!(parse_range(&format!("bytes={first}-{last}"), length), expected);
+            prop_assert_eq!(parse_range(&format!("bytes={first}-"), length), Verdict::Part(first..length));
+            prop_assert_eq!(parse_range(&format!("bytes=-{}", last + 1), length), Verdict::Part(length - last - 1..length));
+        }
+    }
+}

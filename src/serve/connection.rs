@@ -1,0 +1,187 @@
+//! Listening, and what happens on a connection: limits, encryption, HTTP/1.1, and a quiet end.
+
+use {
+    super::{
+        Server,
+        body::ContentBody,
+        limits::{Admission, Refusal},
+        plain,
+        respond::{self, Content, Origin},
+        stream::GuardedStream,
+        tls::Certificates,
+    },
+    hyper::{
+        Request, Response, StatusCode,
+        body::{Body, Incoming},
+        header::{CONNECTION, HeaderValue, SERVER},
+        http::request::Parts,
+        server::conn::http1,
+        service::service_fn,
+    },
+    hyper_util::rt::{TokioIo, TokioTimer},
+    std::{
+        convert::Infallible,
+        net::SocketAddr,
+        pin::pin,
+        sync::{Arc, atomic::Ordering::Relaxed},
+        time::Duration,
+    },
+    tokio::{
+        io::{AsyncRead, AsyncWrite},
+        net::{TcpListener, TcpStream},
+        sync::watch,
+    },
+    tokio_rustls::TlsAcceptor,
+};
+
+/// A request's head is at most this long: what an idle connection holds.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Header fields at most.
+pub const HEADERS_MAX: usize = 64;
+
+/// After an error of the listening socket (no descriptors left) nobody is let in for so long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What those get who are too many, and do not have to wait for it.
+const TOO_MANY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// What a listening socket is for.
+#[derive(Clone)]
+pub enum Purpose {
+    /// Archives.
+    Archives(Option<Arc<Certificates>>),
+    /// Metrics alone.
+    Metrics,
+}
+
+/// Lets connections in until told to stop.
+pub async fn listen(server: Arc<Server>, listener: TcpListener, purpose: Purpose, mut stop: watch::Receiver<bool>) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+        };
+        let (stream, client) = match accepted {
+            Ok(accepted) => accepted,
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let limits = match purpose {
+            Purpose::Archives(_) => &server.limits,
+            Purpose::Metrics => &server.metrics_limits,
+        };
+        match limits.admit(client.ip()) {
+            Ok(admission) => {
+                let task = connection(server.clone(), stream, client, admission, purpose.clone(), stop.clone());
+                tokio::spawn(task);
+            }
+            Err(refusal) => refuse(&server, &stream, refusal, &purpose),
+        }
+    }
+}
+
+fn refuse(server: &Server, stream: &TcpStream, refusal: Refusal, purpose: &Purpose) {
+    server.metrics.refused(refusal);
+    if !matches!(purpose, Purpose::Archives(Some(_))) {
+        // A courtesy: whoever cannot take it at once is cut off without.
+        let _ = stream.try_write(TOO_MANY);
+    }
+}
+
+async fn connection(
+    server: Arc<Server>,
+    stream: TcpStream,
+    client: SocketAddr,
+    admission: Admission,
+    purpose: Purpose,
+    stop: watch::Receiver<bool>,
+) {
+    let _open = Open::new(&server);
+    // Without it, small answers wait for those before them. Nothing depends on it.
+    let _ = stream.set_nodelay(true);
+    let admission = Arc::new(admission);
+    match &purpose {
+        Purpose::Archives(Some(certificates)) => {
+            let stream = GuardedStream::new(stream, server.timeouts.stall, server.metrics.clone());
+            let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
+            if let Ok(Ok(stream)) = tokio::time::timeout(server.timeouts.head, handshake).await {
+                let origin = Origin { client, is_tls: true };
+                talk(&server, stream, origin, &admission, &purpose, stop).await;
+            }
+        }
+        _ => plain::talk(&server, stream, Origin { client, is_tls: false }, &admission, &purpose, stop).await,
+    }
+}
+
+/// Counts a connection while it is open, and a panic that ends it: that would go unnoticed.
+struct Open(Arc<Server>);
+
+impl Open {
+    fn new(server: &Arc<Server>) -> Self {
+        server.metrics.connections.inc();
+        Self(server.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.metrics.connections.dec();
+        if std::thread::panicking() {
+            self.0.has_panicked.store(true, Relaxed);
+        }
+    }
+}
+
+/// Answers one request after another, through hyper.
+async fn talk(
+    server: &Arc<Server>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    origin: Origin,
+    admission: &Arc<Admission>,
+    purpose: &Purpose,
+    mut stop: watch::Receiver<bool>,
+) {
+    let service = service_fn(|request: Request<Incoming>| async move {
+        let (parts, body) = request.into_parts();
+        let response = match body.is_end_stream() {
+            true => answer(server, origin, purpose, &parts).await,
+            false => {
+                // Nobody has anything to send to us, and nobody here would read it.
+                let mut response = respond::plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n");
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                response
+            }
+        };
+        Ok::<_, Infallible>(response.map(|content| ContentBody::new(content, admission, &server.buffers)))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(server.timeouts.head)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        // As simple clients expect them.
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        // Whatever goes wrong here is the client's affair.
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|is_stopping| *is_stopping) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+/// Answers a request without a body.
+pub async fn answer(server: &Arc<Server>, origin: Origin, purpose: &Purpose, request: &Parts) -> Response<Content> {
+    let mut response = match purpose {
+        Purpose::Archives(_) => respond::respond(server, origin, request).await,
+        Purpose::Metrics => respond::respond_metrics(server, request).await,
+    };
+    response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
+    response
+}

@@ -1,0 +1,81 @@
+//! A real browser.
+
+use {
+    serde_json::{Value, json},
+    std::{
+        io::{BufRead, BufReader},
+        path::Path,
+        process::{Child, Command, Stdio},
+    },
+};
+
+/// A headless Chromium, spoken to as the WebDriver standard says.
+pub struct Browser {
+    driver: Child,
+    session: String,
+}
+
+impl Browser {
+    pub fn start(dir: &Path) -> Self {
+        let mut driver = Command::new("chromedriver")
+            .args(["--port=0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("starts");
+        let lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
+        let ready = |line: std::io::Result<String>| {
+            let line = line.expect("text");
+            line.split("successfully on port ").nth(1).map(|port| port.trim_end_matches('.').to_string())
+        };
+        let port = lines.into_iter().find_map(ready).expect("a port");
+        let chromium = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+            .into_iter()
+            .chain(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .chain(["--disable-dev-shm-usage"])
+            .map(str::to_string)
+            .chain([format!("--user-data-dir={}", dir.join("profile").display())])
+            .collect::<Vec<_>>();
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": { "args": chromium },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        } } });
+        let mut browser = Self { driver, session: format!("http://127.0.0.1:{port}/session") };
+        let id = request(&browser.session, &capabilities)["sessionId"].as_str().expect("a session").to_string();
+        browser.session = format!("{}/{id}", browser.session);
+        browser
+    }
+
+    pub fn post(&self, command: &str, body: &Value) -> Value {
+        request(&format!("{}/{command}", self.session), body)
+    }
+
+    pub fn evaluate(&self, script: &str) -> Value {
+        self.post("execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    pub fn strings(&self, script: &str) -> Vec<String> {
+        serde_json::from_value(self.evaluate(script)).expect("strings")
+    }
+
+    pub fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.post("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Ends the browser too; what does not answer is killed.
+        let _ = minreq::delete(&self.session).with_timeout(5).send();
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+fn request(url: &str, body: &Value) -> Value {
+    let request = minreq::post(url).with_timeout(60).with_json(body).expect("JSON");
+    let response = request.send().expect("chromedriver answers");
+    let answer: Value = response.json().expect("JSON");
+    assert_eq!(response.status_code, 200, "{answer}");
+    answer["value"].clone()
+}

@@ -1,0 +1,101 @@
+//! `list` and `prune`.
+
+use {
+    crate::{common::*, server::two_archives},
+    serde_json::Value,
+    std::{fs, path::Path, time::SystemTime},
+};
+
+fn objects(output: &[u8]) -> Vec<Value> {
+    String::from_utf8_lossy(output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .expect("read")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_list_tells_what_a_node_would_choose() {
+    let dir = two_archives();
+    let output = slotpress().arg("list").arg(dir.path()).output().expect("run");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success());
+    for part in [&format!("* {FULL_26}"), &format!("* {INCREMENTAL_26_40}"), "14 slots behind", "start at slot 40"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
+    let objects = objects(&output.stdout);
+    assert_eq!(objects.len(), 3);
+    assert_eq!((&objects[0]["name"], &objects[0]["chosen"]), (&FULL_26.into(), &true.into()));
+    assert_eq!(objects[1]["base"], FULL_26);
+    assert_eq!((&objects[2]["type"], &objects[2]["incremental"]), (&"choice".into(), &INCREMENTAL_26_40.into()));
+    slotpress().arg("list").arg(dir.path().join("none")).assert().failure().code(1);
+    let empty = temp_dir();
+    let output = slotpress().arg("list").arg(empty.path()).output().expect("run");
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with("no archives in"));
+}
+
+#[test]
+fn old_archives_go_and_nothing_else() {
+    let dir = temp_dir();
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    let others = ["bank.txt", "tmp-snapshot-archive-300.tar.zst", "snapshot-x.tar.zst", "tmp-genesis"];
+    let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
+    let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
+    let archives =
+        [full(100), full(200), full(300), incremental(100, 150), incremental(200, 250), incremental(200, 260)];
+    for name in archives.iter().map(String::as_str).chain(others) {
+        fs::write(dir.path().join(name), "x").expect("written");
+    }
+    fs::create_dir(dir.path().join("remote")).expect("created");
+    fs::write(dir.path().join("remote").join(full(90)), "x").expect("written");
+    std::os::unix::fs::symlink("bank.txt", dir.path().join(full(1))).expect("linked");
+
+    let prune = |arguments: &[&str]| {
+        slotpress().arg("prune").arg(dir.path()).args(arguments).assert().success().get_output().stdout.clone()
+    };
+    let before = names(dir.path());
+    let dry = prune(&["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
+    assert_eq!(names(dir.path()), before, "nothing goes in a dry run");
+    let dry = objects(&dry);
+    let summary = dry.last().expect("a summary");
+    assert_eq!((&summary["removed"], &summary["kept"], &summary["dry_run"]), (&4.into(), &3.into(), &true.into()));
+    let reason = |name: &str| dry.iter().find(|line| line["name"] == name).map(|line| line["kept_because"].clone());
+    assert_eq!(reason(&full(300)), Some("newest".into()));
+    assert_eq!(reason(&full(200)), Some("base".into()), "an incremental archive that stays needs it");
+    assert_eq!(reason(&incremental(200, 260)), Some("newest".into()));
+    assert_eq!(reason(&full(100)), Some(Value::Null));
+
+    let recent = prune(&["--keep-full", "0", "--keep-incremental", "0", "--keep-within", "1h"]);
+    assert!(String::from_utf8_lossy(&recent).contains("removed 0 archives"));
+    assert_eq!(names(dir.path()), before);
+
+    let done = String::from_utf8(prune(&["--keep-full", "0", "--keep-incremental", "0"])).expect("text");
+    assert!(done.contains("removed 4 archives"), "{done}");
+    // What a node would choose, and the newest pair.
+    let mut left: Vec<String> = [full(200), full(300), incremental(200, 260), full(1), "remote".into()].into();
+    left.extend(others.map(String::from));
+    left.sort();
+    assert_eq!(names(dir.path()), left);
+    assert_eq!(names(&dir.path().join("remote")), [""; 0]);
+    slotpress().arg("prune").arg(dir.path()).assert().failure().code(2);
+}
+
+#[test]
+fn a_file_that_was_touched_a_while_ago_is_old() {
+    let dir = two_archives();
+    let path = dir.path().join(INCREMENTAL_26_40.replace("-40-", "-30-"));
+    fs::write(&path, "x").expect("written");
+    let file = fs::File::options().write(true).open(&path).expect("opened");
+    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(7200)).expect("set");
+    let flags = ["--keep-full", "1", "--keep-incremental", "0", "--keep-within"];
+    slotpress().arg("prune").arg(dir.path()).args(flags).arg("3h").assert().success();
+    assert!(path.exists());
+    slotpress().arg("prune").arg(dir.path()).args(flags).arg("1h").assert().success();
+    assert!(!path.exists() && dir.path().join(FULL_26).exists());
+}

@@ -1,0 +1,77 @@
+//! The page, in a real browser: complete without anything from elsewhere, dark where the reader wants it, fit for a phone.
+
+use {
+    crate::{
+        common::{browser::Browser, *},
+        server::{Server, large_archive, read_head, send, two_archives},
+    },
+    serde_json::json,
+    std::{fs, io::Read},
+};
+
+#[test]
+fn a_page_needs_nothing_from_elsewhere() {
+    let server = Server::start(&[]);
+    let response = server.get("/", "Host: mirror.example:8890\r\n");
+    let html = response.text();
+    assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
+    for outside in ["//", "@import", "url(", "src="] {
+        let lines: Vec<&str> = html.lines().filter(|line| line.contains(outside)).collect();
+        assert!(lines.iter().all(|line| line.contains("<code>")), "only commands name a host: {outside}: {lines:?}");
+    }
+    assert!(response.header("content-security-policy").starts_with("default-src 'none'"));
+    let html = server.get("/", "Host: x\"><script>alert(1)</script>\r\n").text();
+    assert!(!html.contains("alert"), "a host is a host");
+}
+
+#[test]
+fn in_a_browser() {
+    if !has_tool("chromium") || !has_tool("chromedriver") {
+        return;
+    }
+    let dir = two_archives();
+    let (name, _) = large_archive(dir.path(), 20, 32 << 20);
+    let server = Server::start_in(dir, &[]);
+    let mut reader = server.connect();
+    send(&mut reader, "GET", &format!("/{name}"), "");
+    read_head(&mut reader).expect("a head");
+    let profile = temp_dir();
+    let browser = Browser::start(profile.path());
+    browser.post("url", &json!({ "url": server.url("/") }));
+
+    assert_eq!(browser.evaluate("return document.querySelectorAll('#archives tbody tr').length"), 3);
+    assert_eq!(browser.evaluate("return document.querySelectorAll('#archives b').length"), 2, "what a node would take");
+    assert_eq!(browser.evaluate("return document.querySelectorAll('#transfers tbody tr').length"), 1);
+    assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
+    let command = "return document.querySelector('.command code').textContent";
+    assert_eq!(
+        browser.evaluate(command),
+        format!("curl -fL --remote-name -C - {}", server.url(&format!("/{FULL_26}")))
+    );
+    browser.evaluate("document.querySelector('.command button').click()");
+
+    let background = "return getComputedStyle(document.body).backgroundColor";
+    assert_eq!(browser.evaluate(background), "rgb(255, 255, 255)");
+    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
+    browser.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
+    assert_eq!(browser.evaluate(background), "rgb(22, 24, 28)");
+    let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
+    browser.devtools("Emulation.setDeviceMetricsOverride", &phone);
+    assert_eq!(browser.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
+    assert_eq!(browser.evaluate("return document.documentElement.scrollWidth"), 360);
+    if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
+        let shot = browser.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
+        fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
+    }
+
+    // It shows by itself that the transfer has ended.
+    browser.evaluate("getSelection().removeAllRanges()");
+    let _ = reader.take(64 << 20).read_to_end(&mut Vec::new()).is_ok();
+    let start = std::time::Instant::now();
+    while browser.evaluate("return document.querySelectorAll('#transfers').length") != 0 {
+        assert!(start.elapsed() < std::time::Duration::from_secs(40));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    let log = browser.post("se/log", &json!({ "type": "browser" }));
+    assert_eq!(log, json!([]), "the console has no complaint");
+}

@@ -1,0 +1,235 @@
+//! A running server, and a client that is nothing but a socket.
+
+use {
+    crate::common::{FULL_26, INCREMENTAL_26_40, fixture, temp_dir},
+    std::{
+        collections::BTreeMap,
+        fs,
+        io::{BufRead, BufReader, Read, Write},
+        net::{SocketAddr, TcpStream},
+        path::{Path, PathBuf},
+        process::{Child, Command, ExitStatus, Stdio},
+        sync::{Arc, Mutex},
+        thread::JoinHandle,
+        time::{Duration, Instant},
+    },
+    tempfile::TempDir,
+};
+
+/// Longer than anything takes on a busy machine; a test that waits so long has failed.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    pub metrics: Option<SocketAddr>,
+    pub dir: TempDir,
+    lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// A response, read to its end.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// The archives of slots 26 and 40.
+pub fn two_archives() -> TempDir {
+    let dir = temp_dir();
+    for name in [FULL_26, INCREMENTAL_26_40] {
+        fs::copy(fixture(name), dir.path().join(name)).expect("copied");
+    }
+    dir
+}
+
+/// An archive by its name alone, of this length, with contents that can be told apart. Which name it has, `slot` decides.
+pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
+    let name = FULL_26.replace("-26-", &format!("-{slot}-"));
+    let content: Vec<u8> = (0..bytes / 8).flat_map(|word| (word as u64).wrapping_mul(slot | 1).to_le_bytes()).collect();
+    fs::write(dir.join(&name), &content).expect("written");
+    (name, content)
+}
+
+impl Server {
+    /// Serves the two archives.
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::start_in(two_archives(), arguments)
+    }
+
+    pub fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_slotpress"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--json"])
+            .args(arguments)
+            .arg(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let out = BufReader::new(child.stdout.take().expect("its output"));
+        let err = BufReader::new(child.stderr.take().expect("its errors"));
+        let (send, first) = std::sync::mpsc::channel();
+        let kept = lines.clone();
+        let out = std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = send.send(line.clone());
+                kept.lock().expect("unlocked").push(line);
+            }
+        });
+        let kept = lines.clone();
+        let err = std::thread::spawn(move || {
+            for line in err.lines().map_while(Result::ok) {
+                kept.lock().expect("unlocked").push(line);
+            }
+        });
+        let Ok(line) = first.recv_timeout(LIMIT) else {
+            let _ = child.kill();
+            panic!("the server does not start: {:?}", lines.lock().expect("unlocked"));
+        };
+        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(line["type"], "serve");
+        let address = |field: &str| line[field].as_str().map(|text| text.parse().expect("an address"));
+        let (address, metrics) = (address("listen").expect("an address"), address("metrics"));
+        Self { child, address, metrics, dir, lines, readers: vec![out, err] }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        connect(self.address)
+    }
+
+    /// One request on a connection of its own.
+    pub fn request(&self, method: &str, path: &str, headers: &str) -> Response {
+        let mut stream = self.connect();
+        send(&mut stream, method, path, headers);
+        read_response(&mut stream, method)
+    }
+
+    pub fn get(&self, path: &str, headers: &str) -> Response {
+        self.request("GET", path, headers)
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("signalled");
+    }
+
+    /// Its resident memory, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("asked").is_none()
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("unlocked").clone()
+    }
+
+    /// Waits for a line of its output with all of these in it.
+    pub fn wait_for_line(&self, parts: &[&str]) -> String {
+        let start = Instant::now();
+        loop {
+            if let Some(line) = self.lines().into_iter().find(|line| parts.iter().all(|part| line.contains(part))) {
+                return line;
+            }
+            assert!(start.elapsed() < LIMIT, "no line has {parts:?}: {:?}", self.lines());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub fn stop(mut self) -> (ExitStatus, Vec<String>) {
+        self.signal(rustix::process::Signal::TERM);
+        let status = self.wait();
+        for reader in self.readers.drain(..) {
+            reader.join().expect("read");
+        }
+        (status, self.lines())
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("asked") {
+                return status;
+            }
+            assert!(start.elapsed() < LIMIT, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&address, LIMIT).expect("connected");
+    stream.set_read_timeout(Some(LIMIT)).expect("set");
+    stream.set_write_timeout(Some(LIMIT)).expect("set");
+    stream
+}
+
+pub fn send(stream: &mut TcpStream, method: &str, path: &str, headers: &str) {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: here\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+}
+
+/// The head of a response: what it says, without its body.
+pub fn read_head(stream: &mut TcpStream) -> Option<Response> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return None,
+        }
+        assert!(head.len() < 10_000, "a head without end");
+    }
+    let head = String::from_utf8(head).expect("text");
+    let mut lines = head.lines();
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_string())).collect();
+    Some(Response { status, headers, body: Vec::new() })
+}
+
+/// Reads as many bytes as the head says.
+pub fn read_response(stream: &mut TcpStream, method: &str) -> Response {
+    let mut response = read_head(stream).expect("a response");
+    let has_none = method == "HEAD" || matches!(response.status, 204 | 304);
+    if !has_none {
+        let length = response.header("content-length").parse().expect("a length, always");
+        response.body = vec![0; length];
+        stream.read_exact(&mut response.body).expect("the whole body");
+    }
+    response
+}

@@ -1,0 +1,96 @@
+//! Encryption: certificates are used, and used again when they change.
+
+use {
+    crate::{
+        common::*,
+        server::{Server, two_archives},
+    },
+    std::{
+        fs,
+        path::Path,
+        process::Command,
+        time::{Duration, Instant},
+    },
+};
+
+/// A certificate that signs itself, and its key.
+fn certificate(dir: &Path) {
+    let output = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"])
+        .current_dir(dir)
+        .output()
+        .expect("run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What curl gets, trusting this certificate alone.
+fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+    let output = Command::new("curl")
+        .args(["-fsS", "--max-time", "60", "--cacert"])
+        .arg(trusted)
+        .args(arguments)
+        .arg(format!("https://{}/{FULL_26}", server.address))
+        .output()
+        .expect("run");
+    output.status.success().then_some(output.stdout)
+}
+
+#[test]
+fn certificates_are_read_again() {
+    if !has_tool("openssl") || !has_tool("curl") {
+        return;
+    }
+    let (dir, old) = (temp_dir(), temp_dir());
+    certificate(dir.path());
+    for file in ["cert.pem", "key.pem"] {
+        fs::copy(dir.path().join(file), old.path().join(file)).expect("copied");
+    }
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let flags = ["--tls-cert", cert.to_str().expect("text"), "--tls-key", key.to_str().expect("text")];
+    let server = Server::start_in(two_archives(), &flags);
+    let file = fs::read(fixture(FULL_26)).expect("read");
+    let old_cert = old.path().join("cert.pem");
+    assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
+    assert_eq!(fetch(&server, &old_cert, &["-r", "5-9"]), Some(file[5..10].to_vec()));
+    let head = String::from_utf8(fetch(&server, &old_cert, &["-I"]).expect("a head")).expect("text");
+    assert!(head.contains(&format!("Content-Length: {}\r\n", file.len())), "{head}");
+    assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
+    assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.1"]), None);
+
+    // Half of a change is none: the old pair stays.
+    fs::write(&key, "no key").expect("written");
+    server.wait_for_line(&["warning", "key.pem", "old certificate stays"]);
+    assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
+
+    certificate(dir.path());
+    server.signal(rustix::process::Signal::HUP);
+    let start = Instant::now();
+    while fetch(&server, &cert, &[]) != Some(file.clone()) {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(fetch(&server, &old_cert, &[]), None);
+    let (status, _) = server.stop();
+    assert!(status.success());
+}
+
+#[test]
+fn a_key_of_another_certificate_is_refused() {
+    if !has_tool("openssl") {
+        return;
+    }
+    let (dir, other) = (two_archives(), temp_dir());
+    certificate(dir.path());
+    certificate(other.path());
+    let output = slotpress()
+        .args(["serve", "--listen", "127.0.0.1:0", "--tls-cert"])
+        .arg(dir.path().join("cert.pem"))
+        .arg("--tls-key")
+        .arg(other.path().join("key.pem"))
+        .arg(dir.path())
+        .output()
+        .expect("run");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && text.contains("cannot use"), "{text}");
+}
