@@ -255,7 +255,8 @@ fn look_in(
     dir: &Path,
     progress: &dyn Progress,
 ) -> Result<FindReport> {
-    let mut find_options = FindOptions { wants_incremental, ..options.clone() };
+    // What is not measured is fetched the sooner.
+    let mut find_options = FindOptions { wants_incremental, measures_single: false, ..options.clone() };
     // A full archive that is there need not be fetched.
     if has_archives(dir) {
         find_options.sources.push(SourceArg::LocalDir(dir.to_path_buf()));

@@ -68,6 +68,8 @@ pub struct FindOptions {
     pub restore_bytes_per_second: u64,
     /// How many of the best are measured.
     pub measured_max: usize,
+    /// Whether one is measured that nothing is to be compared with.
+    pub measures_single: bool,
     /// The genesis hash that RPC servers must tell.
     pub expected_genesis_hash: Option<Hash>,
 }
@@ -82,6 +84,7 @@ impl Default for FindOptions {
             wants_incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
+            measures_single: true,
             expected_genesis_hash: None,
         }
     }
@@ -215,7 +218,9 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     report.drop_stale(&mut candidates, options.max_age_slots);
     // What was assumed to be faster than what was measured is measured too, and may fall behind in turn.
     for _ in 0..MEASURE_ROUNDS_MAX {
-        measure::measure(client, &mut candidates, options.measured_max, progress)?;
+        if candidates.len() > 1 || options.measures_single {
+            measure::measure(client, &mut candidates, options.measured_max, progress)?;
+        }
         rank::sort(&mut candidates, options.restore_bytes_per_second);
         if candidates.first().is_none_or(Candidate::is_measured) {
             break;

@@ -234,7 +234,7 @@ fn an_interrupted_run_keeps_its_download() {
         let files = files.clone();
         let gets = std::sync::atomic::AtomicUsize::new(0);
         Server::start(move |request, stream| {
-            // Measuring comes first.
+            // The first is answered.
             let count = || gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             match request.range().filter(|_| request.method == "GET" && count() > 0) {
                 None => respond(&files, Way::Ranges, request, stream),

@@ -11,4 +11,5 @@ mod server;
 
 mod fetching;
 mod ledgers;
+mod serving;
 mod site;
