@@ -7,7 +7,7 @@ use {
     },
     crate::{
         ErrorKind,
-        cli::ui::Ui,
+        cli::{lines, ui::Ui},
         error::{Error, Result},
         levels::{
             LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
@@ -288,37 +288,5 @@ fn print_wrapped(ui: &Ui, label: &str, text: &str) {
 
 /// Lines of at most 80 characters; the ones after the first are indented below the text.
 pub(super) fn wrap(label: &str, text: &str) -> Vec<String> {
-    const WIDTH: usize = 80;
-    let indent = " ".repeat(label.chars().count().min(WIDTH / 2));
-    let mut lines = vec![label.to_string()];
-    let mut is_line_start = true;
-    for word in text.split_whitespace() {
-        let length = lines.last().map_or(0, |line| line.chars().count());
-        if !is_line_start && length + 1 + word.chars().count() > WIDTH {
-            lines.push(indent.clone());
-            is_line_start = true;
-        }
-        if let Some(line) = lines.last_mut() {
-            if !is_line_start {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        is_line_start = false;
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_fit_the_screen() {
-        let text = "no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)".repeat(3);
-        let lines = wrap("smallest size  --zstd-level 10: ", &text);
-        assert!(lines.len() > 3 && lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
-        assert_eq!(wrap("", "two words"), ["two words"]);
-        assert_eq!(wrap("label: ", ""), ["label: "]);
-    }
+    lines::wrap(label, text, 80)
 }
