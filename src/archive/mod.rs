@@ -37,7 +37,7 @@ use {
             names::ArchiveName,
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
-        progress::Progress,
+        progress::{Progress, Step},
         read_back::ReadBack,
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
@@ -157,6 +157,12 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     progress.check()?;
 
     let input_bytes = plan.tar_bytes();
+    let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
+    let steps = [("Archiving", Some(input_bytes)), ("Verifying", read_back_bytes), ("Syncing", Some(0))];
+    let steps: Vec<Step> =
+        steps.iter().filter(|(_, bytes)| bytes.is_some()).map(|(name, bytes)| Step::new(name, *bytes)).collect();
+    progress.steps(&steps);
+    progress.detail(&describe(&plan, options, threads));
     progress.stage("Archiving", Some(input_bytes));
     let mut sink = sink.open()?;
     let Written { length_bytes: output_bytes, frames, root } =
@@ -168,6 +174,8 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     progress.stage("Syncing", None);
     progress.check()?;
     let path = sink.publish(&name.to_string())?;
+    let taken = stopwatch.taken();
+    progress.detail(&describe_time(&taken, threads));
     Ok(ArchiveReport {
         path,
         name,
@@ -177,8 +185,33 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         frames,
         root,
         threads,
-        taken: stopwatch.taken(),
+        taken,
     })
+}
+
+/// What is going to be archived, and how.
+fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    format!(
+        "plan: {:.2} MiB of tar, storages: {}; obsolete records left out: {} ({:.2} MiB); workers: {threads}, frames of \
+         {:.2} MiB, page cache: {}",
+        mib(plan.tar_bytes()),
+        plan.storages.len(),
+        plan.obsolete_records,
+        mib(plan.obsolete_bytes),
+        mib(options.frame_size_bytes),
+        options.manners.io_hint.as_str()
+    )
+}
+
+/// What bounded the work: processors, or what they waited for.
+fn describe_time(taken: &Taken, threads: usize) -> String {
+    let busy_percent = taken.cpu_percent() / threads.max(1) as f64;
+    let by = match busy_percent {
+        90.0.. => "the processors",
+        _ => "the disk, or other programs that used the processors",
+    };
+    format!("time: the workers were busy {busy_percent:.0} % of the time; what limited it: {by}")
 }
 
 /// Encodes the planned archive.

@@ -135,7 +135,7 @@ pub fn bootstrap(
                 if report.candidates.is_empty() {
                     return Err(error);
                 }
-                progress.warn(&format!("{error}; {lost_bytes} bytes of {} are of no use any more", full.name));
+                progress.warn(&format!("{error}; {lost_bytes} bytes of {} cannot be used any more", full.name));
                 remove_partial(&dir, &full.name);
             }
             Err(Failure { error, .. }) => return Err(error),

@@ -28,10 +28,10 @@ use {
 pub struct ArchiveArgs {
     /// The ledger directory of a stopped validator, or an unpacked archive
     ledger: PathBuf,
-    /// The directory for the archive, whose name follows from slot and hash; or - for standard output
+    /// The directory for the archive, or - for standard output; the file name is computed from slot and hash
     #[arg(short, long = "output", value_name = "OUT_DIR")]
     output: PathBuf,
-    /// Make an incremental archive on the full archive of this slot
+    /// Make an incremental archive, based on the full archive of this slot
     #[arg(long, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// The bank snapshot to archive [default: the newest complete one]
@@ -48,16 +48,16 @@ pub struct ArchiveArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The most memory for buffers; fewer workers run where it does not suffice
+    /// Memory limit for buffers; fewer workers run if it is too small for all
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// Read the archive back, all accounts too, before it gets its name
+    /// Read the archive back, including all accounts, before it gets its name
     #[arg(long)]
     verify: bool,
-    /// Accept a base slot that is not that of the newest full archive
+    /// Accept a base slot other than that of the newest full archive
     #[arg(long)]
     force_base: bool,
     #[command(flatten)]

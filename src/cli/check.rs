@@ -14,19 +14,19 @@ use {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
-    /// What to check while the archive streams by
+    /// What to check while the archive is read
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     check: CheckArg,
-    /// Fail where the state cannot be checked, as of an incremental archive alone
+    /// Fail if the state cannot be checked, for example with an incremental archive alone
     #[arg(long)]
     require_state: bool,
-    /// The snapshot hash that a trusted node advertises; implies --check state
+    /// Expected snapshot hash, as a trusted node advertises it; implies --check state
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
-    /// The slot that it must be of
+    /// Expected slot
     #[arg(long, value_name = "SLOT")]
     expect_slot: Option<u64>,
-    /// Refuse archives that unpack to more [default: no limit but the free space]
+    /// Refuse archives that unpack to more than this [default: limited by the free space]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     max_bytes: Option<u64>,
 }
@@ -34,10 +34,10 @@ pub struct CheckArgs {
 /// [`CheckMode`] as a flag.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum CheckArg {
-    /// The state, unless every frame carries a checksum and an index or a storage map tells that nothing is missing
+    /// The state, unless all frames have checksums and an index or storage map shows that nothing is missing
     #[default]
     Auto,
-    /// The state: capitalization and lattice hash over the newest version of every account
+    /// The state: capitalization and lattice hash of all accounts
     State,
     /// Frames, entries and the bank file only
     Frames,

@@ -19,23 +19,22 @@ use {
 /// How frames are compressed: flags of every command that writes archives.
 #[derive(Debug, Args)]
 pub struct CodecArgs {
-    /// The zstd level: 1 to 22, or negative for less and faster; `slotpress levels` helps to choose
+    /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose
     #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
           allow_negative_numbers = true)]
     zstd_level: i32,
-    /// Settings measured on account storages: level 1's size in less time; with --layout clustered, level 10's size in
-    /// about level 1's time; small, slowly
+    /// Settings measured on account storages: fast (less time than level 1), balanced (with --layout clustered, about the
+    /// size of level 10 in about the time of level 1), small (smallest, slow)
     #[arg(long, value_enum, conflicts_with = "zstd_level")]
     preset: Option<PresetArg>,
-    /// zstd's own parameters, on top of the level or the preset, by the names of the zstd command: wlog=21,strat=fast
+    /// Advanced zstd parameters, on top of the level or preset, named as by `zstd --zstd=`: wlog=21,strat=fast
     #[arg(long, value_name = "NAME=N,…")]
     zstd_params: Option<String>,
-    /// Keep the records of storages byte for byte, or order them for compression and zero what carries no meaning;
-    /// validators load both
+    /// Keep the records of storages byte for byte, or sort them for better compression and zero unused bytes; validators
+    /// load both
     #[arg(long, value_enum, default_value_t)]
     layout: LayoutArg,
-    /// zstd for .tar.zst; lz4 for .tar.lz4, which Firedancer does not read; none for a plain .tar, which Agave does not
-    /// read
+    /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not read by Agave)
     #[arg(long, value_enum, default_value_t)]
     format: FormatArg,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
@@ -44,7 +43,7 @@ pub struct CodecArgs {
     /// Leave out the checksum of each frame
     #[arg(long)]
     no_checksum: bool,
-    /// Store a frame raw when compressing it saves less than this, in percent; 0 compresses every frame
+    /// Store a frame uncompressed if compression saves less than this, in percent; 0 compresses every frame
     #[arg(long, value_name = "PCT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     min_savings: u8,
 }
@@ -140,7 +139,7 @@ pub fn is_stdout(output: &Path, ui: &Ui) -> Result<bool> {
         return Ok(false);
     }
     if std::io::stdout().is_terminal() {
-        return Err(Error::usage("an archive does not belong on a terminal").hint("pipe it into a program or a file"));
+        return Err(Error::usage("cannot write an archive to a terminal").hint("pipe it into a program or a file"));
     }
     ui.keep_stdout_for_data();
     Ok(true)

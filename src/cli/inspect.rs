@@ -27,12 +27,12 @@ use {
     },
 };
 
-/// Tell what is in an archive or a ledger
+/// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// An archive, its URL, or a ledger directory
     pub(super) input: PathBuf,
-    /// The bank snapshot of a ledger to look at [default: the newest complete one]
+    /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long)]
     slot: Option<u64>,
     /// The validator's --snapshots directory [default: the ledger]
@@ -44,10 +44,10 @@ pub struct InspectArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// Read all records: accounts and bytes by owner and size, the largest, tombstones, what is superseded
+    /// Read all records: accounts and bytes by owner and size, the largest accounts, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     pub(super) by_owner: bool,
-    /// With --by-owner: only those of one owner program
+    /// With --by-owner: only the accounts of this program
     #[arg(long, value_name = "KEY", value_parser = values::pubkey, help_heading = "Accounts")]
     owner: Option<Hash>,
     /// With --by-owner: how many of the largest accounts to list, up to 10000 [default: 10]
@@ -56,10 +56,10 @@ pub struct InspectArgs {
     /// With --by-owner: write the table of owners to a file as CSV
     #[arg(long, value_name = "FILE", help_heading = "Accounts")]
     csv: Option<PathBuf>,
-    /// With --by-owner: the most memory for finding superseded records [default: half of what is free]
+    /// With --by-owner: memory limit for finding superseded records [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     memory: Option<u64>,
-    /// With --by-owner: where to spill what does not fit in memory [default: the system's temporary directory]
+    /// With --by-owner: directory for data that does not fit in memory [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR", help_heading = "Accounts")]
     temporary_dir: Option<PathBuf>,
     /// Find the newest version of one account
@@ -268,7 +268,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     field(ui, "kind", &format!("{kind}, snapshot version {version}"));
     match name_matches {
         Some(true) => {}
-        Some(false) => field(ui, "name", "LIES: the bank file is of another slot or hash"),
+        Some(false) => field(ui, "name", "does not match the contents: the bank file is of another slot or hash"),
         None => field(ui, "name", "not an archive's name: no validator would find it"),
     }
     print_bank(bank, ui);

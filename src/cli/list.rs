@@ -15,10 +15,10 @@ use {
     std::{path::PathBuf, time::SystemTime},
 };
 
-/// List archives, what belongs together, and what a node would choose
+/// List archives, which belong together, and which ones a node would choose
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// A directory of archives
+    /// The directory of archives
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

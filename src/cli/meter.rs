@@ -308,16 +308,10 @@ mod tests {
             reading.bar_line(120),
             "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 45.00 GiB of 87.00 GiB, 460.80 MiB/s, 2 min 02 s left"
         );
-        assert_eq!(
-            reading.bar_line(80),
-            "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 460.80 MiB/s, 2 min 02 s left"
-        );
+        assert_eq!(reading.bar_line(80), "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 460.80 MiB/s, 2 min 02 s left");
         assert_eq!(reading.bar_line(40), "Restoring 45 %, 2 min 02 s left");
         let noted = Reading { note: "45 % fetched, 118.2 MiB/s, the network is slower".to_string(), ..reading };
-        assert_eq!(
-            noted.bar_line(80),
-            "2 of 4 Restoring 45 %, 45 % fetched, 118.2 MiB/s, the network is slower"
-        );
+        assert_eq!(noted.bar_line(80), "2 of 4 Restoring 45 %, 45 % fetched, 118.2 MiB/s, the network is slower");
     }
 
     #[test]
@@ -337,7 +331,12 @@ mod tests {
     fn the_percentage_is_of_all_steps() {
         let meter = Meter::new();
         let step = |name: &str, input_bytes| Step { name: name.to_string(), input_bytes };
-        meter.steps(&[step("Restoring", Some(60)), step("Restoring", Some(20)), step("Verifying", Some(20)), step("Syncing", Some(0))]);
+        meter.steps(&[
+            step("Restoring", Some(60)),
+            step("Restoring", Some(20)),
+            step("Verifying", Some(20)),
+            step("Syncing", Some(0)),
+        ]);
         let at = |meter: &Meter| (meter.read().step, meter.read().done);
         meter.stage("Restoring", Some(60));
         meter.advance(30, 0);

@@ -27,10 +27,10 @@ use {
     },
 };
 
-/// Turn an archive into a smaller, checked, indexed one
+/// Recompress an archive: smaller, checked, and with an index
 ///
-/// Reads archives of any maker, such as those that a running validator writes, in one pass. The result holds the same
-/// entries in the same order. A damaged archive, or one that is not what its name says, yields nothing.
+/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same entries in the same order. If
+/// the archive is damaged, or does not match its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
     /// The archive, or - for standard input
@@ -43,8 +43,8 @@ pub struct RecompressArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The most memory for buffers (fewer workers run where it does not suffice), and as much for finding superseded
-    /// accounts, of which what does not fit is spilled beside the output [default: 1GiB for those]
+    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check; data
+    /// that does not fit is spilled to the output directory [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
@@ -85,7 +85,7 @@ struct RecompressLine<'a> {
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let is_stream = args.archive.as_os_str() == "-";
     if args.base_slot.is_some() && !is_stream {
-        return Err(Error::usage("--base-slot is for standard input: the name of a file tells it"));
+        return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
     }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let source = match is_stream {

@@ -21,18 +21,18 @@ use {
     std::path::{Path, PathBuf},
 };
 
-/// Turn archives into a ledger that boots
+/// Restore archives into a ledger from which a validator starts
 ///
-/// Reads full and incremental archives of any maker. Everything is checked and on disk before the ledger looks complete;
-/// what fails, or is interrupted, leaves nothing behind.
+/// Reads full and incremental archives of slotpress, Agave, Firedancer, zstd and pzstd. The ledger looks complete only after
+/// everything is checked and on disk. A run that fails or is interrupted leaves nothing behind.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The full archive, or - for standard input
     archive: PathBuf,
-    /// An incremental archive on top of it, or - for standard input
+    /// An incremental archive based on it, or - for standard input
     #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
-    /// The ledger directory to make
+    /// The ledger directory to create
     #[arg(long, value_name = "DIR")]
     ledger: PathBuf,
     /// The validator's --snapshots directory [default: the ledger]
@@ -41,7 +41,7 @@ pub struct RestoreArgs {
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     #[arg(long, value_name = "DIR")]
     accounts: Vec<PathBuf>,
-    /// What to leave: a ledger that boots, or the tree as it is in the archive
+    /// What to create: a ledger that boots, or the directory tree as it is in the archive
     #[arg(long, alias = "layout", value_enum, default_value_t)]
     tree: TreeArg,
     /// Worker threads [default: all cores that the process may use]
@@ -50,16 +50,16 @@ pub struct RestoreArgs {
     /// Read everything back, and recompute its hash, before the ledger is marked complete
     #[arg(long)]
     verify: bool,
-    /// Read archives by their frames and headers alone
+    /// Do not use the index of archives; find frames and entries by reading everything
     #[arg(long)]
     ignore_index: bool,
-    /// The root that the archive must have, as `archive` and `inspect` print it: every frame is compared with its hash. A
-    /// second one is the incremental archive's
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for a full and an
+    /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
     expect_root: Vec<Root>,
     #[command(flatten)]
     check: CheckArgs,
-    /// The most memory for finding superseded accounts; what does not fit is spilled beside the output [default: 1GiB]
+    /// Memory limit for the state check; data that does not fit is spilled to the output directory [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub struct RestoreArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
 enum TreeArg {
-    /// A ledger from which a validator boots at once
+    /// A ledger from which a validator starts without unpacking again
     #[default]
     Boot,
     /// The tree as it is in the archive

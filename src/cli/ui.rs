@@ -29,11 +29,11 @@ pub enum ProgressStyle {
     Auto,
     /// A bar
     Bar,
-    /// A line every 10 seconds
+    /// One line every 10 seconds
     Plain,
-    /// A JSON object every second
+    /// One JSON object every second
     Json,
-    /// Nothing
+    /// No progress
     None,
 }
 

@@ -31,53 +31,53 @@ use {
     },
 };
 
-/// Check that an archive, a full and an incremental one, or a ledger is good
+/// Verify an archive, a full and an incremental archive together, or a ledger
 ///
-/// Recomputes capitalization and lattice hash over all accounts, and names everything that is wrong, with its place.
-/// Nothing is unpacked. A sound archive can still be a liar's: compare --expect-hash with what a trusted node says.
+/// Recomputes capitalization and lattice hash over all accounts, and lists everything that is wrong, with its place. Nothing
+/// is unpacked. An archive cannot prove that its state is the cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator
     #[arg(value_name = "ARCHIVE|LEDGER")]
     path: PathBuf,
-    /// An incremental archive on top of the full one
+    /// An incremental archive based on the full one
     incremental_archive: Option<PathBuf>,
-    /// The clients that are to load it: what they tolerate is a warning [default: every departure is a failure]; agave is
-    /// Agave 4.2 to 4.5
+    /// The clients that will load it; what they tolerate is a warning only [default: every deviation is a failure]. agave
+    /// stands for Agave 4.2 to 4.5
     #[arg(long = "for", value_enum, value_delimiter = ',', value_name = "CLIENTS")]
     pub(super) clients: Vec<ClientArg>,
-    /// Check frames, entries, name and bank file only; with an index, without decoding the accounts
+    /// Check frames, entries, name and bank file only; with an index, accounts are not even decompressed
     #[arg(long)]
     quick: bool,
-    /// The snapshot hash that a trusted node advertises
+    /// Expected snapshot hash, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
-    /// The slot that it must be of
+    /// Expected slot
     #[arg(long, value_name = "SLOT")]
     expect_slot: Option<u64>,
-    /// The root that the archive must have, as `archive` and `inspect` print it: every frame is compared with its hash. A
-    /// second one is the incremental archive's
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for a full and an
+    /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The most memory for finding superseded accounts [default: half of what is free]
+    /// Memory limit for finding superseded accounts [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
-    /// Where to spill what does not fit in memory [default: the system's temporary directory]
+    /// Directory for data that does not fit in memory [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     temporary_dir: Option<PathBuf>,
-    /// Of a ledger: the bank snapshot [default: the newest complete one]
+    /// For a ledger: the bank snapshot [default: the newest complete one]
     #[arg(long, help_heading = "Ledger")]
     slot: Option<u64>,
-    /// Of an unpacked incremental archive: the slot of its full archive
+    /// For an unpacked incremental archive: the slot of its full archive
     #[arg(long, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
-    /// Of a ledger: the validator's --snapshots directory [default: LEDGER]
+    /// For a ledger: the validator's --snapshots directory [default: LEDGER]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
     snapshots: Option<PathBuf>,
-    /// Of a ledger: the validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    /// For a ledger: the validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
     accounts: Vec<PathBuf>,
     #[command(flatten)]

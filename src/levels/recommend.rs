@@ -148,7 +148,7 @@ impl Names {
                 (false, 1) => "level ",
                 (false, _) => "levels ",
             };
-            reason += &format!("; {what}{} cannot be told from it", names.join(", "));
+            reason += &format!("; {what}{} cannot be distinguished from it", names.join(", "));
         }
         reason + clients(fastest)
     }

@@ -127,6 +127,11 @@ impl Inputs {
         }
     }
 
+    /// Bytes of each; `None` for standard input.
+    pub fn lengths(&self) -> impl Iterator<Item = Option<u64>> + '_ {
+        self.0.iter().map(|archive| archive.as_ref().map(Archive::length_bytes))
+    }
+
     /// Refuses archives that cannot make up what is to be restored, as far as their names tell.
     pub fn check_pair(&self, layout: RestoreLayout) -> Result<()> {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();

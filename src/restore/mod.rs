@@ -24,7 +24,7 @@ use {
             directory::{BankSnapshot, LedgerPaths},
             names::{ArchiveName, Hash},
         },
-        progress::Progress,
+        progress::{Progress, Step},
         read::{Archive, IndexPolicy, ReadError, size_limit::SizeLimit},
         read_back::ReadBack,
         restore::{
@@ -137,6 +137,8 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
     let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
+    progress.steps(&steps(&inputs, options));
+    progress.detail(&describe(&inputs, options));
     inputs.check_pair(options.layout)?;
     let mut target = Target::prepare(&options.paths, options.layout, false)?;
     let report = inputs
@@ -145,6 +147,25 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     // Read back to check it, or written by the way.
     options.manners.io_hint.settle_dir(&report.path);
     Ok(RestoreReport { taken: stopwatch.taken(), ..report })
+}
+
+/// What is going to be done. Of standard input nobody knows how long it is.
+fn steps(inputs: &Inputs, options: &RestoreOptions) -> Vec<Step> {
+    let mut steps: Vec<Step> = inputs.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
+    if options.read_back.is_some() {
+        // Reading back is of unpacked storages; as long as nothing better is known, as much as the archives.
+        steps.push(Step::new("Verifying", inputs.lengths().sum()));
+    }
+    steps.push(Step::new("Syncing", Some(0)));
+    steps
+}
+
+/// The same in words.
+fn describe(inputs: &Inputs, options: &RestoreOptions) -> String {
+    let bytes: Option<u64> = inputs.lengths().sum();
+    let size =
+        bytes.map_or("an unknown size".to_string(), |bytes| format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20)));
+    format!("plan: {size} to read; workers: {}, page cache: {}", options.threads, options.manners.io_hint.as_str())
 }
 
 /// Restores archives that come from elsewhere than files; those of the options are not looked at. The layout is that of a
@@ -212,7 +233,6 @@ fn restore_archives(
     let (archives, copies) = feed.into_parts();
     let Restored { bank, base_slot, names, storages, assurance } = restored;
 
-    progress.stage("Syncing", None);
     progress.check()?;
     if let Some(read_back) = &options.read_back {
         let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;

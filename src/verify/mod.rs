@@ -17,7 +17,7 @@ use {
         error::{Error, Result},
         format::frame_hashes::Root,
         ledger::names::Hash,
-        progress::Progress,
+        progress::{Progress, Step},
         read::ReadError,
         rules::{
             archive::SeenSlots,
@@ -104,6 +104,8 @@ fn try_archives(
     let mut accounts = new_accounts(options, archives_bytes(archives).map_err(other)?).map_err(other)?;
     let seen_slots = SeenSlots::default();
     let mut read: Vec<VerifiedArchive> = Vec::new();
+    let steps = archives.iter().map(|archive| Step::new("Verifying", archive.length_bytes().ok()));
+    progress.steps(&steps.collect::<Vec<_>>());
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
             accounts.everything_so_far_is_newer(options.threads).map_err(other)?;

@@ -47,18 +47,18 @@ pub struct TableArgs {
     /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     levels: Option<String>,
-    /// Codecs side by side, each with levels where it has some: zstd,lz4,zlib:1,6,9 [default: zstd]
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
     ///
-    /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; 1, 6 and 9 unless told
-    /// otherwise), bzip2 (1 to 9; 9), none (a copy in memory); where they are built in, lz4hc (3 to 12; 9) and lzo.
+    /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
+    /// and 9), bzip2 (1 to 9; 9), none (a copy in memory); where they are built in, lz4hc (3 to 12; 9) and lzo.
     #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
     codec: String,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// Make and restore whole archives on disk instead
+    /// Measure whole archives and restores on disk instead
     #[arg(long, conflicts_with = "sample")]
     end_to_end: bool,
-    /// Where --end-to-end puts archives and ledgers, which it removes [default: the directory for temporary files]
+    /// Directory for the temporary archives and ledgers of --end-to-end [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Also write the rows as comma-separated values
@@ -67,10 +67,10 @@ pub struct TableArgs {
     /// Also write the rows as a Markdown table
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also draw size against time
+    /// Also write a chart of size against time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Also write a page with tables and pictures, in one file
+    /// Also write a page with tables and charts, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// How to print the rows
