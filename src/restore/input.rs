@@ -89,6 +89,16 @@ impl<'a> Feed<'a> {
         Ok(true)
     }
 
+    /// Bytes of each archive; `None` of one that is still arriving.
+    pub fn lengths(&self) -> impl Iterator<Item = Option<u64>> + '_ {
+        self.archives.iter().map(|archive| archive.source.length_bytes())
+    }
+
+    /// Bytes of each archive that must be copied into the archives directory.
+    pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.copies.iter().map(ArchiveCopy::bytes_to_copy)
+    }
+
     /// Bytes that must still be copied into the archives directory.
     pub fn bytes_to_copy(&self) -> u64 {
         self.copies.iter().map(ArchiveCopy::bytes_to_copy).sum()
@@ -125,11 +135,6 @@ impl Inputs {
             0 | 1 => Ok(Self(archives)),
             _ => Err(Error::usage("only one of the two archives can come from standard input")),
         }
-    }
-
-    /// Bytes of each; `None` for standard input.
-    pub fn lengths(&self) -> impl Iterator<Item = Option<u64>> + '_ {
-        self.0.iter().map(|archive| archive.as_ref().map(Archive::length_bytes))
     }
 
     /// Refuses archives that cannot make up what is to be restored, as far as their names tell.

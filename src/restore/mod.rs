@@ -137,12 +137,13 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
     let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
-    progress.steps(&steps(&inputs, options));
-    progress.detail(&describe(&inputs, options));
     inputs.check_pair(options.layout)?;
     let mut target = Target::prepare(&options.paths, options.layout, false)?;
-    let report = inputs
-        .with_archives(&target, options, progress, &mut |feed| restore_archives(feed, &target, options, progress))?;
+    let report = inputs.with_archives(&target, options, progress, &mut |feed| {
+        progress.steps(&steps(&feed, options));
+        progress.detail(&describe(&feed, options));
+        restore_archives(feed, &target, options, progress)
+    })?;
     target.keep();
     // Read back to check it, or written by the way.
     options.manners.io_hint.settle_dir(&report.path);
@@ -150,22 +151,29 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
 }
 
 /// What is going to be done. Of standard input nobody knows how long it is.
-fn steps(inputs: &Inputs, options: &RestoreOptions) -> Vec<Step> {
-    let mut steps: Vec<Step> = inputs.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
+fn steps(feed: &Feed<'_>, options: &RestoreOptions) -> Vec<Step> {
+    let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
     if options.read_back.is_some() {
         // Reading back is of unpacked storages; as long as nothing better is known, as much as the archives.
-        steps.push(Step::new("Verifying", inputs.lengths().sum()));
+        steps.push(Step::new("Verifying", feed.lengths().sum()));
     }
+    let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
+    steps.extend(copies.map(|bytes| Step::new("Copying", Some(bytes))));
     steps.push(Step::new("Syncing", Some(0)));
     steps
 }
 
 /// The same in words.
-fn describe(inputs: &Inputs, options: &RestoreOptions) -> String {
-    let bytes: Option<u64> = inputs.lengths().sum();
-    let size =
-        bytes.map_or("an unknown size".to_string(), |bytes| format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20)));
-    format!("plan: {size} to read; workers: {}, page cache: {}", options.threads, options.manners.io_hint.as_str())
+fn describe(feed: &Feed<'_>, options: &RestoreOptions) -> String {
+    let mib = |bytes: u64| format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20));
+    let bytes: Option<u64> = feed.lengths().sum();
+    format!(
+        "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
+        bytes.map_or("an unknown size".to_string(), mib),
+        mib(feed.copies_bytes().sum()),
+        options.threads,
+        options.manners.io_hint.as_str()
+    )
 }
 
 /// Restores archives that come from elsewhere than files; those of the options are not looked at. The layout is that of a
