@@ -124,6 +124,7 @@ impl<'a> Bench<'a> {
             compress: compress.summary(),
             decompress: decompress.summary(),
             cpu_percent: compress.cpu_percent(),
+            compress_cpu_seconds: compress.cpu_seconds(),
             decompress_cpu_percent: decompress.cpu_percent(),
             peak_memory_bytes: peak_memory_bytes as u64,
             size_error_percent: is_sampled.then(|| size_error_percent(&sizes, self.input.total_frames)).flatten(),
@@ -262,6 +263,10 @@ impl Runs {
 
     fn cpu_percent(&self) -> f64 {
         median(&self.taken.iter().map(Taken::cpu_percent).collect::<Vec<_>>())
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        median(&self.taken.iter().map(|taken| taken.cpu.as_secs_f64()).collect::<Vec<_>>())
     }
 
     fn warnings(&self, what: &'static str) -> Vec<Warning> {

@@ -237,6 +237,13 @@ impl<'a> Screen<'a> {
         if result.is_err() && !is_interrupted {
             return result;
         }
+        if self.is_table()
+            && let Some(line) = table::mark_line(&self.rows)
+        {
+            self.ui.print(&line);
+        }
+        // What is doubtful comes before the advice that is built on it.
+        warning_lines(&self.rows).iter().for_each(|line| self.ui.warn(line));
         if let Some(recommendation) = recommend(&self.rows) {
             if self.ui.is_json() {
                 self.ui.print_json(&RecommendationLine { recommendation: &recommendation });
@@ -244,7 +251,6 @@ impl<'a> Screen<'a> {
                 self.print_recommendation(&recommendation);
             }
         }
-        warning_lines(&self.rows).iter().for_each(|line| self.ui.warn(line));
         result
     }
 
@@ -263,7 +269,7 @@ impl<'a> Screen<'a> {
             [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)]
         {
             let text = format!("{}{}", choice.reason, self.estimate(|row| choice.is_of(row)));
-            print_wrapped(self.ui, &format!("{what}  {}: ", choice.flag()), &text);
+            print_wrapped(self.ui, &format!("{what:<13}  {}: ", choice.flag()), &text);
         }
         for other in others {
             print_wrapped(self.ui, &format!("no archive     {}: ", label(&other.codec, other.level)), &other.reason);
