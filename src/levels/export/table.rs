@@ -27,8 +27,7 @@ const CPU_MARK: char = '*';
 /// What the mark behind compared times means, where a row has one.
 pub fn mark_line(rows: &[LevelRow]) -> Option<String> {
     let is_marked = rows.iter().any(LevelRow::has_waited);
-    is_marked
-        .then(|| format!("{CPU_MARK} compared by CPU time: workers had to wait for a core, because another load runs"))
+    is_marked.then(|| format!("{CPU_MARK} compared by CPU time: workers had to wait for a core (another load runs)"))
 }
 
 /// The lines above the rows. `reference` is what the columns `vs` are set against.
