@@ -38,7 +38,7 @@ use {
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::Progress,
-        read_back::ReadBack,
+        read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot},
     },
@@ -94,6 +94,8 @@ pub struct ArchiveReport {
     pub frames: FrameTotals,
     /// What stands for all of its bytes, where its frames are hashed: with zstd.
     pub root: Option<Root>,
+    /// What was read back, where that was asked for.
+    pub read_back: Option<ReadBackReport>,
     /// Workers that made it.
     pub threads: usize,
     /// Time from the start until the archive was on disk under its name.
@@ -136,7 +138,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-        check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
+        check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
     let layout = snapshot.layout;
     let plan_options = PlanOptions { base_slot: options.base_slot, threads, manners: options.manners.clone() };
@@ -147,6 +149,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
              checked; --verify checks it",
         );
     }
+    warn_of_whole_storages(plan.whole_storages, progress);
     let name = ArchiveName {
         base_slot: options.base_slot,
         slot: plan.bank.slot,
@@ -162,9 +165,10 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     let Written { length_bytes: output_bytes, frames, root } =
         write_archive(&plan, options, threads, &mut sink, progress)?;
 
-    if let (Some(read_back), Some(path)) = (&options.read_back, sink.file_path()) {
-        read_back.check_archive(path, &name, options.threads, progress)?;
-    }
+    let read_back = match (&options.read_back, sink.file_path()) {
+        (Some(read_back), Some(path)) => Some(read_back.check_archive(path, &name, options.threads, progress)?),
+        _ => None,
+    };
     progress.stage("Syncing", None);
     progress.check()?;
     let path = sink.publish(&name.to_string())?;
@@ -176,9 +180,21 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         output_bytes,
         frames,
         root,
+        read_back,
         threads,
         taken: stopwatch.taken(),
     })
+}
+
+/// Says that the archive is larger than that of a ledger that ran. Only who archives can do something about it.
+fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
+    let (storages, are) = if count == 1 { ("storage", "is") } else { ("storages", "are") };
+    if count > 0 {
+        progress.warn(&format!(
+            "{count} {storages} {are} longer than the bank file says, without obsolete records: this ledger was restored \
+             and has not run since; the archive holds these in full, and is somewhat larger"
+        ));
+    }
 }
 
 /// Encodes the planned archive.
@@ -225,14 +241,15 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
 }
 
 /// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
-/// so on an older base, closed accounts could come back.
-fn check_base(base_slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()> {
-    let archives = find_archives([out_dir, snapshots_dir])?;
+/// so on an older base, closed accounts could come back. Archives at or above the slot that is archived are no base of it.
+fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()> {
+    let mut archives = find_archives([out_dir, snapshots_dir])?;
+    archives.retain(|(name, _)| name.slot < slot);
     let places = format!("{} or {}", out_dir.display(), snapshots_dir.display());
     match newest_full_slot(&archives) {
         Some(newest) if newest == base_slot => Ok(()),
         Some(newest) => Err(Error::failed(format!(
-            "the newest full archive in {places} is of slot {newest}, not of the base slot {base_slot}"
+            "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
         ))
         .hint(format!(
             "use --base-slot {newest}; on another base, closed accounts may come back (--force-base takes that risk)"

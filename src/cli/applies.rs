@@ -52,7 +52,7 @@ fn narrow_ledger(input: &str, choices: &mut Choices<'_>) {
 
 /// Presets and parameters are zstd's.
 fn narrow_codec(choices: &mut Choices<'_>) {
-    let zstd_flags = ["preset", "zstd_params"];
+    let zstd_flags = ["zstd_level", "preset", "zstd_params"];
     if choices.text("format").is_none_or(|format| format == "zstd") {
         return;
     }

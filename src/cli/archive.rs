@@ -2,6 +2,7 @@
 
 use {
     super::{
+        check,
         codec::{self, CodecArgs},
         manners::MannersArgs,
         planned, stdout,
@@ -10,7 +11,7 @@ use {
     },
     crate::{
         archive::{ArchiveOptions, ArchiveReport, archive, archive_to, encode::Codec, sink::Sink, worker_memory_bytes},
-        error::{ErrorKind, Result},
+        error::{Error, ErrorKind, Result},
         format::frame_hashes::Root,
         progress::Progress,
         text,
@@ -54,6 +55,9 @@ pub struct ArchiveArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    /// End with exit code 0 where an archive of the same name exists: it is left as it is, unchecked
+    #[arg(long, conflicts_with = "force")]
+    skip_existing: bool,
     /// Read the archive back, all accounts too, before it gets its name
     #[arg(long)]
     verify: bool,
@@ -109,15 +113,40 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
             if error.kind() == ErrorKind::Failed { ui.check().err().unwrap_or(error) } else { error }
         })?
     } else {
-        archive(&options, ui)?
+        match archive(&options, ui) {
+            Err(error) if args.skip_existing => return skip_existing(error, ui),
+            report => report?,
+        }
     };
     print_report(&report, &options.codec, ui);
     Ok(())
 }
 
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "skipped")]
+struct SkippedLine<'a> {
+    #[serde(serialize_with = "text::path")]
+    path: &'a Path,
+    reason: &'static str,
+}
+
+/// With `--skip-existing`: what exists already is no error, but said.
+pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
+    let Some(path) = error.existing_path() else { return Err(error) };
+    if ui.is_json() {
+        ui.print_json(&SkippedLine { path, reason: "exists already" });
+        return Ok(());
+    }
+    ui.print(&path.display().to_string());
+    if !ui.is_quiet() {
+        ui.print("  skipped: it exists already, and was neither read nor changed");
+    }
+    Ok(())
+}
+
 /// Prints what was archived.
 pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
-    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, taken } = report;
+    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, taken, .. } = report;
     let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&ArchiveLine {
@@ -143,6 +172,9 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         None => format!("full, slot {}", name.slot),
     };
     ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
+    if ui.is_quiet() {
+        return;
+    }
     ui.print(&format!("  {kind}, {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
     ui.print(&format!(
         "  size     {} from {} (ratio {})",
@@ -158,6 +190,7 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         taken.cpu_percent(),
         values::count_of(*threads as u64, "worker")
     ));
+    check::print_read_back(&report.read_back, ui);
 }
 
 /// Prints what stands for all bytes of an archive.

@@ -49,7 +49,8 @@ use {
 #[command(name = "slotpress", version, about, max_term_width = 100, propagate_version = true)]
 #[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment, several paths with colons \
     between them. A flag wins, and a command ignores variables that do not apply to it.\n\
-    Exit codes: 0 done, 1 failed, 2 usage, 3 damaged or not what its name says, 4 network, 130 interrupted.")]
+    Exit codes: 0 done, 1 failed, 2 usage, 3 damaged or not what its name says, 4 network, 5 exists already, \
+    130 interrupted.")]
 struct Cli {
     #[command(flatten)]
     screen: ScreenArgs,
@@ -64,7 +65,7 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print results and errors only
+    /// Print only errors and, of success, the path of what was made or checked
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Print more about what is done

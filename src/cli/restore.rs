@@ -145,6 +145,9 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         return;
     }
     ui.print(&report.path.display().to_string());
+    if ui.is_quiet() {
+        return;
+    }
     let on = report.base_slot.map(|base| format!(" on the full archive of slot {base}")).unwrap_or_default();
     ui.print(&format!("  slot {}{on}, {}", report.slot, values::count_of(report.storages, "storage")));
     ui.print(&format!(
@@ -159,24 +162,56 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         report.taken.cpu_percent()
     ));
     check::print_assurance(&report.assurance, ui);
-    if flags.is_empty() {
-        return;
+    check::print_read_back(&report.read_back, ui);
+    if !flags.is_empty() {
+        print_start(options, &flags, ui);
     }
-    if !options.paths.ledger.join("genesis.bin").exists() {
+}
+
+/// How to start a validator on the ledger: lines that can be pasted.
+fn print_start(options: &RestoreOptions, flags: &[String], ui: &Ui) {
+    let genesis = absolute(&options.paths.ledger.join("genesis.bin"));
+    if !genesis.exists() {
         ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
-    ui.print("Start the validator with its usual flags and:");
+    ui.print("Start Agave with its usual flags and:");
     ui.print(&format!("  agave-validator {}", flags.join(" ")));
+    // Firedancer makes its own accounts database of the archives; it has no use for the rest of the ledger. The keys are
+    // those of its default.toml: src/app/firedancer/config/default.toml.
+    ui.print("Or start Firedancer, which reads the archives, with this in its TOML:");
+    ui.print("  [paths]");
+    ui.print(&format!("  snapshots = {}", toml_string(&absolute(options.paths.snapshots_dir()))));
+    if genesis.exists() {
+        ui.print(&format!("  genesis = {}", toml_string(&genesis)));
+    }
+}
+
+/// A path that holds in any directory; as it was given, where the current directory is not known.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// A path as a basic string of TOML.
+fn toml_string(path: &Path) -> String {
+    let mut text = String::from("\"");
+    for char in path.display().to_string().chars() {
+        match char {
+            '"' | '\\' => text.extend(['\\', char]),
+            char if char.is_control() => text += &format!("\\u{:04X}", u32::from(char)),
+            char => text.push(char),
+        }
+    }
+    text + "\""
 }
 
 /// The flags that make a validator boot from what was restored.
 fn validator_flags(options: &RestoreOptions, report: &RestoreReport) -> Vec<String> {
-    let mut flags = vec!["--ledger".to_string(), shell_word(&options.paths.ledger)];
+    let mut flags = vec!["--ledger".to_string(), shell_word(&absolute(&options.paths.ledger))];
     if let Some(snapshots) = &options.paths.snapshots {
-        flags.extend(["--snapshots".to_string(), shell_word(snapshots)]);
+        flags.extend(["--snapshots".to_string(), shell_word(&absolute(snapshots))]);
     }
     for accounts in &report.accounts {
-        flags.extend(["--accounts".to_string(), shell_word(accounts)]);
+        flags.extend(["--accounts".to_string(), shell_word(&absolute(accounts))]);
     }
     // Without it, a validator that knows of a newer archive elsewhere would download that instead.
     flags.push("--no-snapshot-fetch".to_string());
@@ -198,5 +233,11 @@ mod tests {
     fn paths_for_the_shell() {
         assert_eq!(shell_word(Path::new("/mnt/ledger-1")), "/mnt/ledger-1");
         assert_eq!(shell_word(Path::new("/mnt/my ledger's")), r"'/mnt/my ledger'\''s'");
+    }
+
+    #[test]
+    fn paths_for_toml() {
+        assert_eq!(toml_string(Path::new("/mnt/ledger-1")), r#""/mnt/ledger-1""#);
+        assert_eq!(toml_string(Path::new("/a\"b\\c\n")), r#""/a\"b\\c\u000A""#);
     }
 }

@@ -108,6 +108,9 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             continue;
         }
         ui.print(&ledger_dir.display().to_string());
+        if ui.is_quiet() {
+            continue;
+        }
         ui.print(&format!(
             "  slot {slot}, {}, {}, {}",
             values::count_of(*accounts, "account"),
@@ -115,7 +118,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             values::show_bytes(*storage_bytes)
         ));
     }
-    if !ui.is_json() {
+    if !ui.is_json() && !ui.is_quiet() {
         ui.print(&format!(
             "Made in {}. Validators load it, but cannot follow the chain: its blocks and votes are made up.",
             values::show_duration(report.elapsed)

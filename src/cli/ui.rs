@@ -155,6 +155,11 @@ impl Ui {
         self.is_json
     }
 
+    /// Whether only results and errors are shown.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
     /// Prints a line of results. A reader that has gone away is not an error; any other is told by [`Ui::finish`].
     pub fn print(&self, line: &str) {
         self.end_stage();
@@ -168,6 +173,27 @@ impl Ui {
                 print_error.get_or_insert(stdout::error(&error));
             }
         }
+    }
+
+    /// Prints a text after a label, in lines that fit a terminal of 80 columns; a word that is too long for a line has one
+    /// of its own.
+    pub fn print_wrapped(&self, label: &str, text: &str) {
+        const COLUMNS: usize = 80;
+        let indent = " ".repeat(label.chars().count());
+        let mut line = label.to_string();
+        let mut is_empty = true;
+        for word in text.split(' ') {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+                self.print(&std::mem::replace(&mut line, indent.clone()));
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_empty = false;
+        }
+        self.print(&line);
     }
 
     /// Everything is printed: an error where results did not get to where they should.

@@ -26,7 +26,7 @@ use {
         },
         progress::Progress,
         read::{Archive, IndexPolicy, ReadError, size_limit::SizeLimit},
-        read_back::ReadBack,
+        read_back::{ReadBack, ReadBackReport},
         restore::{
             assign::{AssignedStorage, Assigner},
             finish::{finish_archive_layout, finish_boot_layout},
@@ -127,6 +127,8 @@ pub struct RestoreReport {
     pub replaced: Vec<PathBuf>,
     /// What integrity and completeness rest on.
     pub assurance: Assurance,
+    /// What was read back, where that was asked for.
+    pub read_back: Option<ReadBackReport>,
     /// Time from the start until everything was on disk.
     pub taken: Taken,
 }
@@ -214,10 +216,12 @@ fn restore_archives(
 
     progress.stage("Syncing", None);
     progress.check()?;
+    let mut read_back_report = None;
     if let Some(read_back) = &options.read_back {
         let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
-        read_back.check_snapshot(snapshot, archives[0].base_slot(), options.threads, progress)?;
+        let base_slot = archives[0].base_slot();
+        read_back_report = Some(read_back.check_snapshot(snapshot, base_slot, options.threads, progress)?);
     }
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
@@ -238,6 +242,7 @@ fn restore_archives(
         accounts: target.accounts.clone(),
         replaced: target.replaced_dirs(),
         assurance,
+        read_back: read_back_report,
         taken: Taken::default(),
     })
 }

@@ -88,7 +88,7 @@ pub trait Publishable: Send + Sync + std::fmt::Debug {
 
 /// The error for a file that must not be replaced.
 pub fn already_exists(path: &Path) -> Error {
-    Error::failed(format!("{} exists already", path.display())).hint("--force replaces it")
+    Error::exists(path).hint("--force replaces it, --skip-existing leaves it")
 }
 
 /// Renames, unless the new name is taken.
