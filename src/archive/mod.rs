@@ -40,7 +40,7 @@ use {
         progress::Progress,
         read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
-        store::{find_archives, newest_full_slot},
+        store::{find_archives, newest_full_slot, publish::check_output_dir},
     },
     std::{
         path::{Path, PathBuf},
@@ -111,10 +111,7 @@ impl ArchiveReport {
 
 /// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
-    if !options.out_dir.is_dir() {
-        return Err(Error::failed(format!("the output directory {} does not exist", options.out_dir.display()))
-            .hint(format!("create it: mkdir -p {}", options.out_dir.display())));
-    }
+    check_output_dir(&options.out_dir)?;
     archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)
 }
 
@@ -149,7 +146,6 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
              checked; --verify checks it",
         );
     }
-    warn_of_whole_storages(plan.whole_storages, progress);
     let name = ArchiveName {
         base_slot: options.base_slot,
         slot: plan.bank.slot,
@@ -157,6 +153,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         extension: options.codec.extension(),
     };
     sink.check_name(&name.to_string())?;
+    warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
 
     let input_bytes = plan.tar_bytes();

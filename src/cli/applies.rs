@@ -81,7 +81,7 @@ fn narrow_inspect(choices: &mut Choices<'_>) {
     } else {
         choices.ignore(&["data_limit"]);
     }
-    if !choices.is_on("by_owner") {
+    if !choices.is_on("by_owner") && !choices.is_given("owner") {
         choices.ignore(&["owner", "largest", "csv", "memory", "temporary_dir"]);
     }
 }

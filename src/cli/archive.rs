@@ -33,10 +33,10 @@ pub struct ArchiveArgs {
     #[arg(short, long = "output", value_name = "OUT_DIR")]
     output: PathBuf,
     /// Make an incremental archive on the full archive of this slot
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// The bank snapshot to archive [default: the newest complete one]
-    #[arg(long)]
+    #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
     /// The validator's --snapshots directory [default: LEDGER]
     #[arg(long, value_name = "DIR")]
@@ -89,6 +89,7 @@ struct ArchiveLine<'a> {
 }
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
+    values::check_ledger(&args.ledger)?;
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let codec = args.codec.codec(ui)?;
     let threads =

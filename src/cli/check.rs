@@ -25,7 +25,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
     /// The slot that it must be of
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
     /// Refuse archives that unpack to more [default: no limit but the free space]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]

@@ -28,8 +28,10 @@ mod restore;
 #[cfg(feature = "serve")]
 mod serve;
 mod stdout;
+mod stopping;
 mod synth;
 pub mod ui;
+mod usage;
 pub mod values;
 mod verify;
 
@@ -127,9 +129,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (cli, settings) = match parse(&arguments, &|variable| std::env::var_os(variable)) {
         Ok(parsed) => parsed,
         Err(error) => {
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let printed = usage::print(&error, &arguments, std::env::var_os("SLOTPRESS_JSON"));
             return match printed {
-                _ if error.use_stderr() => ExitCode::from(2),
+                _ if error.use_stderr() => ExitCode::from(usage::EXIT_CODE),
                 // A closed pipe is no reason to fail at printing help.
                 Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
                     eprint(&stdout::error(&cause));
@@ -146,6 +148,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.kind().exit_code());
         }
     };
+    if let Some(text) = stopping::what_happens(&cli.command) {
+        stopping::watch(&ui, cli.command.stops_on_hangup(), text);
+    }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

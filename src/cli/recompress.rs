@@ -48,7 +48,7 @@ pub struct RecompressArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]

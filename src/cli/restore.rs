@@ -9,7 +9,7 @@ use {
         values,
     },
     crate::{
-        error::Result,
+        error::{Error, Result},
         format::frame_hashes::Root,
         read::IndexPolicy,
         recompress::recompress_for_agave,
@@ -98,6 +98,7 @@ struct RestoreLine<'a> {
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
+    check_archives(args)?;
     let check = args.check.options(args.memory);
     let options = RestoreOptions {
         archive: args.archive.clone(),
@@ -117,6 +118,20 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     };
     let report = restore(&options, ui)?;
     print_report(&report, &options, ui);
+    Ok(())
+}
+
+/// Refuses a ledger in the place of an archive.
+fn check_archives(args: &RestoreArgs) -> Result<()> {
+    let archives = [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten();
+    for path in archives.filter(|path| path.is_dir()) {
+        let error = Error::usage(format!("{} is a directory: restore takes archives", path.display()));
+        let path = shell_word(path);
+        return Err(match Path::new(&path).join("snapshots").is_dir() {
+            true => error.hint(format!("to make an archive of a ledger: slotpress archive {path} -o DIR")),
+            false => error.hint(format!("to see the archives in a directory: slotpress list {path}")),
+        });
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
 use {
-    super::{ScreenArgs, stdout, values},
+    super::{ScreenArgs, stdout, stopping::Shown, values},
     crate::{
         error::{Error, Result},
         progress::Progress,
@@ -58,6 +58,7 @@ pub struct Ui {
     /// Warnings that were shown: each is shown once.
     shown_warnings: Mutex<BTreeSet<String>>,
     is_stdout_data: AtomicBool,
+    shown: Shown,
     stage: Mutex<Stage>,
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
@@ -86,10 +87,10 @@ struct ProgressLine<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "error")]
-struct ErrorLine<'a> {
-    message: String,
-    hint: Option<&'a str>,
-    exit_code: u8,
+pub(super) struct ErrorLine<'a> {
+    pub message: String,
+    pub hint: Option<&'a str>,
+    pub exit_code: u8,
 }
 
 #[derive(Serialize)]
@@ -137,6 +138,7 @@ impl Ui {
             print_error: Mutex::default(),
             shown_warnings: Mutex::default(),
             is_stdout_data: AtomicBool::new(false),
+            shown: Shown::default(),
             stage: Mutex::new(Stage {
                 name: String::new(),
                 start: Instant::now(),
@@ -158,6 +160,16 @@ impl Ui {
     /// Whether only results and errors are shown.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet
+    }
+
+    /// The bar that goes when the user asks to stop.
+    pub(super) fn shown(&self) -> Shown {
+        self.shown.clone()
+    }
+
+    /// Whether what is said on stderr is JSON.
+    pub fn is_stderr_json(&self) -> bool {
+        self.is_json || self.style == ProgressStyle::Json
     }
 
     /// Prints a line of results. A reader that has gone away is not an error; any other is told by [`Ui::finish`].
@@ -329,6 +341,7 @@ impl Progress for Ui {
             if std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok()) {
                 bar.enable_steady_tick(Duration::from_millis(200));
             }
+            self.shown.set(bar.clone());
             stage.bar = Some(bar);
         }
     }

@@ -53,7 +53,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
     /// The slot that it must be of
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
     /// The root that the archive must have, as `archive` and `inspect` print it: every frame is compared with its hash. A
     /// second one is the incremental archive's
@@ -72,10 +72,10 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "DIR")]
     temporary_dir: Option<PathBuf>,
     /// Of a ledger: the bank snapshot [default: the newest complete one]
-    #[arg(long, help_heading = "Ledger")]
+    #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
     slot: Option<u64>,
     /// Of an unpacked incremental archive: the slot of its full archive
-    #[arg(long, value_name = "SLOT", help_heading = "Ledger")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
     /// Of a ledger: the validator's --snapshots directory [default: LEDGER]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
@@ -141,6 +141,7 @@ struct VerifyLine<'a> {
     base_slot: Option<u64>,
     hash: Option<Hash>,
     capitalization: Option<u64>,
+    capitalization_text: Option<String>,
     checks: &'a [CheckResult],
     failures: &'a [Failure],
     warnings: &'a [Failure],
@@ -174,6 +175,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         if args.incremental_archive.is_some() {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
         }
+        values::check_ledger(&args.path)?;
         let paths = values::ledger_paths(&args.path, &args.snapshots, &args.accounts);
         verify_ledger(&paths, args.slot, args.base_slot, &options, ui)?
     } else {
@@ -215,6 +217,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
             base_slot: report.base_slot,
             hash: report.hash,
             capitalization: report.capitalization,
+            capitalization_text: report.capitalization.map(|lamports| lamports.to_string()),
             checks: &report.checks,
             failures: &report.failures,
             warnings: &report.warnings,

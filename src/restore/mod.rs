@@ -20,7 +20,7 @@ use {
         format::frame_hashes::Root,
         io::Manners,
         ledger::{
-            bank_file::BankFile,
+            bank_file::{BankFile, StorageMapItem},
             directory::{BankSnapshot, LedgerPaths},
             names::{ArchiveName, Hash},
         },
@@ -39,7 +39,7 @@ use {
         },
         rules::{
             archive::SeenSlots,
-            documents::{judge_root, judge_storage_map},
+            documents::{judge_root, judge_storage_map, swapped},
             findings::Findings,
         },
         state::{
@@ -300,7 +300,12 @@ fn unpack_all(
         let checks_hashes = number < options.expect_roots.len();
         let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
         let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
-            .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
+            .and_then(|one| match check_map(&one, unpacked.last(), base_slot) {
+                Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) => {
+                    Err(not_a_full_archive(&feed.archives).into())
+                }
+                result => Ok(result.map(|()| one)?),
+            })
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));
         unpacked.push(one);
@@ -358,6 +363,25 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
     judge_storage_map(map, &storages, base_slot, full.is_some(), &Findings::refusing(is_refused))
+}
+
+/// Whether an archive without a telling name is an incremental one: everything that its storage map names beyond what it
+/// holds is older than all that it holds.
+fn is_incremental(archive: &Unpacked) -> bool {
+    let Some((_, map)) = &archive.judged.bank else { return false };
+    let held = archive.judged.entries.storages();
+    let Some(oldest) = held.iter().map(|(slot, _)| *slot).min() else { return false };
+    let is_held = |item: &&StorageMapItem| item.slot >= oldest;
+    map.len() > held.len() && map.iter().filter(is_held).count() == held.len()
+}
+
+/// The error where the first archive turns out to be an incremental one.
+fn not_a_full_archive(archives: &[Archive]) -> Error {
+    match archives {
+        [first, second, ..] => swapped(first.path(), second.path()),
+        _ => Error::usage("an incremental archive alone does not make a ledger")
+            .hint("give the full archive that it builds on first, then the incremental one"),
+    }
 }
 
 /// The name under which a validator finds an archive: its own, or for a file of another name the one that its content
