@@ -5,6 +5,7 @@
 //! threads or timing.
 
 pub mod cluster;
+pub mod dry_run;
 pub mod encode;
 pub mod layout;
 pub mod lz4;
@@ -126,32 +127,9 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
 
-    progress.stage("Planning", None);
-    let _lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
-        true => Some(LedgerLock::acquire(&options.paths.ledger)?),
-        false => None,
-    };
     // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
     let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
-    if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-        check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir())?;
-    }
-    let layout = snapshot.layout;
-    let plan_options = PlanOptions { base_slot: options.base_slot, threads, manners: options.manners.clone() };
-    let plan = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))?;
-    if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
-        progress.warn(
-            "the bank file names no storages, as those of Agave 4.4 and later: whether all of them are there was not \
-             checked; --verify checks it",
-        );
-    }
-    let name = ArchiveName {
-        base_slot: options.base_slot,
-        slot: plan.bank.slot,
-        hash: plan.bank.snapshot_hash(),
-        extension: options.codec.extension(),
-    };
+    let Begun { plan, name, _lock } = begin(options, threads, progress)?;
     sink.check_name(&name.to_string())?;
     warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
@@ -181,6 +159,43 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         threads,
         taken: stopwatch.taken(),
     })
+}
+
+/// What is known of an archive before anything is written.
+struct Begun {
+    plan: Plan,
+    name: ArchiveName,
+    /// Held for as long as storages are read.
+    _lock: Option<LedgerLock>,
+}
+
+/// Takes the ledger's lock, and plans the archive.
+fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> Result<Begun> {
+    progress.stage("Planning", None);
+    let _lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
+        true => Some(LedgerLock::acquire(&options.paths.ledger)?),
+        false => None,
+    };
+    let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
+    if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
+        check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir())?;
+    }
+    let layout = snapshot.layout;
+    let plan_options = PlanOptions { base_slot: options.base_slot, threads, manners: options.manners.clone() };
+    let plan = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))?;
+    if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
+        progress.warn(
+            "the bank file names no storages, as those of Agave 4.4 and later: whether all of them are there was not \
+             checked; --verify checks it",
+        );
+    }
+    let name = ArchiveName {
+        base_slot: options.base_slot,
+        slot: plan.bank.slot,
+        hash: plan.bank.snapshot_hash(),
+        extension: options.codec.extension(),
+    };
+    Ok(Begun { plan, name, _lock })
 }
 
 /// Says that the archive is larger than that of a ledger that ran. Only who archives can do something about it.

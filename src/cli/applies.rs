@@ -13,7 +13,7 @@ pub fn narrow(path: &[&str], choices: &mut Choices<'_>) {
             narrow_codec(choices);
             // A stream cannot be read back.
             if choices.text("output").is_some_and(|output| output == "-") {
-                choices.ignore(&["verify"]);
+                choices.ignore(&["verify", "skip_existing"]);
             }
         }
         ["restore"] => narrow_restore(choices),

@@ -10,9 +10,16 @@ use {
         values,
     },
     crate::{
-        archive::{ArchiveOptions, ArchiveReport, archive, archive_to, encode::Codec, sink::Sink, worker_memory_bytes},
+        archive::{
+            ArchiveOptions, ArchiveReport, archive, archive_to,
+            dry_run::{ArchivePreview, preview},
+            encode::Codec,
+            sink::Sink,
+            worker_memory_bytes,
+        },
         error::{Error, ErrorKind, Result},
         format::frame_hashes::Root,
+        ledger::names::ArchiveName,
         progress::Progress,
         text,
     },
@@ -61,6 +68,9 @@ pub struct ArchiveArgs {
     /// Read the archive back, all accounts too, before it gets its name
     #[arg(long)]
     verify: bool,
+    /// Write nothing: tell the name, the size by a sample, the room for it, and what would be refused
+    #[arg(long)]
+    dry_run: bool,
     /// Accept a base slot that is not that of the newest full archive
     #[arg(long)]
     force_base: bool,
@@ -108,6 +118,15 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         read_back: args.verify.then(|| values::read_back(args.memory)),
         manners: args.manners.apply(ui),
     };
+    if args.dry_run {
+        if is_stdout {
+            return Err(Error::usage("--dry-run looks at the directory for the archive, and there is none"));
+        }
+        return match preview(&options, ui) {
+            Err(error) if args.skip_existing => skip_existing(error, ui),
+            preview => print_preview(&preview?, ui),
+        };
+    }
     let report = if is_stdout {
         // A wait that the user ended is not a fault of the pipe.
         archive_to(&options, Sink::Stream(&mut stdout::for_data(ui)?), ui).map_err(|error| {
@@ -121,6 +140,64 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     };
     print_report(&report, &options.codec, ui);
     Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "archive_preview")]
+struct PreviewLine<'a> {
+    #[serde(serialize_with = "text::path")]
+    path: &'a Path,
+    slot: u64,
+    base_slot: Option<u64>,
+    hash: String,
+    storages: u64,
+    input_bytes: u64,
+    estimated_bytes: u64,
+    sample_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Prints what would be made; an error where there is no room for it.
+fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
+    let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes } = preview;
+    let dir = path.parent().unwrap_or(Path::new(".")).display();
+    if ui.is_json() {
+        ui.print_json(&PreviewLine {
+            path,
+            slot: name.slot,
+            base_slot: name.base_slot,
+            hash: name.hash.to_string(),
+            storages: *storages,
+            input_bytes: *input_bytes,
+            estimated_bytes: *estimated_bytes,
+            sample_bytes: *sample_bytes,
+            free_bytes: *free_bytes,
+        });
+    } else {
+        let [estimated, input, sample, free] =
+            [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
+        ui.print(&path.display().to_string());
+        if !ui.is_quiet() {
+            ui.print(&format!("  {}, {}", kind_of(name), values::count_of(*storages, "storage")));
+            ui.print(&format!("  size     about {estimated} from {input}, by a sample of {sample}"));
+            ui.print(&format!("  space    about {estimated} needed, {free} free in {dir}"));
+            ui.print("Nothing was written.");
+        }
+    }
+    match preview.has_room() {
+        true => Ok(()),
+        false => {
+            Err(Error::failed(format!("{dir} has no room: about {estimated_bytes} bytes needed, {free_bytes} free"))
+                .hint("free some space, or choose a directory on another disk"))
+        }
+    }
+}
+
+fn kind_of(name: &ArchiveName) -> String {
+    match name.base_slot {
+        Some(base) => format!("incremental, slot {} on {base}", name.slot),
+        None => format!("full, slot {}", name.slot),
+    }
 }
 
 #[derive(Serialize)]
@@ -168,10 +245,7 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         });
         return;
     }
-    let kind = match name.base_slot {
-        Some(base) => format!("incremental, slot {} on {base}", name.slot),
-        None => format!("full, slot {}", name.slot),
-    };
+    let kind = kind_of(name);
     ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
     if ui.is_quiet() {
         return;

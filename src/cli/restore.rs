@@ -13,7 +13,11 @@ use {
         format::frame_hashes::Root,
         read::IndexPolicy,
         recompress::recompress_for_agave,
-        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        restore::{
+            RestoreLayout, RestoreOptions, RestoreReport,
+            dry_run::{ArchiveToRestore, RestorePreview, Space, preview},
+            restore,
+        },
         text,
     },
     clap::{Args, ValueEnum},
@@ -50,6 +54,9 @@ pub struct RestoreArgs {
     /// Read everything back, and recompute its hash, before the ledger is marked complete
     #[arg(long)]
     verify: bool,
+    /// Restore nothing: tell slot and hash, the room that is needed and free, and what would be refused
+    #[arg(long)]
+    dry_run: bool,
     /// Read archives by their frames and headers alone
     #[arg(long)]
     ignore_index: bool,
@@ -116,9 +123,82 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         manners: args.manners.apply(ui),
         convert: Some(recompress_for_agave),
     };
+    if args.dry_run {
+        return print_preview(&preview(&options, ui)?, ui);
+    }
     let report = restore(&options, ui)?;
     print_report(&report, &options, ui);
     Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "restore_preview")]
+struct PreviewLine<'a> {
+    archives: Vec<PreviewArchive<'a>>,
+    space: Vec<PreviewSpace<'a>>,
+}
+
+#[derive(Serialize)]
+struct PreviewArchive<'a> {
+    #[serde(serialize_with = "text::path")]
+    path: &'a Path,
+    slot: Option<u64>,
+    base_slot: Option<u64>,
+    hash: Option<String>,
+    length_bytes: u64,
+    unpacked_bytes: u64,
+    is_exact: bool,
+}
+
+#[derive(Serialize)]
+struct PreviewSpace<'a> {
+    #[serde(serialize_with = "text::path")]
+    dir: &'a Path,
+    needed_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Prints what would be restored; an error where there is no room for it.
+fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
+    let RestorePreview { archives, space } = preview;
+    if ui.is_json() {
+        let archive = |one: &'_ ArchiveToRestore| one.name.clone();
+        ui.print_json(&PreviewLine {
+            archives: archives
+                .iter()
+                .map(|one| PreviewArchive {
+                    path: &one.path,
+                    slot: archive(one).map(|name| name.slot),
+                    base_slot: archive(one).and_then(|name| name.base_slot),
+                    hash: archive(one).map(|name| name.hash.to_string()),
+                    length_bytes: one.length_bytes,
+                    unpacked_bytes: one.unpacked_bytes,
+                    is_exact: one.is_exact,
+                })
+                .collect(),
+            space: space
+                .iter()
+                .map(|one| PreviewSpace { dir: &one.dir, needed_bytes: one.needed_bytes, free_bytes: one.free_bytes })
+                .collect(),
+        });
+    } else if !ui.is_quiet() {
+        for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact } in archives {
+            ui.print(&path.display().to_string());
+            match name {
+                Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
+                None => ui.print("  slot and hash are not in its name"),
+            }
+            let about = if *is_exact { "" } else { "about " };
+            let [unpacked, length] = [unpacked_bytes, length_bytes].map(|bytes| values::show_bytes(*bytes));
+            ui.print(&format!("  size     {about}{unpacked} from {length}"));
+        }
+        for Space { dir, needed_bytes, free_bytes } in space {
+            let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
+            ui.print(&format!("  space    {needed} needed, {free} free in {}", dir.display()));
+        }
+        ui.print("Nothing was restored.");
+    }
+    space.iter().try_for_each(Space::check)
 }
 
 /// Refuses a ledger in the place of an archive.

@@ -128,6 +128,11 @@ impl Inputs {
         }
     }
 
+    /// Those that are files.
+    pub fn archives(&self) -> impl Iterator<Item = &Archive> {
+        self.0.iter().flatten()
+    }
+
     /// Refuses archives that cannot make up what is to be restored, as far as their names tell.
     pub fn check_pair(&self, layout: RestoreLayout) -> Result<()> {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();

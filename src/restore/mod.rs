@@ -5,6 +5,7 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
