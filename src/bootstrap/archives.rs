@@ -84,7 +84,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
                 Ok(full) => break full,
                 Err(Ended::Lost(error)) if tries < TRIES_MAX && report.candidates.len() > 1 => {
                     progress.warn(&format!("{error}: another one is fetched"));
-                    report.candidates.retain(|candidate| candidate.full.name != choice.name);
+                    super::drop_server(&mut report.candidates, &choice);
                     if report.candidates.is_empty() {
                         return Err(error);
                     }
@@ -179,9 +179,7 @@ fn fetch_one(
 fn told(ended: Ended) -> Error {
     let error = ended.into_error();
     match error.kind() {
-        ErrorKind::Network if error.hint_text().is_none() => {
-            error.hint("what has arrived is kept: the same command goes on from there")
-        }
+        ErrorKind::Network | ErrorKind::Interrupted if error.hint_text().is_none() => error.hint(super::KEPT_HINT),
         _ => error,
     }
 }

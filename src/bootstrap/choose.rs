@@ -54,6 +54,14 @@ impl Choice {
         Self { name: best.name.clone(), length_bytes, place }
     }
 
+    /// The server that is asked first, without secrets.
+    pub fn first_server(&self) -> Option<String> {
+        match &self.place {
+            Places::Local(_) => None,
+            Places::Servers(remotes) => remotes.first().map(|remote| crate::net::shown(&remote.url)),
+        }
+    }
+
     /// Where it is, without secrets.
     pub fn shown(&self) -> String {
         match &self.place {

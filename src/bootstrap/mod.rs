@@ -34,6 +34,9 @@ use {
     trust::Vouchers,
 };
 
+/// What to do about a download that did not end well.
+const KEPT_HINT: &str = "what has arrived is kept: the same command goes on from there";
+
 /// Sources that are tried, when archives vanish while they are fetched.
 const TRIES_MAX: usize = 4;
 
@@ -126,17 +129,21 @@ pub fn bootstrap(
                 unranged.extend(servers);
             }
             Err(Failure { error, is_lost: true, .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
-                let lost_bytes = kept_bytes(&dir, &full.name);
-                report.candidates.retain(|candidate| candidate.full.name != full.name);
+                // Another server's archive of the same name may do: it need not have the same bytes.
+                drop_server(&mut report.candidates, &full);
                 if report.candidates.is_empty() {
                     report = look_around(client, options, &dir, progress)?;
-                    report.candidates.retain(|candidate| candidate.full.name != full.name);
+                    drop_server(&mut report.candidates, &full);
                 }
                 if report.candidates.is_empty() {
                     return Err(error);
                 }
-                progress.warn(&format!("{error}; {lost_bytes} bytes of {} are of no use any more", full.name));
-                remove_partial(&dir, &full.name);
+                let is_elsewhere = report.candidates.iter().any(|candidate| candidate.full.name == full.name);
+                let lost_bytes = kept_bytes(&dir, &full.name);
+                progress.warn(&format!("{error}; {lost_bytes} bytes of {} may be of no use any more", full.name));
+                if !is_elsewhere {
+                    remove_partial(&dir, &full.name);
+                }
             }
             Err(Failure { error, .. }) => return Err(error),
         }
@@ -215,7 +222,7 @@ fn attempt(
 /// Why bytes did not come says more than that they were missed.
 fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dyn Progress) -> Failure {
     if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
-        return Error::interrupted().into();
+        return Error::interrupted().hint(KEPT_HINT).into();
     }
     match ended {
         None => error.into(),
@@ -226,9 +233,7 @@ fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dy
             let unranged = if matches!(ended, Ended::NoRanges) { asked } else { Vec::new() };
             let cause = ended.into_error();
             let cause = match cause.kind() {
-                ErrorKind::Network if cause.hint_text().is_none() => {
-                    cause.hint("what has arrived is kept: the same command goes on from there")
-                }
+                ErrorKind::Network if cause.hint_text().is_none() => cause.hint(KEPT_HINT),
                 _ => cause,
             };
             Failure { error: cause, is_lost, unranged }
@@ -262,6 +267,12 @@ fn has_archives(dir: &Path) -> bool {
     fs::read_dir(dir).is_ok_and(|entries| {
         entries.flatten().any(|entry| ArchiveName::of_path(&entry.path()).is_some_and(|name| name.base_slot.is_none()))
     })
+}
+
+/// Leaves out what the first server of a choice offers.
+fn drop_server(candidates: &mut Vec<Candidate>, lost: &Choice) {
+    let first = lost.first_server();
+    candidates.retain(|candidate| candidate.full.name != lost.name || Some(candidate.full.shown()) != first);
 }
 
 fn choose_full(candidates: &[Candidate], dir: &Path) -> Result<Choice> {

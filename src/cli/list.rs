@@ -1,7 +1,12 @@
 //! `slotpress list`
 
+#[cfg(feature = "net")]
+use crate::{
+    catalog::listing::{PATH as LIST_PATH, parse_listing},
+    net::{self, Client, NetErrorKind, Url, servers::SourceArg},
+};
 use {
-    super::{ui::Ui, values},
+    super::{network::NetworkArgs, ui::Ui, values},
     crate::{
         catalog::{
             Archive, Catalog,
@@ -16,11 +21,16 @@ use {
 };
 
 /// List archives, what belongs together, and what a node would choose
+///
+/// Of a server, what its list for programs says, where it has one (`slotpress serve`); else what it redirects to, and what a
+/// mirror lists. What a server says is not proven.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// A directory of archives
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    /// A directory of archives, or the URL of a server or a mirror
+    #[arg(value_name = "DIR|URL")]
+    place: PathBuf,
+    #[command(flatten)]
+    network: NetworkArgs,
 }
 
 #[derive(Serialize)]
@@ -42,7 +52,7 @@ struct ChoiceLine {
 
 /// Lists.
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
-    let catalog = scan::scan(std::slice::from_ref(&args.dir))?;
+    let catalog = look(args, ui)?;
     let now = SystemTime::now();
     if ui.is_json() {
         for archive in catalog.archives() {
@@ -60,7 +70,7 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
         return Ok(());
     }
     if catalog.archives().is_empty() {
-        ui.print(&format!("no archives in {}", args.dir.display()));
+        ui.print(&format!("no archives in {}", args.place.display()));
         return Ok(());
     }
     for archive in catalog.archives() {
@@ -76,6 +86,62 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
+/// What there is.
+fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
+    match args.place.to_str().filter(|text| text.contains("://")) {
+        Some(text) => ask(text, args, ui),
+        None => scan::scan(std::slice::from_ref(&args.place)),
+    }
+}
+
+/// What a server says that it has.
+#[cfg(feature = "net")]
+fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
+    let client = Client::new(&args.network.options())?;
+    let source = SourceArg::parse(text)?;
+    if let SourceArg::Server(url) = &source {
+        let list = below(url);
+        match client.small(&list, LIST_BYTES_MAX, ui) {
+            Ok(document) => {
+                if let Some(catalog) = parse_listing(&document, &net::shown(url), unix_ns(SystemTime::now())) {
+                    return Ok(catalog);
+                }
+            }
+            // Whoever answers, but has no such list, may have archives all the same.
+            Err(error) => match error.kind() {
+                NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
+                    return Err(error.into());
+                }
+                _ => {}
+            },
+        }
+    }
+    let offers = client.offers(&source, ui)?;
+    Ok(Catalog::new(offers.into_iter().map(|offer| {
+        let shown = offer.shown();
+        let dir = shown.rsplit_once('/').map_or("", |(dir, _)| dir);
+        Archive::of_server(offer.name, dir, offer.length_bytes.unwrap_or_default())
+    })))
+}
+
+/// Not at all.
+#[cfg(not(feature = "net"))]
+fn ask(_: &str, _: &ListArgs, _: &Ui) -> Result<Catalog> {
+    Err(crate::Error::usage("this slotpress was built without the network: it reads directories only"))
+}
+
+/// Some thousands of archives.
+#[cfg(feature = "net")]
+const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Where a server has its list.
+#[cfg(feature = "net")]
+fn below(url: &Url) -> Url {
+    let mut list = url.clone();
+    list.set_path(&format!("{}{}", url.path().trim_end_matches('/'), LIST_PATH));
+    list
+}
+
 fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {
     let is_same = |other: &Archive| other.name == archive.name;
     catalog.choice().is_some_and(|choice| is_same(choice.full) || choice.incremental.is_some_and(is_same))
@@ -83,12 +149,14 @@ fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {
 
 fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
     let mark = if is_chosen(archive, catalog) { '*' } else { ' ' };
-    let mut line = format!(
-        "{mark} {}\n    {}, {} old",
-        archive.name,
-        values::show_bytes(archive.size_bytes),
-        values::show_age(archive.age(unix_ns(now)))
-    );
+    let mut line = format!("{mark} {}\n    ", archive.name);
+    line += &match archive.size_bytes {
+        0 => "size not known".to_string(),
+        bytes => values::show_bytes(bytes),
+    };
+    if archive.modified_ns > 0 {
+        line += &format!(", {} old", values::show_age(archive.age(unix_ns(now))));
+    }
     let behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
     if behind > 0 {
         line += &format!(", {} behind the newest", values::count_of(behind, "slot"));

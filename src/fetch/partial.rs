@@ -122,11 +122,9 @@ impl PartialFile {
         }
         if let Some(length_bytes) = identity.length_bytes {
             // No holes that a full disk would tell of only later, where the file system can promise room.
-            match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes) {
-                Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
-                    return Err(Error::io("make room for", &self.path, &error.into()));
-                }
-                _ => {}
+            let made = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
+            if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = made {
+                return Err(Error::io("make room for", &self.path, &error.into()));
             }
         }
         state.journal.identity = identity;

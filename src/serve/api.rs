@@ -10,8 +10,7 @@ use {
     std::{sync::Arc, time::SystemTime},
 };
 
-/// Where it is.
-pub const PATH: &str = "/api/v1/archives";
+pub use crate::catalog::listing::PATH;
 
 #[derive(Serialize)]
 struct Answer<'a> {

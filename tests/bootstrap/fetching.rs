@@ -77,11 +77,13 @@ fn a_download_goes_on_where_it_stood() {
     let said = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path())]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
-    assert_eq!(names(dir.path()), [full.clone()]);
+    assert_eq!(names(dir.path()), std::slice::from_ref(full));
     let archive = &said.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{said:?}");
-    assert!(asked_bytes(&good, length) <= length - kept_bytes, "{} {kept_bytes}", asked_bytes(&good, length));
+    // A frame that lies across the first of the end's bytes is asked for once more: with its mark, at most as long as its tar.
+    let (asked, again) = (asked_bytes(&good, length), 2 * 256 * 1024);
+    assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
 }
 
 /// Of three mirrors of one archive, one has a frame of its own: it is named, and the archive is right.
@@ -148,7 +150,7 @@ fn what_is_of_another_archive_is_not_kept() {
         let said = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
         assert_eq!(said.code, Some(0), "{way:?} {said:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{way:?}");
-        assert_eq!(names(dir.path()), [full.clone()]);
+        assert_eq!(names(dir.path()), std::slice::from_ref(full));
     }
 }
 

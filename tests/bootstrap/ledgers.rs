@@ -232,8 +232,11 @@ fn an_interrupted_run_keeps_its_download() {
     let files = archives(&[]);
     let stalling = {
         let files = files.clone();
+        let gets = std::sync::atomic::AtomicUsize::new(0);
         Server::start(move |request, stream| {
-            match request.range().filter(|range| request.method == "GET" && range.start == 0 && range.end > 1) {
+            // Measuring comes first.
+            let count = || gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            match request.range().filter(|_| request.method == "GET" && count() > 0) {
                 None => respond(&files, Way::Ranges, request, stream),
                 Some(_) => {
                     thread::sleep(Duration::from_secs(20));
@@ -255,6 +258,33 @@ fn an_interrupted_run_keeps_its_download() {
     let started = Instant::now();
     let output = child.wait_with_output().expect("ends");
     assert!(started.elapsed() < Duration::from_secs(5), "at once");
-    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("is kept"), "{stderr}");
     assert!(!ledger.join("snapshots/26").exists());
+}
+
+/// Of two servers that have other archives of one name, the first loses it midway: the other's is taken, whole.
+#[test]
+fn a_source_that_vanishes_is_replaced_by_another() {
+    let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
+    let served = one.clone();
+    let gets = std::sync::atomic::AtomicUsize::new(0);
+    let vanishing = Server::start(move |request, stream| {
+        let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
+        // Measured once, then gone.
+        if is_get && gets.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= 1 {
+            return answer(stream, "404 Not Found", &[], b"");
+        }
+        respond(&served, Way::Ranges, request, stream)
+    });
+    let steady = serve(&two, Way::Ranges);
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    for urls in [[vanishing.url(""), steady.url("")], [steady.url(""), vanishing.url("")]] {
+        let _ = fs::remove_dir_all(&ledger);
+        let said = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(said.line("restore")["slot"], 40);
+    }
 }

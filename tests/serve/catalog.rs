@@ -1,7 +1,10 @@
 //! `list` and `prune`.
 
 use {
-    crate::{common::*, server::two_archives},
+    crate::{
+        common::*,
+        server::{Server, two_archives},
+    },
     serde_json::Value,
     std::{fs, path::Path, time::SystemTime},
 };
@@ -98,4 +101,29 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
     assert!(path.exists());
     slotpress().arg("prune").arg(dir.path()).args(flags).arg("1h").assert().success();
     assert!(!path.exists() && dir.path().join(FULL_26).exists());
+}
+
+/// A server's own list says as much as its directory; a server without one, what it redirects to.
+#[cfg(feature = "net")]
+#[test]
+fn a_list_of_a_server() {
+    let server = Server::start(&[]);
+    let list = |url: &str| {
+        let output = slotpress().args(["list", "--json", url]).output().expect("run");
+        (output.status.code(), objects(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, listed, _) = list(&server.url("/"));
+    assert_eq!((code, listed.len()), (Some(0), 3));
+    assert_eq!((&listed[0]["name"], &listed[0]["size_bytes"]), (&FULL_26.into(), &218_457.into()));
+    assert_eq!(listed[0]["file"], server.url(&format!("/{FULL_26}")));
+    assert_eq!((&listed[1]["base"], &listed[1]["chosen"]), (&FULL_26.into(), &true.into()));
+    // One archive is a place too; it has no list.
+    let (code, listed, _) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
+    assert_eq!((code, &listed[0]["name"], listed.len()), (Some(0), &INCREMENTAL_26_40.into(), 2));
+    assert_eq!((&listed[0]["size_bytes"], &listed[0]["age_seconds"]), (&110_400.into(), &Value::Null));
+    let url = server.url("/");
+    let (status, _) = server.stop();
+    assert!(status.success());
+    let (code, _, errors) = list(&url);
+    assert_eq!(code, Some(4), "{errors}");
 }
