@@ -49,13 +49,14 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     offset_bytes: Option<u64>,
-    path: Option<PathBuf>,
+    // Boxed, since hardly any error has one.
+    existing_path: Option<Box<PathBuf>>,
 }
 
 impl Error {
     /// An error of the given kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, offset_bytes: None, path: None }
+        Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None }
     }
 
     /// Something failed (exit code 1).
@@ -76,7 +77,7 @@ impl Error {
     /// What was to be written exists already (exit code 5).
     pub fn exists(path: &Path) -> Self {
         let error = Self::new(ErrorKind::Exists, format!("{} exists already", path.display()));
-        Self { path: Some(path.to_path_buf()), ..error }
+        Self { existing_path: Some(Box::new(path.to_path_buf())), ..error }
     }
 
     /// The user asked to stop (exit code 130).
@@ -142,7 +143,7 @@ impl Error {
 
     /// Of [`ErrorKind::Exists`]: what exists.
     pub fn existing_path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.existing_path.as_deref().map(PathBuf::as_path)
     }
 
     /// The kind, which decides the exit code.

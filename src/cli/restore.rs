@@ -203,16 +203,14 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
 
 /// Refuses a ledger in the place of an archive.
 fn check_archives(args: &RestoreArgs) -> Result<()> {
-    let archives = [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten();
-    for path in archives.filter(|path| path.is_dir()) {
-        let error = Error::usage(format!("{} is a directory: restore takes archives", path.display()));
-        let path = shell_word(path);
-        return Err(match Path::new(&path).join("snapshots").is_dir() {
-            true => error.hint(format!("to make an archive of a ledger: slotpress archive {path} -o DIR")),
-            false => error.hint(format!("to see the archives in a directory: slotpress list {path}")),
-        });
-    }
-    Ok(())
+    let mut archives = [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten();
+    let Some(dir) = archives.find(|path| path.is_dir()) else { return Ok(()) };
+    let error = Error::usage(format!("{} is a directory: restore takes archives", dir.display()));
+    let word = shell_word(dir);
+    Err(match dir.join("snapshots").is_dir() {
+        true => error.hint(format!("to make an archive of a ledger: slotpress archive {word} -o DIR")),
+        false => error.hint(format!("to see the archives in a directory: slotpress list {word}")),
+    })
 }
 
 /// Prints what was restored, and how to start a validator on it.
