@@ -165,6 +165,9 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         });
         return;
     }
+    if ui.is_quiet() {
+        return;
+    }
     ui.print("Fetched:");
     for (name, fetched) in &report.archives {
         ui.print(&format!("  {name}"));

@@ -4,6 +4,7 @@ use {
     super::{planned, ui::Ui, values},
     crate::{
         ledger::names::Hash,
+        read_back::ReadBackReport,
         state::check::{Assurance, CheckMode, CheckOptions, STATE_MEMORY_BYTES_DEFAULT, StateOutcome},
     },
     clap::{Args, ValueEnum},
@@ -24,7 +25,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
     /// Expected slot
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
     /// Refuse archives that unpack to more than this [default: limited by the free space]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
@@ -93,4 +94,17 @@ pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
     };
     ui.print(&format!("  state    {state}"));
     ui.print(&format!("  complete {}", assurance.complete.as_str()));
+}
+
+/// The last line after a result was read back: what was checked, and the verdict.
+pub fn print_read_back(read_back: &Option<ReadBackReport>, ui: &Ui) {
+    let Some(ReadBackReport { storages, accounts, checks, unknown }) = read_back else { return };
+    let storages = values::count_of(*storages, "storage");
+    let accounts = accounts.map(|accounts| format!(", {}", values::count_of(accounts, "account"))).unwrap_or_default();
+    let checked = format!("read back: {storages}{accounts}; checked: {}", checks.join(", "));
+    let verdict = match unknown.is_empty() {
+        true => format!("GOOD: {checked}"),
+        false => format!("no failure was found; {checked}; not checked: {}", unknown.join("; ")),
+    };
+    ui.print_wrapped("", &verdict);
 }

@@ -19,10 +19,9 @@ use {
 /// How frames are compressed: flags of every command that writes archives.
 #[derive(Debug, Args)]
 pub struct CodecArgs {
-    /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose
-    #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
-          allow_negative_numbers = true)]
-    zstd_level: i32,
+    /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
+    #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
+    zstd_level: Option<i32>,
     /// Settings measured on account storages: fast (less time than level 1), balanced (with --layout clustered, about the
     /// size of level 10 in about the time of level 1), small (smallest, slow)
     #[arg(long, value_enum, conflicts_with = "zstd_level")]
@@ -75,8 +74,10 @@ impl CodecArgs {
     pub fn codec(&self, ui: &Ui) -> Result<Codec> {
         let format = match self.format {
             FormatArg::Zstd => self.zstd()?,
-            _ if self.preset.is_some() || self.zstd_params.is_some() => {
-                return Err(Error::usage("--preset and --zstd-params are for zstd").hint("leave out --format"));
+            _ if self.preset.is_some() || self.zstd_params.is_some() || self.zstd_level.is_some() => {
+                let message =
+                    "--zstd-level, --preset and --zstd-params are for zstd, and the archive is to be of another format";
+                return Err(Error::usage(message).hint("leave out --format, or what is for zstd"));
             }
             FormatArg::Lz4 => {
                 ui.warn(".tar.lz4: Agave reads it, Firedancer does not");
@@ -96,7 +97,7 @@ impl CodecArgs {
 
     fn zstd(&self) -> Result<Format> {
         let (level, preset) = match self.preset {
-            None => (self.zstd_level, ""),
+            None => (self.zstd_level.unwrap_or(ZSTD_LEVEL_DEFAULT), ""),
             Some(PresetArg::Fast) => Preset::Fast.level_and_params(),
             Some(PresetArg::Balanced) => Preset::Balanced.level_and_params(),
             Some(PresetArg::Small) => Preset::Small.level_and_params(),

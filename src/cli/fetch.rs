@@ -136,7 +136,12 @@ fn print_report(report: &FetchReport, ui: &Ui) {
     }
     for archive in &report.archives {
         ui.print(&archive.path.display().to_string());
-        print_fetched(archive.fetched.as_ref(), ui);
+        if !ui.is_quiet() {
+            print_fetched(archive.fetched.as_ref(), ui);
+        }
+    }
+    if ui.is_quiet() {
+        return;
     }
     ui.print(&format!("  vouched  {}", report.vouchers));
 }

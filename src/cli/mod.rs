@@ -31,8 +31,10 @@ mod restore;
 #[cfg(feature = "serve")]
 mod serve;
 mod stdout;
+mod stopping;
 mod synth;
 pub mod ui;
+mod usage;
 pub mod values;
 mod verify;
 
@@ -68,7 +70,7 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print results and errors only
+    /// Print only errors and, of success, the path of what was made or checked
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Print more: the plan, and where the time went
@@ -132,9 +134,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         Err(error) => {
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let printed = usage::print(&error, &arguments, std::env::var_os("SLOTPRESS_JSON"));
             return match printed {
-                _ if error.use_stderr() => ExitCode::from(2),
+                _ if error.use_stderr() => ExitCode::from(usage::EXIT_CODE),
                 // A closed pipe is no reason to fail at printing help.
                 Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
                     eprint(&stdout::error(&cause));
@@ -151,6 +153,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.kind().exit_code());
         }
     };
+    if let Some(text) = stopping::what_happens(&cli.command) {
+        stopping::watch(&ui, cli.command.stops_on_hangup(), text);
+    }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

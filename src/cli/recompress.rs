@@ -2,7 +2,7 @@
 
 use {
     super::{
-        archive::print_root,
+        archive::{print_root, skip_existing},
         check::{self, AssuranceFields, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
@@ -48,11 +48,14 @@ pub struct RecompressArgs {
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    /// End with exit code 0 where an archive of the same name exists: it is left as it is, unchecked
+    #[arg(long, conflicts_with = "force")]
+    skip_existing: bool,
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
@@ -114,7 +117,11 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         Some(stdout) => Sink::Stream(stdout),
         None => Sink::Dir { dir: &args.output, replace: args.force },
     };
-    print_report(&recompress(source, sink, &options, ui)?, &options.codec, ui);
+    match recompress(source, sink, &options, ui) {
+        Ok(report) => print_report(&report, &options.codec, ui),
+        Err(error) if args.skip_existing => return skip_existing(error, ui),
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 
@@ -144,6 +151,9 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
         return;
     }
     ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
+    if ui.is_quiet() {
+        return;
+    }
     ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
     ui.print(&format!(
         "  size     {} from {}, {:+.1} % (ratio {} to the tar)",

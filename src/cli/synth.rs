@@ -71,6 +71,7 @@ struct SynthLine<'a> {
     slot: u64,
     hash: String,
     capitalization_lamports: u64,
+    capitalization_lamports_text: String,
     accounts: u64,
     storages: u64,
     storage_bytes: u64,
@@ -100,6 +101,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
                 slot: *slot,
                 hash: hash.to_string(),
                 capitalization_lamports: *capitalization,
+                capitalization_lamports_text: capitalization.to_string(),
                 accounts: *accounts,
                 storages: *storages,
                 storage_bytes: *storage_bytes,
@@ -108,6 +110,9 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             continue;
         }
         ui.print(&ledger_dir.display().to_string());
+        if ui.is_quiet() {
+            continue;
+        }
         ui.print(&format!(
             "  slot {slot}, {}, {}, {}",
             values::count_of(*accounts, "account"),
@@ -115,7 +120,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             values::show_bytes(*storage_bytes)
         ));
     }
-    if !ui.is_json() {
+    if !ui.is_json() && !ui.is_quiet() {
         ui.print(&format!(
             "Made in {}. Validators load it, but cannot follow a cluster from it: its blocks and votes are made up.",
             values::show_duration(report.elapsed)

@@ -1,7 +1,7 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
 use {
-    super::{ScreenArgs, lines, meter::Meter, stdout},
+    super::{ScreenArgs, lines, meter::Meter, stdout, stopping::Shown},
     crate::{
         error::{Error, Result},
         progress::{Progress, Step},
@@ -60,6 +60,7 @@ pub struct Ui {
     is_stdout_data: AtomicBool,
     is_terminal: bool,
     meter: Arc<Meter>,
+    shown: Shown,
     /// The bar, where there is one.
     bar: Mutex<Option<ProgressBar>>,
     /// When the next line is due, in milliseconds after the stage began.
@@ -82,10 +83,10 @@ struct ProgressLine<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "error")]
-struct ErrorLine<'a> {
-    message: String,
-    hint: Option<&'a str>,
-    exit_code: u8,
+pub(super) struct ErrorLine<'a> {
+    pub message: String,
+    pub hint: Option<&'a str>,
+    pub exit_code: u8,
 }
 
 #[derive(Serialize)]
@@ -135,6 +136,7 @@ impl Ui {
             is_stdout_data: AtomicBool::new(false),
             is_terminal,
             meter: Arc::new(Meter::new()),
+            shown: Shown::default(),
             bar: Mutex::default(),
             next_line_ms: AtomicU64::new(0),
         })
@@ -143,6 +145,21 @@ impl Ui {
     /// Whether results are JSON.
     pub fn is_json(&self) -> bool {
         self.is_json
+    }
+
+    /// Whether only results and errors are shown.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// The bar that goes when the user asks to stop.
+    pub(super) fn shown(&self) -> Shown {
+        self.shown.clone()
+    }
+
+    /// Whether what is said on stderr is JSON.
+    pub fn is_stderr_json(&self) -> bool {
+        self.is_json || self.style == ProgressStyle::Json
     }
 
     /// Prints a line of results. A reader that has gone away is not an error; [`Ui::finish`] returns any other.
@@ -158,6 +175,27 @@ impl Ui {
                 print_error.get_or_insert(stdout::error(&error));
             }
         }
+    }
+
+    /// Prints a text after a label, in lines that fit a terminal of 80 columns; a word that is too long for a line has one
+    /// of its own.
+    pub fn print_wrapped(&self, label: &str, text: &str) {
+        const COLUMNS: usize = 80;
+        let indent = " ".repeat(label.chars().count());
+        let mut line = label.to_string();
+        let mut is_empty = true;
+        for word in text.split(' ') {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+                self.print(&std::mem::replace(&mut line, indent.clone()));
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_empty = false;
+        }
+        self.print(&line);
     }
 
     /// Everything is printed: an error where results did not get to where they should.
@@ -272,8 +310,9 @@ impl Ui {
     fn new_bar(&self) -> ProgressBar {
         let (meter, interrupted) = (self.meter.clone(), self.interrupted.clone());
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
+            // Once the user has asked to stop, what happens is said elsewhere, at once.
             let line = match interrupted.load(Relaxed) {
-                true => lines::cut("Stopping: removing what was written", lines::columns().saturating_sub(4)),
+                true => String::new(),
                 false => meter.read().bar_line(lines::columns()),
             };
             // Writing into the bar's own text cannot fail.
@@ -305,10 +344,14 @@ impl Progress for Ui {
         self.end_stage();
         self.meter.stage(name, total_bytes);
         self.next_line_ms.store(self.interval().as_millis() as u64, Relaxed);
+        // Once the user has asked to stop, what happens is said already.
         if self.style == ProgressStyle::Bar
+            && !self.is_interrupted()
             && let Ok(mut bar) = self.bar.lock()
         {
-            *bar = Some(self.new_bar());
+            let new = self.new_bar();
+            self.shown.set(new.clone());
+            *bar = Some(new);
         }
     }
 

@@ -53,12 +53,15 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
     /// Expected slot
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for a full and an
     /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
+    /// List every failure, also of those that are many and alike
+    #[arg(long)]
+    all: bool,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
@@ -69,10 +72,10 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "DIR")]
     temporary_dir: Option<PathBuf>,
     /// For a ledger: the bank snapshot [default: the newest complete one]
-    #[arg(long, help_heading = "Ledger")]
+    #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
     slot: Option<u64>,
     /// For an unpacked incremental archive: the slot of its full archive
-    #[arg(long, value_name = "SLOT", help_heading = "Ledger")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
     /// For a ledger: the validator's --snapshots directory [default: LEDGER]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
@@ -138,6 +141,7 @@ struct VerifyLine<'a> {
     base_slot: Option<u64>,
     hash: Option<Hash>,
     capitalization: Option<u64>,
+    capitalization_text: Option<String>,
     checks: &'a [CheckResult],
     failures: &'a [Failure],
     warnings: &'a [Failure],
@@ -171,6 +175,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         if args.incremental_archive.is_some() {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
         }
+        values::check_ledger(&args.path)?;
         let paths = values::ledger_paths(&args.path, &args.snapshots, &args.accounts);
         verify_ledger(&paths, args.slot, args.base_slot, &options, ui)?
     } else {
@@ -186,7 +191,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         inputs.extend([full].into_iter().chain(incremental));
         report
     };
-    print_report(&report, ui);
+    print_report(&report, args.all, ui);
     inputs.iter().for_each(|input| input.print_transfer(ui));
     result_of(&report)
 }
@@ -203,7 +208,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
 }
 
 /// Prints what was found out.
-pub fn print_report(report: &VerifyReport, ui: &Ui) {
+fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     if ui.is_json() {
         ui.print_json(&VerifyLine {
             ok: report.ok,
@@ -212,6 +217,7 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
             base_slot: report.base_slot,
             hash: report.hash,
             capitalization: report.capitalization,
+            capitalization_text: report.capitalization.map(|lamports| lamports.to_string()),
             checks: &report.checks,
             failures: &report.failures,
             warnings: &report.warnings,
@@ -231,6 +237,9 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
     for path in &report.paths {
         ui.print(&path.display().to_string());
     }
+    if ui.is_quiet() && report.ok {
+        return;
+    }
     let counts = &report.counts;
     if let (Some(slot), Some(hash)) = (report.slot, report.hash) {
         let on = report.base_slot.map(|base| format!(" on {base}")).unwrap_or_default();
@@ -246,12 +255,11 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
         values::show_rate(counts.tar_bytes, report.taken.elapsed),
         report.taken.cpu_percent()
     ));
-    let shown_path = |place: &Place| place.path.as_ref().filter(|_| report.paths.len() > 1).cloned();
     for (word, failures) in [("failure", &report.failures), ("warning", &report.warnings)] {
         let mut hints = BTreeSet::new();
-        for failure in failures {
-            print_failure(word, failure, shown_path(&failure.place).as_deref(), ui);
-            hints.insert(failure.hint);
+        for group in groups_of(failures, lists_all) {
+            print_group(word, &group, report.paths.len() > 1, ui);
+            hints.extend(group.iter().map(|failure| failure.hint));
         }
         for hint in hints {
             print_wrapped("  what to do: ", hint, ui);
@@ -313,26 +321,8 @@ fn print_trust(expected: Option<Hash>, ui: &Ui) {
     ui.print("advertises, with --expect-hash.");
 }
 
-/// Columns of a terminal.
-const COLUMNS: usize = 80;
-
-/// Prints a text after a label, in lines that fit; a word that is too long for a line has one of its own.
 fn print_wrapped(label: &str, text: &str, ui: &Ui) {
-    let indent = " ".repeat(label.chars().count());
-    let mut line = label.to_string();
-    let mut is_empty = true;
-    for word in text.split(' ') {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            ui.print(&std::mem::replace(&mut line, indent.clone()));
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = false;
-    }
-    ui.print(&line);
+    ui.print_wrapped(label, text);
 }
 
 fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
@@ -368,8 +358,64 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
     ui.print(line.trim_end());
 }
 
-fn print_failure(word: &str, failure: &Failure, path: Option<&Path>, ui: &Ui) {
+/// So many failures that are alike are listed one by one.
+const ALIKE_MAX: usize = 3;
+
+/// Failures that are alike, but for their place, together; in the order in which the first of each stands.
+fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
+    let mut groups: Vec<Vec<&Failure>> = Vec::new();
+    for failure in failures {
+        let is_alike = |group: &&mut Vec<&Failure>| {
+            let (one, path) = (group[0], &failure.place.path);
+            (one.check, one.rule, &one.message, &one.place.path)
+                == (failure.check, failure.rule, &failure.message, path)
+        };
+        match groups.iter_mut().find(is_alike) {
+            Some(group) => group.push(failure),
+            None => groups.push(vec![failure]),
+        }
+    }
+    let is_listed = |group: &Vec<&Failure>| lists_all || group.len() <= ALIKE_MAX;
+    groups
+        .into_iter()
+        .flat_map(
+            |group| if is_listed(&group) { group.into_iter().map(|one| vec![one]).collect() } else { vec![group] },
+        )
+        .collect()
+}
+
+/// Prints one failure; or many that are alike: how many, the first places, and the first one's details.
+fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
+    let Some(failure) = group.first() else { return };
     print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message), ui);
+    let path = failure.place.path.as_deref().filter(|_| has_paths);
+    if group.len() > 1 {
+        let count = values::count_of(group.len() as u64, noun_of(failure));
+        let places = group.iter().filter_map(|failure| failure.place.entry.as_deref());
+        let places: Vec<&str> = places.take(ALIKE_MAX).collect();
+        let text = match places.is_empty() {
+            true => "--all lists them".to_string(),
+            false => format!("{}, …; --all lists them", places.join(", ")),
+        };
+        print_wrapped(&format!("  {count}: "), &text, ui);
+        ui.print("  the first of them:");
+    }
+    print_details(failure, path, ui);
+}
+
+/// What a failure is about.
+fn noun_of(failure: &Failure) -> &'static str {
+    let Place { entry, account, frame, .. } = &failure.place;
+    match (entry, account, frame) {
+        (_, Some(_), _) => "account",
+        (Some(entry), ..) if entry.starts_with("accounts/") => "storage",
+        (Some(_), ..) => "file",
+        (None, None, Some(_)) => "frame",
+        (None, None, None) => "place",
+    }
+}
+
+fn print_details(failure: &Failure, path: Option<&Path>, ui: &Ui) {
     let place = &failure.place;
     let offset = place.offset_bytes.map(|offset| match (&place.frame, &place.entry) {
         (_, Some(_)) => format!("offset {offset} in it"),

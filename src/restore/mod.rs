@@ -5,6 +5,7 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
@@ -20,13 +21,13 @@ use {
         format::frame_hashes::Root,
         io::Manners,
         ledger::{
-            bank_file::BankFile,
+            bank_file::{BankFile, StorageMapItem},
             directory::{BankSnapshot, LedgerPaths},
             names::{ArchiveName, Hash},
         },
         progress::{Progress, Step},
         read::{Archive, IndexPolicy, ReadError, size_limit::SizeLimit},
-        read_back::ReadBack,
+        read_back::{ReadBack, ReadBackReport},
         restore::{
             assign::{AssignedStorage, Assigner},
             finish::{finish_archive_layout, finish_boot_layout},
@@ -39,7 +40,7 @@ use {
         },
         rules::{
             archive::SeenSlots,
-            documents::{judge_root, judge_storage_map},
+            documents::{judge_root, judge_storage_map, swapped},
             findings::Findings,
         },
         state::{
@@ -127,6 +128,8 @@ pub struct RestoreReport {
     pub replaced: Vec<PathBuf>,
     /// What integrity and completeness rest on.
     pub assurance: Assurance,
+    /// What was read back, where that was asked for.
+    pub read_back: Option<ReadBackReport>,
     /// Time from the start until everything was on disk.
     pub taken: Taken,
 }
@@ -242,10 +245,12 @@ fn restore_archives(
     let Restored { bank, base_slot, names, storages, assurance } = restored;
 
     progress.check()?;
+    let mut read_back_report = None;
     if let Some(read_back) = &options.read_back {
         let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
-        read_back.check_snapshot(snapshot, archives[0].base_slot(), options.threads, progress)?;
+        let base_slot = archives[0].base_slot();
+        read_back_report = Some(read_back.check_snapshot(snapshot, base_slot, options.threads, progress)?);
     }
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
@@ -266,6 +271,7 @@ fn restore_archives(
         accounts: target.accounts.clone(),
         replaced: target.replaced_dirs(),
         assurance,
+        read_back: read_back_report,
         taken: Taken::default(),
     })
 }
@@ -323,7 +329,12 @@ fn unpack_all(
         let checks_hashes = number < options.expect_roots.len();
         let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
         let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
-            .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
+            .and_then(|one| match check_map(&one, unpacked.last(), base_slot) {
+                Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) => {
+                    Err(not_a_full_archive(&feed.archives).into())
+                }
+                result => Ok(result.map(|()| one)?),
+            })
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));
         unpacked.push(one);
@@ -381,6 +392,25 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
     judge_storage_map(map, &storages, base_slot, full.is_some(), &Findings::refusing(is_refused))
+}
+
+/// Whether an archive without a telling name is an incremental one: everything that its storage map names beyond what it
+/// holds is older than all that it holds.
+fn is_incremental(archive: &Unpacked) -> bool {
+    let Some((_, map)) = &archive.judged.bank else { return false };
+    let held = archive.judged.entries.storages();
+    let Some(oldest) = held.iter().map(|(slot, _)| *slot).min() else { return false };
+    let is_held = |item: &&StorageMapItem| item.slot >= oldest;
+    map.len() > held.len() && map.iter().filter(is_held).count() == held.len()
+}
+
+/// The error where the first archive turns out to be an incremental one.
+fn not_a_full_archive(archives: &[Archive]) -> Error {
+    match archives {
+        [first, second, ..] => swapped(first.path(), second.path()),
+        _ => Error::usage("an incremental archive alone does not make a ledger")
+            .hint("give the full archive that it builds on first, then the incremental one"),
+    }
 }
 
 /// The name under which a validator finds an archive: its own, or for a file of another name the one that its content

@@ -35,10 +35,10 @@ pub struct SourceArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
     /// The bank snapshot of a ledger [default: the newest complete one]
-    #[arg(long)]
+    #[arg(long, value_parser = values::slot)]
     pub slot: Option<u64>,
     /// Measure the incremental archive based on the full archive of this slot
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     pub base_slot: Option<u64>,
     /// The validator's --snapshots directory [default: the ledger]
     #[arg(long, value_name = "DIR")]

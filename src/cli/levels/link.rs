@@ -79,6 +79,9 @@ struct LinkFlags {
     /// Price of a GB (10^9 bytes) of egress, in any currency
     #[arg(long, value_name = "PRICE", value_parser = units::parse_price, allow_hyphen_values = true)]
     egress_price: Option<f64>,
+    /// Recommend also what not every client reads: lz4, which Firedancer does not, and plain tar, which Agave does not
+    #[arg(long)]
+    any_format: bool,
     /// The sender's congestion control
     #[arg(long, value_enum, default_value_t)]
     congestion: CongestionArg,
@@ -139,7 +142,7 @@ impl LinkFlags {
             frame_size_bytes: input.frame_size,
             threads: input.threads(),
         };
-        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price })
+        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price, any_format: self.any_format })
     }
 }
 

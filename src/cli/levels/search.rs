@@ -115,6 +115,11 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
         Ok(())
     })?;
     show(&outcome, args.input.source.seed, ui);
+    if outcome.points.is_empty() && !outcome.is_interrupted {
+        let unwritten = if exports.is_empty() { "" } else { ", and no file was written" };
+        return Err(Error::failed(format!("the budget ended before anything was checked{unwritten}"))
+            .hint("give a larger --budget, a smaller --sample or fewer --levels"));
+    }
     if !outcome.points.is_empty() {
         for (file, text_of) in &exports {
             file.write_text(&text_of(&subject, &outcome))?;
