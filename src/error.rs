@@ -3,7 +3,10 @@
 //! Lives here: [`Error`], [`ErrorKind`] and the small helpers that add a path or a hint. Not here: how an error is
 //! printed (that is `cli::ui`).
 
-use std::{fmt, io, path::Path};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 /// Result of everything in this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -19,6 +22,8 @@ pub enum ErrorKind {
     Damaged,
     /// The network failed and trying again may work (exit code 4).
     Network,
+    /// What was to be written exists already (exit code 5).
+    Exists,
     /// The user interrupted the run (exit code 130).
     Interrupted,
 }
@@ -31,6 +36,7 @@ impl ErrorKind {
             Self::Usage => 2,
             Self::Damaged => 3,
             Self::Network => 4,
+            Self::Exists => 5,
             Self::Interrupted => 130,
         }
     }
@@ -43,12 +49,14 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     offset_bytes: Option<u64>,
+    // Boxed, since hardly any error has one.
+    existing_path: Option<Box<PathBuf>>,
 }
 
 impl Error {
     /// An error of the given kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, offset_bytes: None }
+        Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None }
     }
 
     /// Something failed (exit code 1).
@@ -64,6 +72,12 @@ impl Error {
     /// The input is damaged or not what it says it is (exit code 3).
     pub fn damaged(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, message)
+    }
+
+    /// What was to be written exists already (exit code 5).
+    pub fn exists(path: &Path) -> Self {
+        let error = Self::new(ErrorKind::Exists, format!("{} exists already", path.display()));
+        Self { existing_path: Some(Box::new(path.to_path_buf())), ..error }
     }
 
     /// The user asked to stop (exit code 130).
@@ -125,6 +139,11 @@ impl Error {
     /// Where in the file it is, where that is known.
     pub fn offset_bytes(&self) -> Option<u64> {
         self.offset_bytes
+    }
+
+    /// Of [`ErrorKind::Exists`]: what exists.
+    pub fn existing_path(&self) -> Option<&Path> {
+        self.existing_path.as_deref().map(PathBuf::as_path)
     }
 
     /// The kind, which decides the exit code.

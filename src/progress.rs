@@ -2,8 +2,29 @@
 
 use crate::error::{Error, Result};
 
+/// One of the steps that a piece of work is going to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The name of its stage.
+    pub name: String,
+    /// What the stage will have counted as input when it ends; `Some(0)` for one that counts nothing, `None` where it is
+    /// not known.
+    pub input_bytes: Option<u64>,
+}
+
+impl Step {
+    /// A step of so many bytes.
+    pub fn new(name: &str, input_bytes: Option<u64>) -> Self {
+        Self { name: name.to_string(), input_bytes }
+    }
+}
+
 /// Receives what long work reports. Called from many threads; must be cheap.
 pub trait Progress: Sync {
+    /// The steps that follow, in their order: stages of these names. Stages of other names may come between them.
+    fn steps(&self, steps: &[Step]) {
+        let _ = steps;
+    }
     /// A stage begins. `total_bytes` is what [`Progress::advance`] will have counted as input when the stage ends,
     /// where that is known.
     fn stage(&self, name: &str, total_bytes: Option<u64>) {
@@ -19,6 +40,10 @@ pub trait Progress: Sync {
     }
     /// What is going to happen, in a line of its own.
     fn tell(&self, message: &str) {
+        let _ = message;
+    }
+    /// What only some want to know: how the work is planned, and where the time went.
+    fn detail(&self, message: &str) {
         let _ = message;
     }
     /// Something the operator should know, though the work goes on.

@@ -9,10 +9,29 @@ use {
     std::{fmt::Debug, path::Path},
 };
 
+/// What was read back, and found to be right.
+#[derive(Clone, Debug, Default)]
+pub struct ReadBackReport {
+    /// Storages that were read.
+    pub storages: u64,
+    /// Accounts in the state, where it was checked.
+    pub accounts: Option<u64>,
+    /// The checks that were made to their end, by name.
+    pub checks: Vec<&'static str>,
+    /// The checks that were not, each with the reason.
+    pub unknown: Vec<String>,
+}
+
 /// Reads back what has just been written.
 pub trait ReadBack: Debug + Send + Sync {
     /// Reads back an archive that does not have its name yet.
-    fn check_archive(&self, path: &Path, name: &ArchiveName, threads: usize, progress: &dyn Progress) -> Result<()>;
+    fn check_archive(
+        &self,
+        path: &Path,
+        name: &ArchiveName,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<ReadBackReport>;
 
     /// Reads back a bank snapshot that is not complete yet. Of an incremental archive alone, `base_slot` says what it
     /// builds on.
@@ -22,5 +41,5 @@ pub trait ReadBack: Debug + Send + Sync {
         base_slot: Option<u64>,
         threads: usize,
         progress: &dyn Progress,
-    ) -> Result<()>;
+    ) -> Result<ReadBackReport>;
 }

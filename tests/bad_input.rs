@@ -297,7 +297,11 @@ fn base_slots() {
     case.fails(
         &["--base-slot", "25"],
         1,
-        &["the newest full archive in ", "is of slot 26, not of the base slot 25", "hint: use --base-slot 26"],
+        &[
+            "the newest full archive below slot 40 in ",
+            "is of slot 26, not of the base slot 25",
+            "hint: use --base-slot 26",
+        ],
     );
     // A newer one in the ledger, or downloaded.
     for dir in ["", "remote"] {
@@ -308,6 +312,9 @@ fn base_slots() {
         fs::remove_file(newer).expect("removed");
     }
     archive(case.ledger.path(), case.out.path(), &["--base-slot", "25", "--force-base"]);
+    // A full archive of the same slot, or of a later one, is no newer base.
+    archive(case.ledger.path(), case.out.path(), &[]);
+    fs::write(case.out.path().join(FULL_26.replace("-26-", "-41-")), "").expect("written");
     archive(case.ledger.path(), case.out.path(), &["--base-slot", "26"]);
 }
 
@@ -316,7 +323,7 @@ fn an_archive_that_exists() {
     let case = Case::new("ledger-at-26");
     let path = case.out.path().join(FULL_26);
     fs::write(&path, "precious").expect("written");
-    case.fails(&[], 1, &["exists already", "hint: --force replaces it"]);
+    case.fails(&[], 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
     assert_eq!(fs::read(&path).expect("read"), b"precious");
     archive(case.ledger.path(), case.out.path(), &["--force"]);
     assert_eq!(entries(&path).len(), 32);

@@ -450,7 +450,7 @@ fn a_target_that_holds_something() {
         fails(
             target.command(&[&full]).args(["--tree", layout]),
             1,
-            &["is there already", "hint: restore into an empty directory"],
+            &["exists already", "hint: restore into an empty directory"],
         );
         assert_eq!(before, tree(&target.ledger), "{path}");
     }
@@ -516,7 +516,7 @@ fn another_archive_of_the_same_name() {
             other.push(0);
         }
         fs::write(target.ledger.join(FULL_26), &other).expect("written");
-        fails(&mut target.command(&[&fixture(FULL_26)]), 1, &["is there already", "hint: "]);
+        fails(&mut target.command(&[&fixture(FULL_26)]), 1, &["exists already", "hint: "]);
         assert!(fs::read(target.ledger.join(FULL_26)).expect("read") == other);
         assert_eq!(names(&target.ledger), [FULL_26]);
     }

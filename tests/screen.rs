@@ -223,7 +223,9 @@ fn help_fits_80_columns() {
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|word| !word.is_empty()))
         .collect();
-    assert!(commands.contains(&"archive") && commands.contains(&"restore"), "{commands:?}");
+    for command in ["archive", "restore", "completions", "man"] {
+        assert!(commands.contains(&command), "{commands:?}");
+    }
     for command in commands.iter().filter(|command| **command != "help").chain([&""]) {
         for help in ["--help", "-h"] {
             let mut slotpress = slotpress();
@@ -244,4 +246,11 @@ fn usage_errors_and_version() {
     assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).starts_with("error: "));
     let output = slotpress().arg("--version").output().expect("runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), concat!("slotpress ", env!("CARGO_PKG_VERSION"), "\n"));
+    for flags in [&["--version", "-v"][..], &["-V", "-v"], &["-vV"]] {
+        let output = slotpress().args(flags).output().expect("runs");
+        let said = String::from_utf8(output.stdout).expect("text");
+        assert!(output.status.success() && output.stderr.is_empty(), "{flags:?}");
+        let labels = said.lines().map(|line| line.split(' ').next().expect("a word")).collect::<Vec<_>>();
+        assert_eq!(labels, ["slotpress", "commit", "libzstd", "features", "target"], "{flags:?}");
+    }
 }

@@ -5,6 +5,7 @@
 //! threads or timing.
 
 pub mod cluster;
+pub mod dry_run;
 pub mod encode;
 pub mod layout;
 pub mod lz4;
@@ -37,10 +38,10 @@ use {
             names::ArchiveName,
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
-        progress::Progress,
-        read_back::ReadBack,
+        progress::{Progress, Step},
+        read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
-        store::{find_archives, newest_full_slot},
+        store::{find_archives, newest_full_slot, publish::check_output_dir},
     },
     std::{
         path::{Path, PathBuf},
@@ -94,6 +95,8 @@ pub struct ArchiveReport {
     pub frames: FrameTotals,
     /// What stands for all of its bytes, where its frames are hashed: with zstd.
     pub root: Option<Root>,
+    /// What was read back, where that was asked for.
+    pub read_back: Option<ReadBackReport>,
     /// Workers that made it.
     pub threads: usize,
     /// Time from the start until the archive was on disk under its name.
@@ -109,10 +112,7 @@ impl ArchiveReport {
 
 /// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
-    if !options.out_dir.is_dir() {
-        return Err(Error::failed(format!("the output directory {} does not exist", options.out_dir.display()))
-            .hint(format!("create it: mkdir -p {}", options.out_dir.display())));
-    }
+    check_output_dir(&options.out_dir)?;
     archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)
 }
 
@@ -127,16 +127,66 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
 
+    // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
+    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    let Begun { plan, name, _lock } = begin(options, threads, progress)?;
+    sink.check_name(&name.to_string())?;
+    warn_of_whole_storages(plan.whole_storages, progress);
+    progress.check()?;
+
+    let input_bytes = plan.tar_bytes();
+    let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
+    let steps = [("Archiving", Some(input_bytes)), ("Verifying", read_back_bytes), ("Syncing", Some(0))];
+    let steps: Vec<Step> =
+        steps.iter().filter(|(_, bytes)| bytes.is_some()).map(|(name, bytes)| Step::new(name, *bytes)).collect();
+    progress.steps(&steps);
+    progress.detail(&describe(&plan, options, threads));
+    progress.stage("Archiving", Some(input_bytes));
+    let mut sink = sink.open()?;
+    let Written { length_bytes: output_bytes, frames, root } =
+        write_archive(&plan, options, threads, &mut sink, progress)?;
+
+    let read_back = match (&options.read_back, sink.file_path()) {
+        (Some(read_back), Some(path)) => Some(read_back.check_archive(path, &name, options.threads, progress)?),
+        _ => None,
+    };
+    progress.stage("Syncing", None);
+    progress.check()?;
+    let path = sink.publish(&name.to_string())?;
+    let taken = stopwatch.taken();
+    progress.detail(&describe_time(&taken, threads));
+    Ok(ArchiveReport {
+        path,
+        name,
+        storages: plan.storages.len() as u64,
+        input_bytes,
+        output_bytes,
+        frames,
+        root,
+        read_back,
+        threads,
+        taken,
+    })
+}
+
+/// What is known of an archive before anything is written.
+struct Begun {
+    plan: Plan,
+    name: ArchiveName,
+    /// Held for as long as storages are read.
+    _lock: Option<LedgerLock>,
+}
+
+/// Takes the ledger's lock, and plans the archive.
+fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> Result<Begun> {
     progress.stage("Planning", None);
     let _lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
         true => Some(LedgerLock::acquire(&options.paths.ledger)?),
         false => None,
     };
-    // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
-    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-        check_base(base_slot, &options.out_dir, options.paths.snapshots_dir())?;
+        check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
     let layout = snapshot.layout;
     let plan_options = PlanOptions { base_slot: options.base_slot, threads, manners: options.manners.clone() };
@@ -153,32 +203,43 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         hash: plan.bank.snapshot_hash(),
         extension: options.codec.extension(),
     };
-    sink.check_name(&name.to_string())?;
-    progress.check()?;
+    Ok(Begun { plan, name, _lock })
+}
 
-    let input_bytes = plan.tar_bytes();
-    progress.stage("Archiving", Some(input_bytes));
-    let mut sink = sink.open()?;
-    let Written { length_bytes: output_bytes, frames, root } =
-        write_archive(&plan, options, threads, &mut sink, progress)?;
-
-    if let (Some(read_back), Some(path)) = (&options.read_back, sink.file_path()) {
-        read_back.check_archive(path, &name, options.threads, progress)?;
+/// Says that the archive is larger than that of a ledger that ran. Only who archives can do something about it.
+fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
+    let (storages, are) = if count == 1 { ("storage", "is") } else { ("storages", "are") };
+    if count > 0 {
+        progress.warn(&format!(
+            "{count} {storages} {are} longer than the bank file says, without obsolete records: this ledger was restored \
+             and has not run since; the archive holds these in full, and is somewhat larger"
+        ));
     }
-    progress.stage("Syncing", None);
-    progress.check()?;
-    let path = sink.publish(&name.to_string())?;
-    Ok(ArchiveReport {
-        path,
-        name,
-        storages: plan.storages.len() as u64,
-        input_bytes,
-        output_bytes,
-        frames,
-        root,
-        threads,
-        taken: stopwatch.taken(),
-    })
+}
+
+/// What is going to be archived, and how.
+fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    format!(
+        "plan: {:.2} MiB of tar, storages: {}; obsolete records left out: {} ({:.2} MiB); workers: {threads}, frames of \
+         {:.2} MiB, page cache: {}",
+        mib(plan.tar_bytes()),
+        plan.storages.len(),
+        plan.obsolete_records,
+        mib(plan.obsolete_bytes),
+        mib(options.frame_size_bytes),
+        options.manners.io_hint.as_str()
+    )
+}
+
+/// What bounded the work: processors, or what they waited for.
+fn describe_time(taken: &Taken, threads: usize) -> String {
+    let busy_percent = taken.cpu_percent() / threads.max(1) as f64;
+    let by = match busy_percent {
+        90.0.. => "the processors",
+        _ => "the disk, or other programs that used the processors",
+    };
+    format!("time: the workers were busy {busy_percent:.0} % of the time; what limited it: {by}")
 }
 
 /// Encodes the planned archive.
@@ -225,14 +286,15 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
 }
 
 /// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
-/// so on an older base, closed accounts could come back.
-fn check_base(base_slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()> {
-    let archives = find_archives([out_dir, snapshots_dir])?;
+/// so on an older base, closed accounts could come back. Archives at or above the slot that is archived are no base of it.
+fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()> {
+    let mut archives = find_archives([out_dir, snapshots_dir])?;
+    archives.retain(|(name, _)| name.slot < slot);
     let places = format!("{} or {}", out_dir.display(), snapshots_dir.display());
     match newest_full_slot(&archives) {
         Some(newest) if newest == base_slot => Ok(()),
         Some(newest) => Err(Error::failed(format!(
-            "the newest full archive in {places} is of slot {newest}, not of the base slot {base_slot}"
+            "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
         ))
         .hint(format!(
             "use --base-slot {newest}; on another base, closed accounts may come back (--force-base takes that risk)"

@@ -100,6 +100,8 @@ pub struct Plan {
     pub obsolete_records: u64,
     /// What they would take in an archive, in bytes.
     pub obsolete_bytes: u64,
+    /// Storages that are longer than the bank file says, and hold no obsolete records: all of each is taken.
+    pub whole_storages: u64,
     /// How storages are read.
     pub io_hint: IoHint,
 }
@@ -207,7 +209,7 @@ impl Plan {
         let has_map = bank.storage_count > 0;
         let mut planned = Vec::with_capacity(storages.len());
         let mut checkpoints = Vec::new();
-        let mut whole_count = 0u64;
+        let mut whole_storages = 0u64;
         let (mut obsolete_records, mut obsolete_bytes) = (0, 0);
         for ((file, obsolete), map_bytes) in storages.iter().zip(&obsolete).zip(&map_bytes) {
             if !is_wanted(file) {
@@ -228,7 +230,7 @@ impl Plan {
                     continue;
                 }
             };
-            whole_count += u64::from(length.is_whole);
+            whole_storages += u64::from(length.is_whole);
             obsolete_records += obsolete.count;
             obsolete_bytes += obsolete.cut_bytes;
             if length.content_bytes > 0 {
@@ -243,12 +245,6 @@ impl Plan {
                     checkpoints: own,
                 });
             }
-        }
-        if whole_count > 0 {
-            progress.warn(&format!(
-                "{whole_count} storages are longer than the bank file says and hold no obsolete records: this ledger \
-                 was restored and has not run since; all of each is taken"
-            ));
         }
         if planned.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
@@ -267,6 +263,7 @@ impl Plan {
             checkpoints,
             obsolete_records,
             obsolete_bytes,
+            whole_storages,
             io_hint: options.manners.io_hint,
         })
     }

@@ -140,7 +140,7 @@ pub fn bootstrap(
                 }
                 let is_elsewhere = report.candidates.iter().any(|candidate| candidate.full.name == full.name);
                 let lost_bytes = kept_bytes(&dir, &full.name);
-                progress.warn(&format!("{error}; {lost_bytes} bytes of {} may be of no use any more", full.name));
+                progress.warn(&format!("{error}; {lost_bytes} bytes of {} may be fetched again", full.name));
                 if !is_elsewhere {
                     remove_partial(&dir, &full.name);
                 }

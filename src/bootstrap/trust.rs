@@ -36,7 +36,7 @@ impl fmt::Display for Vouchers {
         let expected = self.is_expected.then_some("--expect-hash".to_string());
         let names: Vec<String> = expected.into_iter().chain(self.servers.iter().cloned()).collect();
         match names.is_empty() {
-            true => f.write_str("nobody: slot and hash are what the source says"),
+            true => f.write_str("none: slot and hash are what the source claims"),
             false => f.write_str(&names.join(", ")),
         }
     }

@@ -13,7 +13,7 @@ pub fn narrow(path: &[&str], choices: &mut Choices<'_>) {
             narrow_codec(choices);
             // A stream cannot be read back.
             if choices.text("output").is_some_and(|output| output == "-") {
-                choices.ignore(&["verify"]);
+                choices.ignore(&["verify", "skip_existing"]);
             }
         }
         ["restore"] => narrow_restore(choices),
@@ -52,7 +52,7 @@ fn narrow_ledger(input: &str, choices: &mut Choices<'_>) {
 
 /// Presets and parameters are zstd's.
 fn narrow_codec(choices: &mut Choices<'_>) {
-    let zstd_flags = ["preset", "zstd_params"];
+    let zstd_flags = ["zstd_level", "preset", "zstd_params"];
     if choices.text("format").is_none_or(|format| format == "zstd") {
         return;
     }
@@ -81,7 +81,7 @@ fn narrow_inspect(choices: &mut Choices<'_>) {
     } else {
         choices.ignore(&["data_limit"]);
     }
-    if !choices.is_on("by_owner") {
+    if !choices.is_on("by_owner") && !choices.is_given("owner") {
         choices.ignore(&["owner", "largest", "csv", "memory", "temporary_dir"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use {
     super::{
+        check,
         codec::{self, CodecArgs},
         manners::MannersArgs,
         planned, stdout,
@@ -9,9 +10,16 @@ use {
         values,
     },
     crate::{
-        archive::{ArchiveOptions, ArchiveReport, archive, archive_to, encode::Codec, sink::Sink, worker_memory_bytes},
-        error::{ErrorKind, Result},
+        archive::{
+            ArchiveOptions, ArchiveReport, archive, archive_to,
+            dry_run::{ArchivePreview, preview},
+            encode::Codec,
+            sink::Sink,
+            worker_memory_bytes,
+        },
+        error::{Error, ErrorKind, Result},
         format::frame_hashes::Root,
+        ledger::names::ArchiveName,
         progress::Progress,
         text,
     },
@@ -28,14 +36,14 @@ use {
 pub struct ArchiveArgs {
     /// The ledger directory of a stopped validator, or an unpacked archive
     ledger: PathBuf,
-    /// The directory for the archive, whose name follows from slot and hash; or - for standard output
+    /// The directory for the archive, or - for standard output; the file name is computed from slot and hash
     #[arg(short, long = "output", value_name = "OUT_DIR")]
     output: PathBuf,
-    /// Make an incremental archive on the full archive of this slot
-    #[arg(long, value_name = "SLOT")]
+    /// Make an incremental archive, based on the full archive of this slot
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// The bank snapshot to archive [default: the newest complete one]
-    #[arg(long)]
+    #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
     /// The validator's --snapshots directory [default: LEDGER]
     #[arg(long, value_name = "DIR")]
@@ -48,16 +56,22 @@ pub struct ArchiveArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The most memory for buffers; fewer workers run where it does not suffice
+    /// Memory limit for buffers; fewer workers run if it is too small for all
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// Read the archive back, all accounts too, before it gets its name
+    /// End with exit code 0 where an archive of the same name exists: it is left as it is, unchecked
+    #[arg(long, conflicts_with = "force")]
+    skip_existing: bool,
+    /// Read the archive back, including all accounts, before it gets its name
     #[arg(long)]
     verify: bool,
-    /// Accept a base slot that is not that of the newest full archive
+    /// Write nothing: tell the name, the size by a sample, the room for it, and what would be refused
+    #[arg(long)]
+    dry_run: bool,
+    /// Accept a base slot other than that of the newest full archive
     #[arg(long)]
     force_base: bool,
     #[command(flatten)]
@@ -85,6 +99,7 @@ struct ArchiveLine<'a> {
 }
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
+    values::check_ledger(&args.ledger)?;
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let codec = args.codec.codec(ui)?;
     let threads =
@@ -103,21 +118,113 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         read_back: args.verify.then(|| values::read_back(args.memory)),
         manners: args.manners.apply(ui),
     };
+    if args.dry_run {
+        if is_stdout {
+            return Err(Error::usage("--dry-run looks at the directory for the archive, and there is none"));
+        }
+        return match preview(&options, ui) {
+            Err(error) if args.skip_existing => skip_existing(error, ui),
+            preview => print_preview(&preview?, ui),
+        };
+    }
     let report = if is_stdout {
         // A wait that the user ended is not a fault of the pipe.
         archive_to(&options, Sink::Stream(&mut stdout::for_data(ui)?), ui).map_err(|error| {
             if error.kind() == ErrorKind::Failed { ui.check().err().unwrap_or(error) } else { error }
         })?
     } else {
-        archive(&options, ui)?
+        match archive(&options, ui) {
+            Err(error) if args.skip_existing => return skip_existing(error, ui),
+            report => report?,
+        }
     };
     print_report(&report, &options.codec, ui);
     Ok(())
 }
 
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "archive_preview")]
+struct PreviewLine<'a> {
+    #[serde(serialize_with = "text::path")]
+    path: &'a Path,
+    slot: u64,
+    base_slot: Option<u64>,
+    hash: String,
+    storages: u64,
+    input_bytes: u64,
+    estimated_bytes: u64,
+    sample_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Prints what would be made; an error where there is no room for it.
+fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
+    let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes } = preview;
+    let dir = path.parent().unwrap_or(Path::new(".")).display();
+    if ui.is_json() {
+        ui.print_json(&PreviewLine {
+            path,
+            slot: name.slot,
+            base_slot: name.base_slot,
+            hash: name.hash.to_string(),
+            storages: *storages,
+            input_bytes: *input_bytes,
+            estimated_bytes: *estimated_bytes,
+            sample_bytes: *sample_bytes,
+            free_bytes: *free_bytes,
+        });
+    } else {
+        let [estimated, input, sample, free] =
+            [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
+        ui.print(&path.display().to_string());
+        if !ui.is_quiet() {
+            ui.print(&format!("  {}, {}", kind_of(name), values::count_of(*storages, "storage")));
+            ui.print(&format!("  size     about {estimated} from {input}, by a sample of {sample}"));
+            ui.print(&format!("  space    about {estimated} needed, {free} free in {dir}"));
+            ui.print("Nothing was written.");
+        }
+    }
+    match preview.has_room() {
+        true => Ok(()),
+        false => {
+            Err(Error::failed(format!("{dir} has no room: about {estimated_bytes} bytes needed, {free_bytes} free"))
+                .hint("free some space, or choose a directory on another disk"))
+        }
+    }
+}
+
+fn kind_of(name: &ArchiveName) -> String {
+    match name.base_slot {
+        Some(base) => format!("incremental, slot {} on {base}", name.slot),
+        None => format!("full, slot {}", name.slot),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "skipped")]
+struct SkippedLine<'a> {
+    #[serde(serialize_with = "text::path")]
+    path: &'a Path,
+    reason: &'static str,
+}
+
+/// With `--skip-existing`: what exists already is no error, but said.
+pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
+    let Some(path) = error.existing_path() else { return Err(error) };
+    if ui.is_json() {
+        ui.print_json(&SkippedLine { path, reason: "exists already" });
+        return Ok(());
+    }
+    ui.print(&path.display().to_string());
+    if !ui.is_quiet() {
+        ui.print("  skipped: it exists already, and was neither read nor changed");
+    }
+    Ok(())
+}
+
 /// Prints what was archived.
 pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
-    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, taken } = report;
+    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, taken, .. } = report;
     let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
         ui.print_json(&ArchiveLine {
@@ -138,11 +245,11 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         });
         return;
     }
-    let kind = match name.base_slot {
-        Some(base) => format!("incremental, slot {} on {base}", name.slot),
-        None => format!("full, slot {}", name.slot),
-    };
+    let kind = kind_of(name);
     ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
+    if ui.is_quiet() {
+        return;
+    }
     ui.print(&format!("  {kind}, {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
     ui.print(&format!(
         "  size     {} from {} (ratio {})",
@@ -158,6 +265,7 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         taken.cpu_percent(),
         values::count_of(*threads as u64, "worker")
     ));
+    check::print_read_back(&report.read_back, ui);
 }
 
 /// Prints what stands for all bytes of an archive.

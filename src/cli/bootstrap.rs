@@ -24,17 +24,17 @@ use {
     std::path::{Path, PathBuf},
 };
 
-/// Fetch archives and restore them while they arrive: from nothing to a ledger that boots
+/// Fetch archives and restore them while they arrive
 ///
-/// The full archive first; when that has been read, the incremental one that is the newest then. What has arrived is kept
-/// in the snapshots directory, whatever happens: the same command goes on from there. Nothing looks like a ledger before
+/// Fetches a full archive, and then the newest incremental archive based on it. Bytes that have arrived are kept in the
+/// snapshots directory: after a failure, run the same command again to continue. The ledger looks complete only after
 /// everything is checked and on disk.
 #[derive(Debug, Args)]
 pub struct BootstrapArgs {
     /// A server, a mirror or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
     sources: Vec<String>,
-    /// The ledger directory to make
+    /// The ledger directory to create
     #[arg(long, value_name = "DIR")]
     ledger: PathBuf,
     /// The validator's --snapshots directory [default: the ledger]
@@ -43,16 +43,16 @@ pub struct BootstrapArgs {
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     #[arg(long, value_name = "DIR")]
     accounts: Vec<PathBuf>,
-    /// Use a full archive alone
+    /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
-    /// Move the state that is there aside when the new one is complete
+    /// Replace the state of an existing ledger; the old one is moved aside when the new one is complete
     #[arg(long)]
     replace_state: bool,
-    /// The hash of the cluster's genesis
+    /// Expected genesis hash of the cluster
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expected_genesis_hash: Option<Hash>,
-    /// Say what would be fetched, and do nothing
+    /// Show what would be fetched, without fetching it
     #[arg(long)]
     dry_run: bool,
     /// Worker threads [default: all cores that the process may use]
@@ -62,7 +62,7 @@ pub struct BootstrapArgs {
     peers: PeersArgs,
     #[command(flatten)]
     check: CheckArgs,
-    /// The most memory for finding superseded accounts; what does not fit is spilled beside the output [default: 1GiB]
+    /// Memory limit for the state check; data that does not fit is spilled to the output directory [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]
@@ -165,6 +165,9 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         });
         return;
     }
+    if ui.is_quiet() {
+        return;
+    }
     ui.print("Fetched:");
     for (name, fetched) in &report.archives {
         ui.print(&format!("  {name}"));
@@ -173,7 +176,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     ui.print(&format!("  vouched  {}", report.vouchers));
     if let Some(hash) = report.genesis_hash {
         let is_expected = options.expected_genesis_hash.is_some();
-        let said = if is_expected { "as expected" } else { "nobody was asked whether it is the cluster's" };
+        let said = if is_expected { "as expected" } else { "not compared with an expected hash" };
         ui.print(&format!("  genesis  {hash}, {said}"));
     }
     ui.print(&format!("  elapsed  {} in all", values::show_duration(report.taken.elapsed)));
@@ -205,7 +208,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
         ui.print(&format!("           {size} from {}", text::one_line(&choice.shown())));
     }
     if *kept_bytes > 0 {
-        ui.print("  resume   a part of it is there");
+        ui.print("  resume   continues a download that was interrupted");
     }
     if let Some(age) = candidate.age_slots {
         let at_boot = values::show_duration(candidate.expected_age);

@@ -4,6 +4,7 @@ use {
     super::{planned, ui::Ui, values},
     crate::{
         ledger::names::Hash,
+        read_back::ReadBackReport,
         state::check::{Assurance, CheckMode, CheckOptions, STATE_MEMORY_BYTES_DEFAULT, StateOutcome},
     },
     clap::{Args, ValueEnum},
@@ -14,19 +15,19 @@ use {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
-    /// What to check while the archive streams by
+    /// What to check while the archive is read
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     check: CheckArg,
-    /// Fail where the state cannot be checked, as of an incremental archive alone
+    /// Fail if the state cannot be checked, for example with an incremental archive alone
     #[arg(long)]
     require_state: bool,
-    /// The snapshot hash that a trusted node advertises; implies --check state
+    /// Expected snapshot hash, as a trusted node advertises it; implies --check state
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
-    /// The slot that it must be of
-    #[arg(long, value_name = "SLOT")]
+    /// Expected slot
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
-    /// Refuse archives that unpack to more [default: no limit but the free space]
+    /// Refuse archives that unpack to more than this [default: limited by the free space]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     max_bytes: Option<u64>,
 }
@@ -34,10 +35,10 @@ pub struct CheckArgs {
 /// [`CheckMode`] as a flag.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum CheckArg {
-    /// The state, unless every frame carries a checksum and an index or a storage map tells that nothing is missing
+    /// The state, unless all frames have checksums and an index or storage map shows that nothing is missing
     #[default]
     Auto,
-    /// The state: capitalization and lattice hash over the newest version of every account
+    /// The state: capitalization and lattice hash of all accounts
     State,
     /// Frames, entries and the bank file only
     Frames,
@@ -93,4 +94,17 @@ pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
     };
     ui.print(&format!("  state    {state}"));
     ui.print(&format!("  complete {}", assurance.complete.as_str()));
+}
+
+/// The last line after a result was read back: what was checked, and the verdict.
+pub fn print_read_back(read_back: &Option<ReadBackReport>, ui: &Ui) {
+    let Some(ReadBackReport { storages, accounts, checks, unknown }) = read_back else { return };
+    let storages = values::count_of(*storages, "storage");
+    let accounts = accounts.map(|accounts| format!(", {}", values::count_of(accounts, "account"))).unwrap_or_default();
+    let checked = format!("read back: {storages}{accounts}; checked: {}", checks.join(", "));
+    let verdict = match unknown.is_empty() {
+        true => format!("GOOD: {checked}"),
+        false => format!("no failure was found; {checked}; not checked: {}", unknown.join("; ")),
+    };
+    ui.print_wrapped("", &verdict);
 }

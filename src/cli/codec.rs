@@ -19,23 +19,21 @@ use {
 /// How frames are compressed: flags of every command that writes archives.
 #[derive(Debug, Args)]
 pub struct CodecArgs {
-    /// The zstd level: 1 to 22, or negative for less and faster; `slotpress levels` helps to choose
-    #[arg(long, value_name = "N", default_value_t = ZSTD_LEVEL_DEFAULT, value_parser = values::zstd_level,
-          allow_negative_numbers = true)]
-    zstd_level: i32,
-    /// Settings measured on account storages: level 1's size in less time; with --layout clustered, level 10's size in
-    /// about level 1's time; small, slowly
+    /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
+    #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
+    zstd_level: Option<i32>,
+    /// Settings measured on account storages: fast (less time than level 1), balanced (with --layout clustered, about the
+    /// size of level 10 in about the time of level 1), small (smallest, slow)
     #[arg(long, value_enum, conflicts_with = "zstd_level")]
     preset: Option<PresetArg>,
-    /// zstd's own parameters, on top of the level or the preset, by the names of the zstd command: wlog=21,strat=fast
+    /// Advanced zstd parameters, on top of the level or preset, named as by `zstd --zstd=`: wlog=21,strat=fast
     #[arg(long, value_name = "NAME=N,…")]
     zstd_params: Option<String>,
-    /// Keep the records of storages byte for byte, or order them for compression and zero what carries no meaning;
-    /// validators load both
+    /// Keep the records of storages byte for byte, or sort them for better compression and zero unused bytes; validators
+    /// load both
     #[arg(long, value_enum, default_value_t)]
     layout: LayoutArg,
-    /// zstd for .tar.zst; lz4 for .tar.lz4, which Firedancer does not read; none for a plain .tar, which Agave does not
-    /// read
+    /// zstd for .tar.zst; lz4 for .tar.lz4 (not read by Firedancer); none for a plain .tar (not read by Agave)
     #[arg(long, value_enum, default_value_t)]
     format: FormatArg,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
@@ -44,7 +42,7 @@ pub struct CodecArgs {
     /// Leave out the checksum of each frame
     #[arg(long)]
     no_checksum: bool,
-    /// Store a frame raw when compressing it saves less than this, in percent; 0 compresses every frame
+    /// Store a frame uncompressed if compression saves less than this, in percent; 0 compresses every frame
     #[arg(long, value_name = "PCT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     min_savings: u8,
 }
@@ -76,8 +74,10 @@ impl CodecArgs {
     pub fn codec(&self, ui: &Ui) -> Result<Codec> {
         let format = match self.format {
             FormatArg::Zstd => self.zstd()?,
-            _ if self.preset.is_some() || self.zstd_params.is_some() => {
-                return Err(Error::usage("--preset and --zstd-params are for zstd").hint("leave out --format"));
+            _ if self.preset.is_some() || self.zstd_params.is_some() || self.zstd_level.is_some() => {
+                let message =
+                    "--zstd-level, --preset and --zstd-params are for zstd, and the archive is to be of another format";
+                return Err(Error::usage(message).hint("leave out --format, or what is for zstd"));
             }
             FormatArg::Lz4 => {
                 ui.warn(".tar.lz4: Agave reads it, Firedancer does not");
@@ -97,7 +97,7 @@ impl CodecArgs {
 
     fn zstd(&self) -> Result<Format> {
         let (level, preset) = match self.preset {
-            None => (self.zstd_level, ""),
+            None => (self.zstd_level.unwrap_or(ZSTD_LEVEL_DEFAULT), ""),
             Some(PresetArg::Fast) => Preset::Fast.level_and_params(),
             Some(PresetArg::Balanced) => Preset::Balanced.level_and_params(),
             Some(PresetArg::Small) => Preset::Small.level_and_params(),
@@ -140,7 +140,7 @@ pub fn is_stdout(output: &Path, ui: &Ui) -> Result<bool> {
         return Ok(false);
     }
     if std::io::stdout().is_terminal() {
-        return Err(Error::usage("an archive does not belong on a terminal").hint("pipe it into a program or a file"));
+        return Err(Error::usage("cannot write an archive to a terminal").hint("pipe it into a program or a file"));
     }
     ui.keep_stdout_for_data();
     Ok(true)

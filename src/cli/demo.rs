@@ -32,10 +32,10 @@ use {
     },
 };
 
-/// Show the main job on a ledger made for it: archive, inspect, restore, compare
+/// Show how it works on a synthetic ledger: archive, inspect, restore, compare
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Bytes of account storages, about
+    /// Approximate size of the account storages
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = values::size)]
     size: u64,
     /// Keep everything in this directory, which must be empty or not exist
@@ -244,6 +244,8 @@ impl Demo<'_> {
         for (ledger, base_slot) in [(self.ledger.join("at-full"), None), (self.ledger.clone(), full_slot)] {
             let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
             let plan = Plan::new(find_bank_snapshot(&paths, None, self.threads)?, base_slot, self.threads, self.ui)?;
+            self.ui.steps(&[]);
+            self.ui.stage("Comparing", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
             for (at, storage) in plan.storages.iter().enumerate() {
                 self.ui.check()?;
                 let path = run.join(format!("{}.{}", storage.file.slot, storage.file.id));
@@ -252,6 +254,7 @@ impl Demo<'_> {
                         .hint("this is a bug in slotpress, or a broken disk: please report it"));
                 }
                 compared += 1;
+                self.ui.advance(storage.content_bytes, 0);
             }
         }
         match fs::read_dir(&run).or_path("read", &run)?.count() as u64 {

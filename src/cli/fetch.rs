@@ -19,11 +19,11 @@ use {
     std::path::{Path, PathBuf},
 };
 
-/// Fetch archives from servers: over several connections, resumed, checked
+/// Fetch archives from servers over several connections, resuming after failures
 ///
-/// A full archive and the newest incremental one on it; or exactly the archives whose URLs are given. What has arrived is
-/// kept, whatever happens: the same command goes on from there. Frames of archives that slotpress made are compared with
-/// their hashes as they arrive, and may come from several servers at once.
+/// Fetches a full archive and the newest incremental archive based on it, or exactly the archives whose URLs are given.
+/// Bytes that have arrived are kept: after a failure, run the same command again to continue. Frames of archives made by
+/// slotpress are compared with their hashes, and can come from several servers at once.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
     /// A server, a mirror or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive
@@ -35,13 +35,13 @@ pub struct FetchArgs {
     /// Fetch no incremental archive
     #[arg(long)]
     no_incremental: bool,
-    /// The root that the archive must have; for one archive
+    /// Expected root; for one archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
-    /// Bytes to fetch per second at most
+    /// Limit fetching to this many bytes per second
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate: Option<u64>,
-    /// Refuse longer archives [default: 4TiB]
+    /// Refuse archives larger than this [default: 4TiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     max_bytes: Option<u64>,
     #[command(flatten)]
@@ -136,18 +136,23 @@ fn print_report(report: &FetchReport, ui: &Ui) {
     }
     for archive in &report.archives {
         ui.print(&archive.path.display().to_string());
-        print_fetched(archive.fetched.as_ref(), ui);
+        if !ui.is_quiet() {
+            print_fetched(archive.fetched.as_ref(), ui);
+        }
+    }
+    if ui.is_quiet() {
+        return;
     }
     ui.print(&format!("  vouched  {}", report.vouchers));
 }
 
 /// How an archive came.
 pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
-    let Some(fetched) = fetched else { return ui.print("  fetched  nothing: it was there") };
+    let Some(fetched) = fetched else { return ui.print("  fetched  nothing: the file exists already") };
     let bytes: u64 = fetched.servers.iter().map(|(_, bytes)| bytes).sum();
     let kept = match fetched.kept_bytes {
         0 => String::new(),
-        kept => format!(", {} were there", values::show_bytes(kept)),
+        kept => format!(", {} existed already", values::show_bytes(kept)),
     };
     ui.print(&format!(
         "  fetched  {} in {}, {}{kept}",

@@ -19,10 +19,10 @@ use {
     std::{collections::BTreeMap, time::Duration},
 };
 
-/// Find who has a snapshot, how fast, and how old it will be when it boots
+/// Find servers with snapshots, how fast they are, and how old the state will be at boot
 ///
-/// Asks the sources, and the peers that the RPC servers know, measures the best with a short transfer, and ranks by the
-/// expected age at boot: age now, time to fetch, time to restore. Names and slots are what servers say: nothing is proven.
+/// Asks the sources and the peers that RPC servers know, measures the best ones with a short transfer, and ranks them by
+/// the expected age at boot: age now, plus time to fetch, plus time to restore. Slots and hashes are what servers claim.
 #[derive(Debug, Args)]
 pub struct FindArgs {
     /// A server, mirror or archive URL, or a local directory; may be given more than once
@@ -181,7 +181,7 @@ fn print_table(report: &FindReport, ui: &Ui) {
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     if !reasons.is_empty() {
         ui.print(&format!(
-            "{} of {} asked are of no use:",
+            "{} of {} servers cannot be used:",
             values::show_count(report.refused.len() as u64),
             report.asked_count
         ));
@@ -194,8 +194,8 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     if !report.candidates.is_empty() {
         let rate = values::show_bytes(report.restore_bytes_per_second);
-        ui.print(&format!("at boot: age, one connection's time, restoring at {rate}/s (assumed)"));
-        ui.print("slots and hashes are what servers say, not proven: compare with a node you trust");
+        ui.print(&format!("at boot: age now + fetching over one connection + restoring at {rate}/s (assumed)"));
+        ui.print("slots and hashes are what servers claim: compare them with a node you trust");
     }
 }
 

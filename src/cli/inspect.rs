@@ -27,13 +27,13 @@ use {
     },
 };
 
-/// Tell what is in an archive or a ledger
+/// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// An archive, its URL, or a ledger directory
     pub(super) input: PathBuf,
-    /// The bank snapshot of a ledger to look at [default: the newest complete one]
-    #[arg(long)]
+    /// The bank snapshot of a ledger [default: the newest complete one]
+    #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
     /// The validator's --snapshots directory [default: the ledger]
     #[arg(long, value_name = "DIR")]
@@ -44,10 +44,10 @@ pub struct InspectArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// Read all records: accounts and bytes by owner and size, the largest, tombstones, what is superseded
+    /// Read all records: accounts and bytes by owner and size, the largest accounts, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     pub(super) by_owner: bool,
-    /// With --by-owner: only those of one owner program
+    /// Only those of one owner program; implies --by-owner
     #[arg(long, value_name = "KEY", value_parser = values::pubkey, help_heading = "Accounts")]
     owner: Option<Hash>,
     /// With --by-owner: how many of the largest accounts to list, up to 10000 [default: 10]
@@ -56,10 +56,10 @@ pub struct InspectArgs {
     /// With --by-owner: write the table of owners to a file as CSV
     #[arg(long, value_name = "FILE", help_heading = "Accounts")]
     csv: Option<PathBuf>,
-    /// With --by-owner: the most memory for finding superseded records [default: half of what is free]
+    /// With --by-owner: memory limit for finding superseded records [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     memory: Option<u64>,
-    /// With --by-owner: where to spill what does not fit in memory [default: the system's temporary directory]
+    /// With --by-owner: directory for data that does not fit in memory [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR", help_heading = "Accounts")]
     temporary_dir: Option<PathBuf>,
     /// Find the newest version of one account
@@ -89,6 +89,8 @@ struct BankPart {
     parent_slot: u64,
     parent_hash: String,
     capitalization_lamports: u64,
+    /// The same as text: many readers of JSON keep 53 bits of a number.
+    capitalization_lamports_text: String,
     transaction_count: u64,
     storages: u64,
     storage_bytes: u64,
@@ -151,17 +153,26 @@ pub fn from_old_spelling(arguments: &[OsString]) -> Option<Vec<OsString>> {
     is_old.then(|| arguments.iter().map(today).collect())
 }
 
+/// Whether accounts are added up: who names an owner means that too.
+fn is_by_owner(args: &InspectArgs) -> bool {
+    args.by_owner || (args.owner.is_some() && args.account.is_none())
+}
+
 /// Flags that go with another one. Not clap's business, which does not know that a switch in the environment is on.
 fn check_flags(args: &InspectArgs) -> Result<()> {
     let of_owners = [
-        ("--owner", args.owner.is_some()),
         ("--largest", args.largest.is_some()),
         ("--csv", args.csv.is_some()),
         ("--memory", args.memory.is_some()),
         ("--temporary-dir", args.temporary_dir.is_some()),
     ];
-    match of_owners.into_iter().find(|(_, is_there)| *is_there && !args.by_owner) {
+    let is_by_owner = is_by_owner(args);
+    match of_owners.into_iter().find(|(_, is_there)| *is_there && !is_by_owner) {
         Some((flag, _)) => Err(Error::usage(format!("{flag} goes with --by-owner")).hint("add --by-owner")),
+        None if args.owner.is_some() && args.account.is_some() => {
+            Err(Error::usage("--owner adds up the accounts of a program, --account looks for one account")
+                .hint("leave out one of them"))
+        }
         None if args.data_limit.is_some() && args.account.is_none() => {
             Err(Error::usage("--data-limit goes with --account").hint("add --account KEY"))
         }
@@ -173,6 +184,7 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     check_flags(args)?;
     let threads = values::threads_or_all(args.threads);
     if args.input.is_dir() {
+        values::check_ledger(&args.input)?;
         let paths = values::ledger_paths(&args.input, &args.snapshots, &args.accounts);
         if !run_on_accounts(args, AccountsInput::Ledger(&paths, args.slot), threads, ui)? {
             print_ledger(&inspect_ledger(&paths, args.slot, threads, ui)?, ui);
@@ -196,7 +208,7 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
     if let Some(pubkey) = args.account {
         let data_max = args.data_limit.unwrap_or(DATA_LIMIT_DEFAULT_BYTES);
         run_account(input, pubkey, data_max, threads, &args.input, ui)?;
-    } else if args.by_owner {
+    } else if is_by_owner(args) {
         let options = AccountsOptions {
             owner: args.owner,
             largest: args.largest.unwrap_or(LARGEST_DEFAULT),
@@ -206,7 +218,7 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
         };
         run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
     }
-    Ok(args.account.is_some() || args.by_owner)
+    Ok(args.account.is_some() || is_by_owner(args))
 }
 
 fn bank_part(bank: &BankFile, storages: u64, storage_bytes: u64) -> BankPart {
@@ -219,6 +231,7 @@ fn bank_part(bank: &BankFile, storages: u64, storage_bytes: u64) -> BankPart {
         parent_slot: bank.parent_slot,
         parent_hash: bank.parent_hash.to_string(),
         capitalization_lamports: bank.capitalization,
+        capitalization_lamports_text: bank.capitalization.to_string(),
         transaction_count: bank.transaction_count,
         storages,
         storage_bytes,
@@ -268,7 +281,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     field(ui, "kind", &format!("{kind}, snapshot version {version}"));
     match name_matches {
         Some(true) => {}
-        Some(false) => field(ui, "name", "LIES: the bank file is of another slot or hash"),
+        Some(false) => field(ui, "name", "does not match the contents: the bank file is of another slot or hash"),
         None => field(ui, "name", "not an archive's name: no validator would find it"),
     }
     print_bank(bank, ui);

@@ -48,6 +48,7 @@ struct Totals {
     data_bytes: u64,
     stored_bytes: u64,
     lamports: u128,
+    lamports_text: String,
     tombstones: u64,
     tombstone_bytes: u64,
 }
@@ -55,7 +56,8 @@ struct Totals {
 impl From<&RecordTotals> for Totals {
     fn from(totals: &RecordTotals) -> Self {
         let RecordTotals { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes } = *totals;
-        Self { accounts, data_bytes, stored_bytes, lamports, tombstones, tombstone_bytes }
+        let lamports_text = lamports.to_string();
+        Self { accounts, data_bytes, stored_bytes, lamports, lamports_text, tombstones, tombstone_bytes }
     }
 }
 
@@ -85,6 +87,7 @@ struct LargeLine {
     name: Option<&'static str>,
     data_bytes: u64,
     lamports: u64,
+    lamports_text: String,
     slot: u64,
 }
 
@@ -97,6 +100,7 @@ struct AccountLine<'a> {
     owner: Hash,
     name: Option<&'static str>,
     lamports: u64,
+    lamports_text: String,
     closed: bool,
     executable: bool,
     slot: u64,
@@ -187,7 +191,8 @@ fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
     }
     for LargeAccount { data_bytes, pubkey, owner, slot, lamports } in found.largest.iter().copied() {
         let name = owner_name(&owner);
-        ui.print_json(&LargeLine { account: pubkey, owner, name, data_bytes, lamports, slot });
+        let lamports_text = lamports.to_string();
+        ui.print_json(&LargeLine { account: pubkey, owner, name, data_bytes, lamports, lamports_text, slot });
     }
 }
 
@@ -286,6 +291,7 @@ pub fn run_account(
             owner,
             name: owner_name(&owner),
             lamports,
+            lamports_text: lamports.to_string(),
             closed: found.is_closed(),
             executable: is_executable,
             slot,

@@ -20,13 +20,13 @@ use {
     std::{path::PathBuf, time::SystemTime},
 };
 
-/// List archives, what belongs together, and what a node would choose
+/// List archives, which belong together, and which ones a node would choose
 ///
-/// Of a server, what its list for programs says, where it has one (`slotpress serve`); else what it redirects to, and what a
-/// mirror lists. What a server says is not proven.
+/// For a server, the list comes from its interface for programs (`slotpress serve`), or from its redirects and the listing
+/// of a mirror. It is what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// A directory of archives, or the URL of a server or a mirror
+    /// The directory of archives, or the URL of a server or a mirror
     #[arg(value_name = "DIR|URL")]
     place: PathBuf,
     #[command(flatten)]

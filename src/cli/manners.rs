@@ -1,4 +1,4 @@
-//! The flags for good manners, which every long command has.
+//! The flags that limit the use of resources, which every long command has.
 
 use {
     super::{ui::Ui, values},
@@ -14,18 +14,18 @@ use {
     std::sync::Arc,
 };
 
-/// How to behave towards whoever else uses the machine.
+/// Limits on the use of the processor, the disk and the page cache.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Manners")]
+#[command(next_help_heading = "Resource use")]
 pub struct MannersArgs {
-    /// How to treat the page cache, which a validator on the same machine needs
+    /// How to use the page cache, which a validator on the same machine needs
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     io_hint: IoHintArg,
-    /// Stand back: 1 to 19, for the processor and the disk; 19 uses the disk only when nobody else does
+    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
     nice: u8,
-    /// Bytes to read per second at most
+    /// Limit reading to this many bytes per second, for example 300MiB
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate: Option<u64>,
 }
@@ -33,12 +33,12 @@ pub struct MannersArgs {
 /// [`IoHint`] as a flag.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub enum IoHintArg {
-    /// Drop pages that were not in the cache before, behind the reader and the writer
+    /// Keep what was cached before; drop what slotpress itself reads and writes
     #[default]
     Gentle,
-    /// Read and write archives around the cache, where the file system allows; otherwise as gentle
+    /// Bypass the cache for archives (O_DIRECT) where the file system allows it; otherwise like gentle
     Direct,
-    /// Do nothing about it
+    /// Use the cache as any program does
     None,
 }
 
@@ -71,6 +71,6 @@ impl MannersArgs {
 pub fn rate(text: &str) -> Result<u64, String> {
     match values::size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),
-        bytes => Err(format!("{bytes} bytes per second would take for ever; 100MiB is 100 MiB per second")),
+        bytes => Err(format!("{bytes} bytes per second is too slow; for example, 100MiB is 100 MiB per second")),
     }
 }

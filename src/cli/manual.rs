@@ -1,27 +1,69 @@
-//! Completions and man pages, made from the same definitions as the help.
+//! Completions, man pages and the long version, made from the same definitions as the help.
 
 use {
+    super::examples,
     crate::{
         cli::ui::Ui,
         error::{IoContext, Result},
     },
     clap::{Args, Command},
-    std::path::PathBuf,
+    clap_mangen::Man,
+    std::{
+        fs, io,
+        io::Write,
+        path::{Path, PathBuf},
+    },
 };
 
-/// Print shell completions.
+/// Print shell completions
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell
     shell: clap_complete::Shell,
 }
 
-/// Write man pages into a directory.
+/// Write man pages into a directory
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// The directory; it must exist
     dir: PathBuf,
 }
+
+/// What the exit codes mean, for every page.
+pub const EXIT_CODES: [(u8, &str); 7] = [
+    (0, "done"),
+    (1, "failed"),
+    (2, "wrong arguments"),
+    (3, "an archive or ledger is damaged, or does not match its name"),
+    (4, "network error; the same command may work later"),
+    (5, "the output exists already"),
+    (130, "interrupted (Ctrl-C, SIGTERM, SIGHUP)"),
+];
+
+const ENVIRONMENT: [(&str, &str); 4] = [
+    (
+        "SLOTPRESS_*",
+        "Every --some-flag can be set as SLOTPRESS_SOME_FLAG. Several paths are separated by colons. A flag on the command \
+         line overrides the variable, and a command ignores variables that do not apply to it.",
+    ),
+    ("NO_COLOR", "If it is set and not empty, no colors are used."),
+    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies for commands that read from servers."),
+    ("TMPDIR", "The directory for temporary files of verify, inspect, levels and demo (default: /tmp)."),
+];
+
+const FILES: [(&str, &str); 5] = [
+    ("snapshot-SLOT-HASH.tar.zst", "A full archive."),
+    (
+        "incremental-snapshot-BASE_SLOT-SLOT-HASH.tar.zst",
+        "An incremental archive, based on the full archive of BASE_SLOT.",
+    ),
+    (
+        "LEDGER/snapshots/SLOT/",
+        "A bank snapshot: what a validator that was stopped gracefully left, beside its account storages.",
+    ),
+    ("LEDGER/accounts/run/", "The account storages, unless the validator runs with --accounts."),
+    ("LEDGER/ledger.lock", "The lock that slotpress and validators take, so that only one works on a ledger."),
+];
 
 pub fn completions(args: &CompletionsArgs, mut command: Command, ui: &Ui) -> Result<()> {
     let mut script = Vec::new();
@@ -31,5 +73,127 @@ pub fn completions(args: &CompletionsArgs, mut command: Command, ui: &Ui) -> Res
 }
 
 pub fn man(args: &ManArgs, command: Command) -> Result<()> {
-    clap_mangen::generate_to(command, &args.dir).or_path("write man pages into", &args.dir)
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let names: Vec<String> = pages(&command, &[]).iter().map(|(path, _)| page_name(path)).collect();
+    pages(&command, &[])
+        .into_iter()
+        .try_for_each(|(path, one)| write_page(&args.dir, &path, one, &names))
+        .or_path("write man pages into", &args.dir)
+}
+
+/// Every command, and the words that lead to it.
+fn pages<'a>(command: &'a Command, path: &[&'a str]) -> Vec<(Vec<&'a str>, &'a Command)> {
+    let mut found = vec![(path.to_vec(), command)];
+    for one in command.get_subcommands() {
+        let path: Vec<&str> = path.iter().copied().chain([one.get_name()]).collect();
+        found.extend(pages(one, &path));
+    }
+    found
+}
+
+/// `slotpress-levels-link`
+fn page_name(path: &[&str]) -> String {
+    ["slotpress"].iter().chain(path).copied().collect::<Vec<_>>().join("-")
+}
+
+fn write_page(dir: &Path, path: &[&str], command: &Command, names: &[String]) -> io::Result<()> {
+    let name = page_name(path);
+    // Examples have a section of their own.
+    let command = command.clone().name(name.clone()).after_help("").after_long_help("");
+    let man = Man::new(command.clone()).title(name.to_uppercase()).manual("slotpress manual");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if command.get_arguments().next().is_some() {
+        man.render_options_section(&mut page)?;
+    }
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(examples) = examples::of(path) {
+        writeln!(page, ".SH EXAMPLES\n.nf\n{}\n.fi", roff(examples))?;
+    }
+    let codes = EXIT_CODES.map(|(code, meaning)| (code.to_string(), meaning));
+    terms(&mut page, "EXIT STATUS", codes.iter().map(|(code, meaning)| (code.as_str(), *meaning)))?;
+    terms(&mut page, "ENVIRONMENT", ENVIRONMENT.into_iter())?;
+    terms(&mut page, "FILES", FILES.into_iter())?;
+    let others: Vec<String> =
+        names.iter().filter(|other| **other != name).map(|other| format!("\\fB{}\\fR(1)", roff(other))).collect();
+    writeln!(page, ".SH \"SEE ALSO\"\n{}", others.join(", "))?;
+    fs::write(dir.join(format!("{name}.1")), page)
+}
+
+fn terms<'a>(page: &mut Vec<u8>, heading: &str, terms: impl Iterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
+    writeln!(page, ".SH \"{heading}\"")?;
+    for (term, text) in terms {
+        writeln!(page, ".TP\n\\fB{}\\fR\n{}", roff(term), roff(text))?;
+    }
+    Ok(())
+}
+
+/// Text that means itself in a man page.
+fn roff(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    let lines =
+        text.lines().map(|line| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_string() });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What `--version -v` prints: what a report of a fault should say.
+pub fn long_version() -> String {
+    let has = |name: &'static str, is_built_in: bool| is_built_in.then_some(name);
+    let features: Vec<&str> = [
+        has("net", cfg!(feature = "net")),
+        has("serve", cfg!(feature = "serve")),
+        has("lz4hc", cfg!(feature = "lz4hc")),
+        has("lzo", cfg!(feature = "lzo")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let environment = match () {
+        () if cfg!(target_env = "gnu") => "-gnu",
+        () if cfg!(target_env = "musl") => "-musl",
+        () => "",
+    };
+    format!(
+        "slotpress {}\ncommit    {}\nlibzstd   {}\nfeatures  {}\ntarget    {}-{}{environment}",
+        env!("CARGO_PKG_VERSION"),
+        option_env!("SLOTPRESS_COMMIT").unwrap_or("unknown (set SLOTPRESS_COMMIT when building)"),
+        zstd_safe::version_string(),
+        if features.is_empty() { "none".to_string() } else { features.join(" ") },
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn man_pages_have_their_sections() {
+        let dir = tempfile::tempdir().expect("a directory");
+        man(&ManArgs { dir: dir.path().to_path_buf() }, crate::cli::command()).expect("written");
+        let page = |name: &str| fs::read_to_string(dir.path().join(name)).expect(name);
+        for name in ["slotpress.1", "slotpress-archive.1", "slotpress-levels-link.1"] {
+            let page = page(name);
+            for heading in ["NAME", "SYNOPSIS", "EXAMPLES", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES", "\"SEE ALSO\""] {
+                assert!(
+                    page.contains(&format!(".SH {heading}")) || page.contains(&format!(".SH \"{heading}\"")),
+                    "{name}: {heading}"
+                );
+            }
+            assert!(page.contains("interrupted"), "{name}");
+        }
+        assert!(page("slotpress-archive.1").contains("slotpress archive /mnt/ledger"));
+    }
+
+    #[test]
+    fn text_that_roff_would_take_for_its_own() {
+        assert_eq!(roff(".a\\\n'b\nc-d"), "\\&.a\\e\n\\&'b\nc\\-d");
+    }
 }

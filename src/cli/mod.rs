@@ -10,6 +10,7 @@ mod check;
 mod codec;
 mod demo;
 mod environment;
+mod examples;
 #[cfg(feature = "net")]
 mod fetch;
 #[cfg(feature = "net")]
@@ -17,9 +18,11 @@ mod find;
 mod inspect;
 mod inspect_accounts;
 mod levels;
+mod lines;
 mod list;
 mod manners;
 mod manual;
+mod meter;
 mod network;
 mod planned;
 mod prune;
@@ -28,8 +31,10 @@ mod restore;
 #[cfg(feature = "serve")]
 mod serve;
 mod stdout;
+mod stopping;
 mod synth;
 pub mod ui;
+mod usage;
 pub mod values;
 mod verify;
 
@@ -47,9 +52,10 @@ use {
 /// Solana snapshot archives on all cores.
 #[derive(Debug, Parser)]
 #[command(name = "slotpress", version, about, max_term_width = 100, propagate_version = true)]
-#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment, several paths with colons \
-    between them. A flag wins, and a command ignores variables that do not apply to it.\n\
-    Exit codes: 0 done, 1 failed, 2 usage, 3 damaged or not what its name says, 4 network, 130 interrupted.")]
+#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment, with colons between \
+    several paths. A flag overrides the variable, and a command ignores variables that do not apply to it.\n\
+    Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 damaged or does not match its name, 4 network error, 5 the output \
+    exists already, 130 interrupted. `--version -v` prints details of the build.")]
 struct Cli {
     #[command(flatten)]
     screen: ScreenArgs,
@@ -64,10 +70,10 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print results and errors only
+    /// Print only errors and, of success, the path of what was made or checked
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Print more about what is done
+    /// Print more: the plan, and where the time went
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
     /// How to show progress on stderr
@@ -97,14 +103,12 @@ enum Verb {
     Prune(prune::PruneArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
-    /// Measure what each zstd level costs and saves on your own data, and choose one
+    /// Measure what each zstd level costs and saves on your own data
     ///
-    /// INPUT is a ledger, an archive of any maker, an unpacked archive, or any file. Frames of it are compressed and
-    /// decompressed in memory, exactly as `archive` and `restore` do, and every level must bring back the same bytes.
+    /// INPUT is a ledger, an archive, an unpacked archive, or any file. Its frames are compressed and decompressed in memory,
+    /// with the code of `archive` and `restore`, and the decompressed bytes are compared with the original.
     Levels(levels::LevelsArgs),
-    #[command(hide = true)]
     Completions(manual::CompletionsArgs),
-    #[command(hide = true)]
     Man(manual::ManArgs),
 }
 
@@ -125,10 +129,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let (cli, settings) = match parse(&arguments, &|variable| std::env::var_os(variable)) {
         Ok(parsed) => parsed,
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayVersion && is_verbose(&arguments) => {
+            let printed = writeln!(std::io::stdout(), "{}", manual::long_version());
+            return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
         Err(error) => {
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let printed = usage::print(&error, &arguments, std::env::var_os("SLOTPRESS_JSON"));
             return match printed {
-                _ if error.use_stderr() => ExitCode::from(2),
+                _ if error.use_stderr() => ExitCode::from(usage::EXIT_CODE),
                 // A closed pipe is no reason to fail at printing help.
                 Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
                     eprint(&stdout::error(&cause));
@@ -145,6 +153,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.kind().exit_code());
         }
     };
+    if let Some(text) = stopping::what_happens(&cli.command) {
+        stopping::watch(&ui, cli.command.stops_on_hangup(), text);
+    }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -153,6 +164,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(error.kind().exit_code())
         }
     }
+}
+
+/// Whether `-v` is there, alone or with other letters.
+fn is_verbose(arguments: &[OsString]) -> bool {
+    arguments.iter().skip(1).filter_map(|argument| argument.to_str()).any(|argument| {
+        argument == "--verbose"
+            || argument.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && rest.contains('v'))
+    })
 }
 
 /// Shows an error where there is no screen yet. Nobody is left to be told when that fails.
@@ -187,7 +206,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
 
 /// The command line.
 fn command() -> Command {
-    environment::describe(Cli::command())
+    examples::describe(environment::describe(Cli::command()))
 }
 
 /// What the arguments and the environment ask for, and which of it is from the environment.

@@ -25,13 +25,13 @@ use {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
-    /// Trust the authorities in this PEM file too, beside those of the system
+    /// Also trust the certificate authorities in this PEM file
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// The proxy for all connections [default: what HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY say]
+    /// The proxy for all connections [default: from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY]
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
-    /// Let servers lead to private addresses
+    /// Follow redirects to private addresses
     #[arg(long)]
     allow_private: bool,
 }
@@ -46,7 +46,7 @@ pub struct PeersArgs {
     /// Ask the public RPC server of a cluster
     #[arg(long, value_enum)]
     cluster: Option<ClusterArg>,
-    /// The oldest that a state may be at boot, in slots of 0.4 s
+    /// Maximum age of the state at boot, in slots of 0.4 s
     #[arg(long, value_name = "SLOTS", default_value_t = MAX_AGE_SLOTS_DEFAULT)]
     max_age: u64,
 }
@@ -70,15 +70,15 @@ impl PeersArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub struct TransferArgs {
-    /// Connections at a time, where the server sends ranges
+    /// Number of connections, if the server supports ranges
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     streams: u8,
-    /// Give up below so many bytes per second, over 15 seconds
+    /// Give up when fewer bytes per second arrive for 15 seconds
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     min_rate: Option<u64>,
-    /// A server that must have the archive under the same name; may be given more than once. One that contradicts ends
-    /// the run
+    /// A server that you trust, which must have the same archive; may be given more than once. The run fails if one of
+    /// them has a different state of that slot
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     trust: Vec<String>,
     #[command(flatten)]

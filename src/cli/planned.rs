@@ -37,7 +37,11 @@ pub fn threads_that_fit(
     let Some(limit) = tightest_limit() else { return Ok(threads) };
     let fitting = fitting(&limit, threads, worker_bytes()?, other_bytes)?;
     if fitting < threads {
-        ui.warn(&format!("{} leaves {} bytes: {fitting} of {threads} workers", limit.name, limit.left_bytes));
+        ui.warn(&format!(
+            "{} leaves {}: only {fitting} of {threads} workers are used",
+            limit.name,
+            values::show_bytes(limit.left_bytes)
+        ));
     }
     Ok(fitting)
 }
@@ -47,8 +51,11 @@ fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -
     let other_bytes = other_bytes.saturating_add(COMMAND_BYTES);
     let Some(left_bytes) = limit.left_bytes.checked_sub(other_bytes.saturating_add(worker_bytes)) else {
         return Err(Error::failed(format!(
-            "not enough memory: {} leaves {} bytes, and one worker takes {worker_bytes}, the rest of the command {other_bytes}",
-            limit.name, limit.left_bytes
+            "not enough memory: {} leaves {}; one worker needs {}, and the rest of the command {}",
+            limit.name,
+            values::show_bytes(limit.left_bytes),
+            values::show_bytes(worker_bytes),
+            values::show_bytes(other_bytes)
         ))
         .hint("raise the limit, or give less --memory or a smaller --frame-size, where the command has them"));
     };
@@ -72,7 +79,7 @@ mod tests {
         assert_eq!(fitting(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
         assert_eq!(fitting(&limit(300 << 20), 8, worker, other).expect("two fit"), 2);
         let error = fitting(&limit(150 << 20), 8, worker, other).expect_err("none fits");
-        assert!(error.to_string().contains("the limit leaves 157286400 bytes"), "{error}");
+        assert!(error.to_string().contains("the limit leaves 150.00 MiB"), "{error}");
         assert!(fitting(&limit(150 << 20), 8, worker, u64::MAX).is_err());
         let addresses = Limit { is_of_addresses: true, ..limit(450 << 20) };
         assert_eq!(fitting(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");

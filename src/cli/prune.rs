@@ -20,25 +20,25 @@ use {
     },
 };
 
-/// Remove old archives from a directory and its `remote`
+/// Remove old archives from a directory and its subdirectory `remote`
 ///
-/// A full archive stays while an incremental one that stays builds on it; what a node would choose stays, and so does the
-/// newest incremental archive with its full one. Nothing but archives is removed.
+/// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
+/// kept incremental one is based. Only archives are removed.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
-    /// A directory of archives
+    /// The directory of archives
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Keep so many of the newest full archives
+    /// Number of newest full archives to keep
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_full: u64,
-    /// Keep so many of the newest incremental archives
+    /// Number of newest incremental archives to keep
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
-    /// Keep whatever was modified within this time, such as 24h or 7d
+    /// Also keep archives modified within this time, for example 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     keep_within: Option<Duration>,
-    /// Only tell what would be removed
+    /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
 }

@@ -2,7 +2,7 @@
 
 use {
     super::{
-        archive::print_root,
+        archive::{print_root, skip_existing},
         check::{self, AssuranceFields, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
@@ -27,10 +27,10 @@ use {
     },
 };
 
-/// Turn an archive into a smaller, checked, indexed one
+/// Recompress an archive: smaller, checked, and with an index
 ///
-/// Reads archives of any maker, such as those that a running validator writes, in one pass. The result holds the same
-/// entries in the same order. A damaged archive, or one that is not what its name says, yields nothing.
+/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same entries in the same order. If
+/// the archive is damaged, or does not match its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
     /// The archive, or - for standard input
@@ -43,16 +43,19 @@ pub struct RecompressArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The most memory for buffers (fewer workers run where it does not suffice), and as much for finding superseded
-    /// accounts, of which what does not fit is spilled beside the output [default: 1GiB for those]
+    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check; data
+    /// that does not fit is spilled to the output directory [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
-    #[arg(long, value_name = "SLOT")]
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
+    /// End with exit code 0 where an archive of the same name exists: it is left as it is, unchecked
+    #[arg(long, conflicts_with = "force")]
+    skip_existing: bool,
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
@@ -85,7 +88,7 @@ struct RecompressLine<'a> {
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let is_stream = args.archive.as_os_str() == "-";
     if args.base_slot.is_some() && !is_stream {
-        return Err(Error::usage("--base-slot is for standard input: the name of a file tells it"));
+        return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
     }
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let source = match is_stream {
@@ -114,7 +117,11 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         Some(stdout) => Sink::Stream(stdout),
         None => Sink::Dir { dir: &args.output, replace: args.force },
     };
-    print_report(&recompress(source, sink, &options, ui)?, &options.codec, ui);
+    match recompress(source, sink, &options, ui) {
+        Ok(report) => print_report(&report, &options.codec, ui),
+        Err(error) if args.skip_existing => return skip_existing(error, ui),
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 
@@ -144,6 +151,9 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
         return;
     }
     ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
+    if ui.is_quiet() {
+        return;
+    }
     ui.print(&format!("  {}, {}", values::count_of(*storages, "storage"), codec::show_codec(codec, frames)));
     ui.print(&format!(
         "  size     {} from {}, {:+.1} % (ratio {} to the tar)",

@@ -9,11 +9,15 @@ use {
         values,
     },
     crate::{
-        error::Result,
+        error::{Error, Result},
         format::frame_hashes::Root,
         read::IndexPolicy,
         recompress::recompress_for_agave,
-        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        restore::{
+            RestoreLayout, RestoreOptions, RestoreReport,
+            dry_run::{ArchiveToRestore, RestorePreview, Space, preview},
+            restore,
+        },
         text,
     },
     clap::{Args, ValueEnum},
@@ -21,18 +25,18 @@ use {
     std::path::{Path, PathBuf},
 };
 
-/// Turn archives into a ledger that boots
+/// Restore archives into a ledger from which a validator starts
 ///
-/// Reads full and incremental archives of any maker. Everything is checked and on disk before the ledger looks complete;
-/// what fails, or is interrupted, leaves nothing behind.
+/// Reads full and incremental archives of slotpress, Agave, Firedancer, zstd and pzstd. The ledger looks complete only after
+/// everything is checked and on disk. A run that fails or is interrupted leaves nothing behind.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The full archive, or - for standard input
     archive: PathBuf,
-    /// An incremental archive on top of it, or - for standard input
+    /// An incremental archive based on it, or - for standard input
     #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
-    /// The ledger directory to make
+    /// The ledger directory to create
     #[arg(long, value_name = "DIR")]
     ledger: PathBuf,
     /// The validator's --snapshots directory [default: the ledger]
@@ -41,7 +45,7 @@ pub struct RestoreArgs {
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     #[arg(long, value_name = "DIR")]
     accounts: Vec<PathBuf>,
-    /// What to leave: a ledger that boots, or the tree as it is in the archive
+    /// What to create: a ledger that boots, or the directory tree as it is in the archive
     #[arg(long, alias = "layout", value_enum, default_value_t)]
     tree: TreeArg,
     /// Worker threads [default: all cores that the process may use]
@@ -50,16 +54,19 @@ pub struct RestoreArgs {
     /// Read everything back, and recompute its hash, before the ledger is marked complete
     #[arg(long)]
     verify: bool,
-    /// Read archives by their frames and headers alone
+    /// Restore nothing: tell slot and hash, the room that is needed and free, and what would be refused
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not use the index of archives; find frames and entries by reading everything
     #[arg(long)]
     ignore_index: bool,
-    /// The root that the archive must have, as `archive` and `inspect` print it: every frame is compared with its hash. A
-    /// second one is the incremental archive's
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for a full and an
+    /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
     expect_root: Vec<Root>,
     #[command(flatten)]
     check: CheckArgs,
-    /// The most memory for finding superseded accounts; what does not fit is spilled beside the output [default: 1GiB]
+    /// Memory limit for the state check; data that does not fit is spilled to the output directory [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]
@@ -68,7 +75,7 @@ pub struct RestoreArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
 enum TreeArg {
-    /// A ledger from which a validator boots at once
+    /// A ledger from which a validator starts without unpacking again
     #[default]
     Boot,
     /// The tree as it is in the archive
@@ -98,6 +105,7 @@ struct RestoreLine<'a> {
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
+    check_archives(args)?;
     let check = args.check.options(args.memory);
     let options = RestoreOptions {
         archive: args.archive.clone(),
@@ -115,9 +123,94 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         manners: args.manners.apply(ui),
         convert: Some(recompress_for_agave),
     };
+    if args.dry_run {
+        return print_preview(&preview(&options, ui)?, ui);
+    }
     let report = restore(&options, ui)?;
     print_report(&report, &options, ui);
     Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "restore_preview")]
+struct PreviewLine<'a> {
+    archives: Vec<PreviewArchive<'a>>,
+    space: Vec<PreviewSpace<'a>>,
+}
+
+#[derive(Serialize)]
+struct PreviewArchive<'a> {
+    #[serde(serialize_with = "text::path")]
+    path: &'a Path,
+    slot: Option<u64>,
+    base_slot: Option<u64>,
+    hash: Option<String>,
+    length_bytes: u64,
+    unpacked_bytes: u64,
+    is_exact: bool,
+}
+
+#[derive(Serialize)]
+struct PreviewSpace<'a> {
+    #[serde(serialize_with = "text::path")]
+    dir: &'a Path,
+    needed_bytes: u64,
+    free_bytes: u64,
+}
+
+/// Prints what would be restored; an error where there is no room for it.
+fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
+    let RestorePreview { archives, space } = preview;
+    if ui.is_json() {
+        let archive = |one: &'_ ArchiveToRestore| one.name.clone();
+        ui.print_json(&PreviewLine {
+            archives: archives
+                .iter()
+                .map(|one| PreviewArchive {
+                    path: &one.path,
+                    slot: archive(one).map(|name| name.slot),
+                    base_slot: archive(one).and_then(|name| name.base_slot),
+                    hash: archive(one).map(|name| name.hash.to_string()),
+                    length_bytes: one.length_bytes,
+                    unpacked_bytes: one.unpacked_bytes,
+                    is_exact: one.is_exact,
+                })
+                .collect(),
+            space: space
+                .iter()
+                .map(|one| PreviewSpace { dir: &one.dir, needed_bytes: one.needed_bytes, free_bytes: one.free_bytes })
+                .collect(),
+        });
+    } else if !ui.is_quiet() {
+        for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact } in archives {
+            ui.print(&path.display().to_string());
+            match name {
+                Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
+                None => ui.print("  slot and hash are not in its name"),
+            }
+            let about = if *is_exact { "" } else { "about " };
+            let [unpacked, length] = [unpacked_bytes, length_bytes].map(|bytes| values::show_bytes(*bytes));
+            ui.print(&format!("  size     {about}{unpacked} from {length}"));
+        }
+        for Space { dir, needed_bytes, free_bytes } in space {
+            let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
+            ui.print(&format!("  space    {needed} needed, {free} free in {}", dir.display()));
+        }
+        ui.print("Nothing was restored.");
+    }
+    space.iter().try_for_each(Space::check)
+}
+
+/// Refuses a ledger in the place of an archive.
+fn check_archives(args: &RestoreArgs) -> Result<()> {
+    let mut archives = [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten();
+    let Some(dir) = archives.find(|path| path.is_dir()) else { return Ok(()) };
+    let error = Error::usage(format!("{} is a directory: restore takes archives", dir.display()));
+    let word = shell_word(dir);
+    Err(match dir.join("snapshots").is_dir() {
+        true => error.hint(format!("to make an archive of a ledger: slotpress archive {word} -o DIR")),
+        false => error.hint(format!("to see the archives in a directory: slotpress list {word}")),
+    })
 }
 
 /// Prints what was restored, and how to start a validator on it.
@@ -145,6 +238,9 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         return;
     }
     ui.print(&report.path.display().to_string());
+    if ui.is_quiet() {
+        return;
+    }
     let on = report.base_slot.map(|base| format!(" on the full archive of slot {base}")).unwrap_or_default();
     ui.print(&format!("  slot {}{on}, {}", report.slot, values::count_of(report.storages, "storage")));
     ui.print(&format!(
@@ -159,24 +255,56 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         report.taken.cpu_percent()
     ));
     check::print_assurance(&report.assurance, ui);
-    if flags.is_empty() {
-        return;
+    check::print_read_back(&report.read_back, ui);
+    if !flags.is_empty() {
+        print_start(options, &flags, ui);
     }
-    if !options.paths.ledger.join("genesis.bin").exists() {
+}
+
+/// How to start a validator on the ledger: lines that can be pasted.
+fn print_start(options: &RestoreOptions, flags: &[String], ui: &Ui) {
+    let genesis = absolute(&options.paths.ledger.join("genesis.bin"));
+    if !genesis.exists() {
         ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
-    ui.print("Start the validator with its usual flags and:");
+    ui.print("Start Agave with its usual flags and:");
     ui.print(&format!("  agave-validator {}", flags.join(" ")));
+    // Firedancer makes its own accounts database of the archives; it has no use for the rest of the ledger. The keys are
+    // those of its default.toml: src/app/firedancer/config/default.toml.
+    ui.print("Or start Firedancer, which reads the archives, with this in its TOML:");
+    ui.print("  [paths]");
+    ui.print(&format!("  snapshots = {}", toml_string(&absolute(options.paths.snapshots_dir()))));
+    if genesis.exists() {
+        ui.print(&format!("  genesis = {}", toml_string(&genesis)));
+    }
+}
+
+/// A path that holds in any directory; as it was given, where the current directory is not known.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// A path as a basic string of TOML.
+fn toml_string(path: &Path) -> String {
+    let mut text = String::from("\"");
+    for char in path.display().to_string().chars() {
+        match char {
+            '"' | '\\' => text.extend(['\\', char]),
+            char if char.is_control() => text += &format!("\\u{:04X}", u32::from(char)),
+            char => text.push(char),
+        }
+    }
+    text + "\""
 }
 
 /// The flags that make a validator boot from what was restored.
 fn validator_flags(options: &RestoreOptions, report: &RestoreReport) -> Vec<String> {
-    let mut flags = vec!["--ledger".to_string(), shell_word(&options.paths.ledger)];
+    let mut flags = vec!["--ledger".to_string(), shell_word(&absolute(&options.paths.ledger))];
     if let Some(snapshots) = &options.paths.snapshots {
-        flags.extend(["--snapshots".to_string(), shell_word(snapshots)]);
+        flags.extend(["--snapshots".to_string(), shell_word(&absolute(snapshots))]);
     }
     for accounts in &report.accounts {
-        flags.extend(["--accounts".to_string(), shell_word(accounts)]);
+        flags.extend(["--accounts".to_string(), shell_word(&absolute(accounts))]);
     }
     // Without it, a validator that knows of a newer archive elsewhere would download that instead.
     flags.push("--no-snapshot-fetch".to_string());
@@ -198,5 +326,11 @@ mod tests {
     fn paths_for_the_shell() {
         assert_eq!(shell_word(Path::new("/mnt/ledger-1")), "/mnt/ledger-1");
         assert_eq!(shell_word(Path::new("/mnt/my ledger's")), r"'/mnt/my ledger'\''s'");
+    }
+
+    #[test]
+    fn paths_for_toml() {
+        assert_eq!(toml_string(Path::new("/mnt/ledger-1")), r#""/mnt/ledger-1""#);
+        assert_eq!(toml_string(Path::new("/a\"b\\c\n")), r#""/a\"b\\c\u000A""#);
     }
 }

@@ -35,49 +35,49 @@ use {
 /// appear. A page for people is at /, a list for programs at /api/v1/archives.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Directories of archives; of several files of one name, the first is served
+    /// Directories of archives; if several hold a file of the same name, the first is served
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// Where to listen: 0.0.0.0:8890 or `[::]:8890` for everybody
+    /// Where to listen: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8890")]
     listen: SocketAddr,
-    /// Bytes to send per second at most, to all clients together
+    /// Limit sending to this many bytes per second, for all clients together
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate: Option<u64>,
-    /// Bytes to send per second at most, to each client address
+    /// Limit sending to this many bytes per second, for each client address
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate_per_client: Option<u64>,
-    /// Connections at most
+    /// Maximum number of connections
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = connections)]
     max_connections: usize,
-    /// Connections at most, of each client address
+    /// Maximum number of connections of each client address
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = connections)]
     max_connections_per_client: usize,
-    /// Encrypt with this certificate (PEM, with those of who signed it); read again when it changes, and on SIGHUP
+    /// TLS certificate chain (PEM); read again when it changes, and on SIGHUP
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's private key (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Where to serve metrics for Prometheus, at /metrics
+    /// Address of the Prometheus metrics, at /metrics
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
-    /// How long transfers may go on when asked to stop
+    /// How long running transfers may continue after SIGTERM or Ctrl-C
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     grace: Duration,
-    /// Close connections that send no whole request for so long
+    /// Close connections that send no complete request within this time
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout)]
     head_timeout: Duration,
-    /// Close connections that take less than 64 KiB in so long
+    /// Close connections that accept less than 64 KiB within this time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
     stall_timeout: Duration,
-    /// Threads that answer [default: all cores that the process may use, at most 8]
+    /// Server threads [default: all cores that the process may use, at most 8]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// How to treat the page cache, which a validator on the same machine needs; direct does as gentle
+    /// How to use the page cache, which a validator on the same machine needs; direct is the same as gentle
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     io_hint: IoHintArg,
-    /// Stand back: 1 to 19, for the processor and the disk; 19 uses the disk only when nobody else does
+    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
     nice: u8,

@@ -12,30 +12,30 @@ use {
     std::path::{Path, PathBuf},
 };
 
-/// Make a lifelike ledger, for trying and measuring
+/// Make a synthetic ledger for practice and measurements
 ///
-/// Every other command works on it, and both clients load it: its files, lists, hashes, names and sysvars are valid,
-/// and genesis.bin is there. No validator can follow the chain from it, since its blocks and votes are made up.
+/// All commands work on it, and Agave and Firedancer load it: files, lists, hashes, names, sysvars and genesis.bin are
+/// valid. A validator cannot follow a cluster from it, because its blocks and votes are made up.
 #[derive(Debug, Args)]
 pub struct SynthArgs {
     /// The directory for the ledger; must be empty or not exist
     out_dir: PathBuf,
-    /// Bytes of account storages, about
+    /// Approximate size of the account storages
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     size: u64,
-    /// The same seed and sizes make the same bytes
+    /// Random seed: the same seed and sizes give the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Also make a newer state with about this many bytes of newer storages; the full one goes to OUT_DIR/at-full
+    /// Also make a newer state with about this many bytes of newer storages; the older one is put in OUT_DIR/at-full
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     incremental: Option<u64>,
-    /// How many storages to make [default: as many as a ledger of the size has]
+    /// Number of storages [default: typical for the size]
     #[arg(long, value_name = "N")]
     storages: Option<u64>,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The version of Agave whose layout on disk to make
+    /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Agave::V4_2)]
     agave: Agave,
 }
@@ -71,6 +71,7 @@ struct SynthLine<'a> {
     slot: u64,
     hash: String,
     capitalization_lamports: u64,
+    capitalization_lamports_text: String,
     accounts: u64,
     storages: u64,
     storage_bytes: u64,
@@ -100,6 +101,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
                 slot: *slot,
                 hash: hash.to_string(),
                 capitalization_lamports: *capitalization,
+                capitalization_lamports_text: capitalization.to_string(),
                 accounts: *accounts,
                 storages: *storages,
                 storage_bytes: *storage_bytes,
@@ -108,6 +110,9 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             continue;
         }
         ui.print(&ledger_dir.display().to_string());
+        if ui.is_quiet() {
+            continue;
+        }
         ui.print(&format!(
             "  slot {slot}, {}, {}, {}",
             values::count_of(*accounts, "account"),
@@ -115,9 +120,9 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             values::show_bytes(*storage_bytes)
         ));
     }
-    if !ui.is_json() {
+    if !ui.is_json() && !ui.is_quiet() {
         ui.print(&format!(
-            "Made in {}. Validators load it, but cannot follow the chain: its blocks and votes are made up.",
+            "Made in {}. Validators load it, but cannot follow a cluster from it: its blocks and votes are made up.",
             values::show_duration(report.elapsed)
         ));
     }

@@ -1,13 +1,13 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
 use {
-    super::{ScreenArgs, stdout, values},
+    super::{ScreenArgs, lines, meter::Meter, stdout, stopping::Shown},
     crate::{
         error::{Error, Result},
-        progress::Progress,
+        progress::{Progress, Step},
     },
     clap::ColorChoice,
-    indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle as BarStyle},
+    indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle},
     serde::Serialize,
     signal_hook::consts::{SIGHUP, SIGINT, SIGTERM},
     std::{
@@ -17,7 +17,7 @@ use {
             Arc, Mutex,
             atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         },
-        time::{Duration, Instant},
+        time::Duration,
     },
 };
 
@@ -29,11 +29,11 @@ pub enum ProgressStyle {
     Auto,
     /// A bar
     Bar,
-    /// A line every 10 seconds
+    /// One line every 10 seconds
     Plain,
-    /// A JSON object every second
+    /// One JSON object every second
     Json,
-    /// Nothing
+    /// No progress
     None,
 }
 
@@ -58,38 +58,35 @@ pub struct Ui {
     /// Warnings that were shown: each is shown once.
     shown_warnings: Mutex<BTreeSet<String>>,
     is_stdout_data: AtomicBool,
-    stage: Mutex<Stage>,
-    input_bytes: AtomicU64,
-    output_bytes: AtomicU64,
+    is_terminal: bool,
+    meter: Arc<Meter>,
+    shown: Shown,
+    /// The bar, where there is one.
+    bar: Mutex<Option<ProgressBar>>,
     /// When the next line is due, in milliseconds after the stage began.
     next_line_ms: AtomicU64,
-}
-
-struct Stage {
-    name: String,
-    start: Instant,
-    total_bytes: Option<u64>,
-    /// A few words beside the figures.
-    note: String,
-    bar: Option<ProgressBar>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "progress")]
 struct ProgressLine<'a> {
     stage: &'a str,
+    step: Option<usize>,
+    steps: Option<usize>,
     input_bytes: u64,
     output_bytes: u64,
     total_bytes: Option<u64>,
+    done_percent: Option<f64>,
     elapsed_seconds: f64,
+    left_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "error")]
-struct ErrorLine<'a> {
-    message: String,
-    hint: Option<&'a str>,
-    exit_code: u8,
+pub(super) struct ErrorLine<'a> {
+    pub message: String,
+    pub hint: Option<&'a str>,
+    pub exit_code: u8,
 }
 
 #[derive(Serialize)]
@@ -137,15 +134,10 @@ impl Ui {
             print_error: Mutex::default(),
             shown_warnings: Mutex::default(),
             is_stdout_data: AtomicBool::new(false),
-            stage: Mutex::new(Stage {
-                name: String::new(),
-                start: Instant::now(),
-                total_bytes: None,
-                note: String::new(),
-                bar: None,
-            }),
-            input_bytes: AtomicU64::new(0),
-            output_bytes: AtomicU64::new(0),
+            is_terminal,
+            meter: Arc::new(Meter::new()),
+            shown: Shown::default(),
+            bar: Mutex::default(),
             next_line_ms: AtomicU64::new(0),
         })
     }
@@ -155,7 +147,22 @@ impl Ui {
         self.is_json
     }
 
-    /// Prints a line of results. A reader that has gone away is not an error; any other is told by [`Ui::finish`].
+    /// Whether only results and errors are shown.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// The bar that goes when the user asks to stop.
+    pub(super) fn shown(&self) -> Shown {
+        self.shown.clone()
+    }
+
+    /// Whether what is said on stderr is JSON.
+    pub fn is_stderr_json(&self) -> bool {
+        self.is_json || self.style == ProgressStyle::Json
+    }
+
+    /// Prints a line of results. A reader that has gone away is not an error; [`Ui::finish`] returns any other.
     pub fn print(&self, line: &str) {
         self.end_stage();
         if self.is_stdout_data.load(Relaxed) {
@@ -168,6 +175,27 @@ impl Ui {
                 print_error.get_or_insert(stdout::error(&error));
             }
         }
+    }
+
+    /// Prints a text after a label, in lines that fit a terminal of 80 columns; a word that is too long for a line has one
+    /// of its own.
+    pub fn print_wrapped(&self, label: &str, text: &str) {
+        const COLUMNS: usize = 80;
+        let indent = " ".repeat(label.chars().count());
+        let mut line = label.to_string();
+        let mut is_empty = true;
+        for word in text.split(' ') {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+                self.print(&std::mem::replace(&mut line, indent.clone()));
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_empty = false;
+        }
+        self.print(&line);
     }
 
     /// Everything is printed: an error where results did not get to where they should.
@@ -199,13 +227,6 @@ impl Ui {
         self.is_pipe_broken.load(Relaxed)
     }
 
-    /// Prints what only some want to know.
-    pub fn detail(&self, line: &str) {
-        if self.is_verbose {
-            self.stderr(line);
-        }
-    }
-
     /// Prints what has happened, as a log has it.
     pub fn log(&self, line: &str) {
         if !self.is_quiet {
@@ -222,10 +243,28 @@ impl Ui {
             self.stderr(&to_json(&line));
             return;
         }
-        self.stderr(&format!("{} {error}", self.paint("error:", "1;31")));
+        self.labelled("error:", "1;31", &error.to_string());
         if let Some(hint) = error.hint_text() {
-            self.stderr(&format!("{} {hint}", self.paint("hint:", "1;36")));
+            self.labelled("hint:", "1;36", hint);
         }
+    }
+
+    /// Prints a message behind a coloured word, wrapped at words on a terminal.
+    fn labelled(&self, label: &str, code: &str, message: &str) {
+        if !self.is_terminal {
+            return self.stderr(&format!("{} {message}", self.paint(label, code)));
+        }
+        let columns = lines::columns();
+        let mut wrapped = Vec::new();
+        for (number, line) in message.lines().enumerate() {
+            let label = if number == 0 { format!("{label} ") } else { String::new() };
+            wrapped.extend(lines::wrap(&label, line, columns));
+        }
+        let text = wrapped.join("\n");
+        self.stderr(&match text.strip_prefix(label) {
+            Some(rest) => format!("{}{rest}", self.paint(label, code)),
+            None => text,
+        });
     }
 
     fn paint(&self, text: &str, code: &str) -> String {
@@ -235,99 +274,102 @@ impl Ui {
     /// Writes above the bar, where there is one.
     fn stderr(&self, line: &str) {
         let write = || drop(writeln!(std::io::stderr().lock(), "{line}"));
-        match self.stage.lock().ok().and_then(|stage| stage.bar.clone()) {
+        match self.bar.lock().ok().and_then(|bar| bar.clone()) {
             Some(bar) => bar.suspend(write),
             None => write(),
         }
     }
 
     fn end_stage(&self) {
-        if let Ok(mut stage) = self.stage.lock()
-            && let Some(bar) = stage.bar.take()
+        if let Ok(mut bar) = self.bar.lock()
+            && let Some(bar) = bar.take()
         {
             bar.finish_and_clear();
         }
     }
 
-    fn progress_line(&self, stage: &Stage, elapsed: Duration) -> String {
-        let (input_bytes, output_bytes) = (self.input_bytes.load(Relaxed), self.output_bytes.load(Relaxed));
-        if self.style == ProgressStyle::Json {
-            return to_json(&ProgressLine {
-                stage: &stage.name,
-                input_bytes,
-                output_bytes,
-                total_bytes: stage.total_bytes,
-                elapsed_seconds: elapsed.as_secs_f64(),
-            });
+    fn progress_line(&self) -> String {
+        let reading = self.meter.read();
+        if self.style != ProgressStyle::Json {
+            return reading.plain_line();
         }
-        let mut line = format!("{}: {}", stage.name, values::show_bytes(input_bytes));
-        if let Some(total) = stage.total_bytes.filter(|total| *total > 0) {
-            line += &format!(" of {} ({} %)", values::show_bytes(total), input_bytes * 100 / total);
+        to_json(&ProgressLine {
+            stage: &reading.name,
+            step: reading.step.map(|(step, _)| step),
+            steps: reading.step.map(|(_, steps)| steps),
+            input_bytes: reading.input_bytes,
+            output_bytes: reading.output_bytes,
+            total_bytes: reading.total_bytes,
+            done_percent: reading.done.map(|done| (done * 1000.0).floor() / 10.0),
+            elapsed_seconds: reading.elapsed.as_secs_f64(),
+            left_seconds: reading.left.map(|left| left.as_secs_f64().round()),
+        })
+    }
+
+    /// A bar whose whole line is made anew whenever it is drawn.
+    fn new_bar(&self) -> ProgressBar {
+        let (meter, interrupted) = (self.meter.clone(), self.interrupted.clone());
+        let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
+            // Once the user has asked to stop, what happens is said elsewhere, at once.
+            let line = match interrupted.load(Relaxed) {
+                true => String::new(),
+                false => meter.read().bar_line(lines::columns()),
+            };
+            // Writing into the bar's own text cannot fail.
+            let _ = to.write_str(&line);
+        };
+        // The cursor rests before the edge: a ^C that the terminal echoes there must not begin a new line, or the bar
+        // could not be cleared.
+        let style = BarStyle::with_template("{line}   \x1b[3D").unwrap_or_else(|_| BarStyle::default_bar());
+        let bar = ProgressBar::new_spinner().with_style(style.with_key("line", line));
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        // Where no thread can be started, the bar moves when there is something to show.
+        if std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok()) {
+            bar.enable_steady_tick(Duration::from_millis(200));
         }
-        line += &format!(", {}", values::show_rate(input_bytes, elapsed));
-        if !stage.note.is_empty() {
-            line += &format!(", {}", stage.note);
-        } else if output_bytes > 0 {
-            line += &format!(", ratio {}", values::show_ratio(input_bytes, output_bytes));
-        }
-        if let Some(total) = stage.total_bytes.filter(|total| input_bytes > 0 && *total >= input_bytes) {
-            let left = elapsed.mul_f64((total - input_bytes) as f64 / input_bytes as f64);
-            line += &format!(", {} left", values::show_duration(left));
-        }
-        line
+        bar
+    }
+
+    fn interval(&self) -> Duration {
+        if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL }
     }
 }
 
 impl Progress for Ui {
+    fn steps(&self, steps: &[Step]) {
+        self.meter.steps(steps);
+    }
+
     fn stage(&self, name: &str, total_bytes: Option<u64>) {
         self.end_stage();
-        self.input_bytes.store(0, Relaxed);
-        self.output_bytes.store(0, Relaxed);
-        let Ok(mut stage) = self.stage.lock() else { return };
-        let note = String::new();
-        *stage = Stage { name: name.to_string(), start: Instant::now(), total_bytes, note, bar: None };
-        let interval = if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL };
-        self.next_line_ms.store(interval.as_millis() as u64, Relaxed);
-        if self.style == ProgressStyle::Bar {
-            let bar = match total_bytes {
-                // The cursor rests before the edge: a ^C that the terminal echoes there must not begin a new line, or
-                // the bar could not be cleared.
-                Some(total) => ProgressBar::new(total).with_style(style(
-                    "{prefix} {wide_bar} {percent}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {msg}{eta} left   \x1b[3D",
-                )),
-                None => ProgressBar::new_spinner().with_style(style("{prefix} {spinner} {elapsed}")),
-            };
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar.set_prefix(name.to_string());
-            // Where no thread can be started, the bar moves when there is something to show.
-            if std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok()) {
-                bar.enable_steady_tick(Duration::from_millis(200));
-            }
-            stage.bar = Some(bar);
+        self.meter.stage(name, total_bytes);
+        self.next_line_ms.store(self.interval().as_millis() as u64, Relaxed);
+        // Once the user has asked to stop, what happens is said already.
+        if self.style == ProgressStyle::Bar
+            && !self.is_interrupted()
+            && let Ok(mut bar) = self.bar.lock()
+        {
+            let new = self.new_bar();
+            self.shown.set(new.clone());
+            *bar = Some(new);
         }
     }
 
     fn advance(&self, input_bytes: u64, output_bytes: u64) {
-        let input_bytes = self.input_bytes.fetch_add(input_bytes, Relaxed) + input_bytes;
-        let output_bytes = self.output_bytes.fetch_add(output_bytes, Relaxed) + output_bytes;
+        let input_bytes = self.meter.advance(input_bytes, output_bytes);
         // Whoever else holds the lock is about to draw.
-        let Ok(stage) = self.stage.try_lock() else { return };
+        let Ok(bar) = self.bar.try_lock() else { return };
         match self.style {
             ProgressStyle::Bar => {
-                if let Some(bar) = &stage.bar {
+                if let Some(bar) = &*bar {
                     bar.set_position(input_bytes);
-                    if output_bytes > 0 && stage.note.is_empty() {
-                        bar.set_message(format!("ratio {}, ", values::show_ratio(input_bytes, output_bytes)));
-                    }
                 }
             }
             ProgressStyle::Plain | ProgressStyle::Json => {
-                let elapsed = stage.start.elapsed();
-                let interval = if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL };
-                let elapsed_ms = elapsed.as_millis() as u64;
+                let elapsed_ms = self.meter.stage_elapsed().as_millis() as u64;
                 if elapsed_ms >= self.next_line_ms.load(Relaxed) {
-                    self.next_line_ms.store(elapsed_ms + interval.as_millis() as u64, Relaxed);
-                    let line = self.progress_line(&stage, elapsed);
+                    self.next_line_ms.store(elapsed_ms + self.interval().as_millis() as u64, Relaxed);
+                    let line = self.progress_line();
                     drop(writeln!(std::io::stderr().lock(), "{line}"));
                 }
             }
@@ -336,10 +378,12 @@ impl Progress for Ui {
     }
 
     fn note(&self, text: &str) {
-        let Ok(mut stage) = self.stage.lock() else { return };
-        stage.note = text.to_string();
-        if let Some(bar) = &stage.bar {
-            bar.set_message(format!("{text}, "));
+        self.meter.note(text);
+    }
+
+    fn detail(&self, message: &str) {
+        if self.is_verbose {
+            self.tell(message);
         }
     }
 
@@ -361,17 +405,13 @@ impl Progress for Ui {
         if self.style == ProgressStyle::Json || self.is_json {
             self.stderr(&to_json(&WarningLine { message }));
         } else if !self.is_quiet {
-            self.stderr(&format!("{} {message}", self.paint("warning:", "1;33")));
+            self.labelled("warning:", "1;33", message);
         }
     }
 
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Relaxed)
     }
-}
-
-fn style(template: &str) -> BarStyle {
-    BarStyle::with_template(template).unwrap_or_else(|_| BarStyle::default_bar())
 }
 
 fn to_json(value: &impl Serialize) -> String {

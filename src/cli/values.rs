@@ -2,13 +2,21 @@
 
 use {
     indicatif::HumanBytes,
-    std::{path::PathBuf, sync::Arc, time::Duration},
+    std::{
+        path::{Path, PathBuf},
+        sync::Arc,
+        time::Duration,
+    },
 };
 
 use crate::{
     archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+    error::Error,
     inspect::accounts::LARGEST_MAX,
-    ledger::{directory::LedgerPaths, names::Hash},
+    ledger::{
+        directory::LedgerPaths,
+        names::{Hash, parse_number},
+    },
     memory,
     read_back::ReadBack,
     verify::own::FullReadBack,
@@ -19,7 +27,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     parse_size::Config::new()
         .with_default_factor(1)
         .parse_size(with_binary_suffix(text).as_bytes())
-        .map_err(|error| format!("{error}; sizes look like 8MiB, 512KiB, 4GiB"))
+        .map_err(|_| "sizes look like 8MiB, 512KiB, 4GiB".to_string())
 }
 
 /// A lone letter means binary units, as with `dd`, `split` and `du`: 8M is 8 MiB.
@@ -87,6 +95,11 @@ pub fn threads_or_all(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
+/// Reads a slot.
+pub fn slot(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a slot is a whole number, such as 350006937".to_string())
+}
+
 /// Reads a snapshot hash.
 pub fn hash(text: &str) -> Result<Hash, String> {
     text.parse().map_err(|error: crate::Error| error.to_string())
@@ -117,8 +130,26 @@ pub fn read_back(memory: Option<u64>) -> Arc<dyn ReadBack> {
     Arc::new(FullReadBack { memory_bytes: memory_or_half(memory), temporary_dir: std::env::temp_dir() })
 }
 
+/// Refuses a directory inside a ledger where the ledger itself is meant: its snapshots, or one bank snapshot.
+pub fn check_ledger(path: &Path) -> Result<(), Error> {
+    let is_snapshots = |path: &Path| path.file_name().is_some_and(|name| name == "snapshots");
+    if !path.is_dir() || path.join("snapshots").exists() {
+        return Ok(());
+    }
+    let slot = path.file_name().and_then(|name| parse_number(&name.to_string_lossy()));
+    let (ledger, choice) = match (slot, path.parent()) {
+        (Some(slot), Some(parent)) if is_snapshots(parent) => (parent.parent(), format!(" --slot {slot}")),
+        (None, Some(ledger)) if is_snapshots(path) => (Some(ledger), String::new()),
+        _ => return Ok(()),
+    };
+    let Some(ledger) = ledger else { return Ok(()) };
+    let ledger = if ledger.as_os_str().is_empty() { Path::new(".") } else { ledger };
+    Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.display()))
+        .hint(format!("give the ledger directory: {}{choice}", ledger.display())))
+}
+
 /// Where a ledger is, as three flags say.
-pub fn ledger_paths(ledger: &std::path::Path, snapshots: &Option<PathBuf>, accounts: &[PathBuf]) -> LedgerPaths {
+pub fn ledger_paths(ledger: &Path, snapshots: &Option<PathBuf>, accounts: &[PathBuf]) -> LedgerPaths {
     LedgerPaths { ledger: ledger.to_path_buf(), snapshots: snapshots.clone(), accounts: accounts.to_vec() }
 }
 

@@ -31,53 +31,56 @@ use {
     },
 };
 
-/// Check that an archive, a full and an incremental one, or a ledger is good
+/// Verify an archive, a full and an incremental archive together, or a ledger
 ///
-/// Recomputes capitalization and lattice hash over all accounts, and names everything that is wrong, with its place.
-/// Nothing is unpacked. A sound archive can still be a liar's: compare --expect-hash with what a trusted node says.
+/// Recomputes capitalization and lattice hash over all accounts, and lists everything that is wrong, with its place. Nothing
+/// is unpacked. An archive cannot prove that its state is the cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator
     #[arg(value_name = "ARCHIVE|LEDGER")]
     path: PathBuf,
-    /// An incremental archive on top of the full one
+    /// An incremental archive based on the full one
     incremental_archive: Option<PathBuf>,
-    /// The clients that are to load it: what they tolerate is a warning [default: every departure is a failure]; agave is
-    /// Agave 4.2 to 4.5
+    /// The clients that will load it; what they tolerate is a warning only [default: every deviation is a failure]. agave
+    /// stands for Agave 4.2 to 4.5
     #[arg(long = "for", value_enum, value_delimiter = ',', value_name = "CLIENTS")]
     pub(super) clients: Vec<ClientArg>,
-    /// Check frames, entries, name and bank file only; with an index, without decoding the accounts
+    /// Check frames, entries, name and bank file only; with an index, accounts are not even decompressed
     #[arg(long)]
     quick: bool,
-    /// The snapshot hash that a trusted node advertises
+    /// Expected snapshot hash, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
-    /// The slot that it must be of
-    #[arg(long, value_name = "SLOT")]
+    /// Expected slot
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
-    /// The root that the archive must have, as `archive` and `inspect` print it: every frame is compared with its hash. A
-    /// second one is the incremental archive's
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for a full and an
+    /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
+    /// List every failure, also of those that are many and alike
+    #[arg(long)]
+    all: bool,
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// The most memory for finding superseded accounts [default: half of what is free]
+    /// Memory limit for finding superseded accounts [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
-    /// Where to spill what does not fit in memory [default: the system's temporary directory]
+    /// Directory for data that does not fit in memory [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     temporary_dir: Option<PathBuf>,
-    /// Of a ledger: the bank snapshot [default: the newest complete one]
-    #[arg(long, help_heading = "Ledger")]
+    /// For a ledger: the bank snapshot [default: the newest complete one]
+    #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
     slot: Option<u64>,
-    /// Of an unpacked incremental archive: the slot of its full archive
-    #[arg(long, value_name = "SLOT", help_heading = "Ledger")]
+    /// For an unpacked incremental archive: the slot of its full archive
+    #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
-    /// Of a ledger: the validator's --snapshots directory [default: LEDGER]
+    /// For a ledger: the validator's --snapshots directory [default: LEDGER]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
     snapshots: Option<PathBuf>,
-    /// Of a ledger: the validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    /// For a ledger: the validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
     #[arg(long, value_name = "DIR", help_heading = "Ledger")]
     accounts: Vec<PathBuf>,
     #[command(flatten)]
@@ -138,6 +141,7 @@ struct VerifyLine<'a> {
     base_slot: Option<u64>,
     hash: Option<Hash>,
     capitalization: Option<u64>,
+    capitalization_text: Option<String>,
     checks: &'a [CheckResult],
     failures: &'a [Failure],
     warnings: &'a [Failure],
@@ -171,6 +175,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         if args.incremental_archive.is_some() {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
         }
+        values::check_ledger(&args.path)?;
         let paths = values::ledger_paths(&args.path, &args.snapshots, &args.accounts);
         verify_ledger(&paths, args.slot, args.base_slot, &options, ui)?
     } else {
@@ -186,7 +191,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         inputs.extend([full].into_iter().chain(incremental));
         report
     };
-    print_report(&report, ui);
+    print_report(&report, args.all, ui);
     inputs.iter().for_each(|input| input.print_transfer(ui));
     result_of(&report)
 }
@@ -203,7 +208,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
 }
 
 /// Prints what was found out.
-pub fn print_report(report: &VerifyReport, ui: &Ui) {
+fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     if ui.is_json() {
         ui.print_json(&VerifyLine {
             ok: report.ok,
@@ -212,6 +217,7 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
             base_slot: report.base_slot,
             hash: report.hash,
             capitalization: report.capitalization,
+            capitalization_text: report.capitalization.map(|lamports| lamports.to_string()),
             checks: &report.checks,
             failures: &report.failures,
             warnings: &report.warnings,
@@ -231,6 +237,9 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
     for path in &report.paths {
         ui.print(&path.display().to_string());
     }
+    if ui.is_quiet() && report.ok {
+        return;
+    }
     let counts = &report.counts;
     if let (Some(slot), Some(hash)) = (report.slot, report.hash) {
         let on = report.base_slot.map(|base| format!(" on {base}")).unwrap_or_default();
@@ -246,12 +255,11 @@ pub fn print_report(report: &VerifyReport, ui: &Ui) {
         values::show_rate(counts.tar_bytes, report.taken.elapsed),
         report.taken.cpu_percent()
     ));
-    let shown_path = |place: &Place| place.path.as_ref().filter(|_| report.paths.len() > 1).cloned();
     for (word, failures) in [("failure", &report.failures), ("warning", &report.warnings)] {
         let mut hints = BTreeSet::new();
-        for failure in failures {
-            print_failure(word, failure, shown_path(&failure.place).as_deref(), ui);
-            hints.insert(failure.hint);
+        for group in groups_of(failures, lists_all) {
+            print_group(word, &group, report.paths.len() > 1, ui);
+            hints.extend(group.iter().map(|failure| failure.hint));
         }
         for hint in hints {
             print_wrapped("  what to do: ", hint, ui);
@@ -313,26 +321,8 @@ fn print_trust(expected: Option<Hash>, ui: &Ui) {
     ui.print("advertises, with --expect-hash.");
 }
 
-/// Columns of a terminal.
-const COLUMNS: usize = 80;
-
-/// Prints a text after a label, in lines that fit; a word that is too long for a line has one of its own.
 fn print_wrapped(label: &str, text: &str, ui: &Ui) {
-    let indent = " ".repeat(label.chars().count());
-    let mut line = label.to_string();
-    let mut is_empty = true;
-    for word in text.split(' ') {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            ui.print(&std::mem::replace(&mut line, indent.clone()));
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = false;
-    }
-    ui.print(&line);
+    ui.print_wrapped(label, text);
 }
 
 fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
@@ -368,8 +358,64 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
     ui.print(line.trim_end());
 }
 
-fn print_failure(word: &str, failure: &Failure, path: Option<&Path>, ui: &Ui) {
+/// So many failures that are alike are listed one by one.
+const ALIKE_MAX: usize = 3;
+
+/// Failures that are alike, but for their place, together; in the order in which the first of each stands.
+fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
+    let mut groups: Vec<Vec<&Failure>> = Vec::new();
+    for failure in failures {
+        let is_alike = |group: &&mut Vec<&Failure>| {
+            let (one, path) = (group[0], &failure.place.path);
+            (one.check, one.rule, &one.message, &one.place.path)
+                == (failure.check, failure.rule, &failure.message, path)
+        };
+        match groups.iter_mut().find(is_alike) {
+            Some(group) => group.push(failure),
+            None => groups.push(vec![failure]),
+        }
+    }
+    let is_listed = |group: &Vec<&Failure>| lists_all || group.len() <= ALIKE_MAX;
+    groups
+        .into_iter()
+        .flat_map(
+            |group| if is_listed(&group) { group.into_iter().map(|one| vec![one]).collect() } else { vec![group] },
+        )
+        .collect()
+}
+
+/// Prints one failure; or many that are alike: how many, the first places, and the first one's details.
+fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
+    let Some(failure) = group.first() else { return };
     print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message), ui);
+    let path = failure.place.path.as_deref().filter(|_| has_paths);
+    if group.len() > 1 {
+        let count = values::count_of(group.len() as u64, noun_of(failure));
+        let places = group.iter().filter_map(|failure| failure.place.entry.as_deref());
+        let places: Vec<&str> = places.take(ALIKE_MAX).collect();
+        let text = match places.is_empty() {
+            true => "--all lists them".to_string(),
+            false => format!("{}, …; --all lists them", places.join(", ")),
+        };
+        print_wrapped(&format!("  {count}: "), &text, ui);
+        ui.print("  the first of them:");
+    }
+    print_details(failure, path, ui);
+}
+
+/// What a failure is about.
+fn noun_of(failure: &Failure) -> &'static str {
+    let Place { entry, account, frame, .. } = &failure.place;
+    match (entry, account, frame) {
+        (_, Some(_), _) => "account",
+        (Some(entry), ..) if entry.starts_with("accounts/") => "storage",
+        (Some(_), ..) => "file",
+        (None, None, Some(_)) => "frame",
+        (None, None, None) => "place",
+    }
+}
+
+fn print_details(failure: &Failure, path: Option<&Path>, ui: &Ui) {
     let place = &failure.place;
     let offset = place.offset_bytes.map(|offset| match (&place.frame, &place.entry) {
         (_, Some(_)) => format!("offset {offset} in it"),

@@ -327,7 +327,7 @@ impl Publishable for PartialFile {
         let to = dir.join(name);
         self.file.sync_all().or_path("write", &self.path)?;
         rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => already_exists(&to),
+            io::ErrorKind::AlreadyExists => already_exists(&to).hint("move it away, or fetch into another directory"),
             _ => Error::io("publish", &to, &error),
         })?;
         sync_dir(dir)?;

@@ -178,7 +178,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let targets: Vec<(SourceArg, bool)> =
         named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
     if targets.is_empty() {
-        return Err(Error::usage("there is nobody to ask").hint("give --source, --rpc or --cluster"));
+        return Err(Error::usage("there is no server to ask").hint("give --source, --rpc or --cluster"));
     }
     report.asked_count = targets.len();
     let answers = ask_all(client, &targets, progress)?;
@@ -192,7 +192,9 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     }
     let newest = offers.iter().map(|(offer, ..)| offer.name.slot).max();
     let slot = report.cluster.slot.or_else(|| {
-        report.relaxed.push("no RPC server tells the current slot: ages count from the newest archive".to_string());
+        report
+            .relaxed
+            .push("no RPC server reports the current slot: ages are relative to the newest archive".to_string());
         newest
     });
     offers.retain(|(offer, source, _)| {

@@ -78,6 +78,15 @@ impl<R: Read> Read for PacedReader<'_, R> {
 }
 
 impl IoHint {
+    /// As the flag has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gentle => "gentle",
+            Self::Direct => "direct",
+            Self::None => "none",
+        }
+    }
+
     /// Gets ready to read a range of a file of the given length. When the result is dropped, the pages that were not in
     /// the page cache before are dropped too.
     pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {

@@ -154,6 +154,7 @@ impl<'a> EndToEnd<'a> {
             compress: Summary::of(&seconds(&archiving)),
             decompress: Summary::of(&seconds(&restoring)),
             cpu_percent: load(&archiving),
+            compress_cpu_seconds: median(&archiving.iter().map(|taken| taken.cpu.as_secs_f64()).collect::<Vec<f64>>()),
             decompress_cpu_percent: load(&restoring),
             peak_memory_bytes,
             size_error_percent: None,

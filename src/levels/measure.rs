@@ -15,7 +15,7 @@ use {
             sample::size_error_percent,
             statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warnings, shape_warnings},
         },
-        progress::Progress,
+        progress::{Progress, Step},
         stopwatch::{Stopwatch, Taken, ThreadStopwatch},
         threads::{guarded, panicked, spawn},
     },
@@ -40,10 +40,17 @@ pub fn measure_levels(
     on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
 ) -> Result<()> {
     let mut bench = Bench::new(input, options, progress);
+    // A level takes as long as it takes, not as its bytes are many: the percentage is that of the level.
+    let steps = codecs.iter().map(|codec| Step::new(&stage_name(*codec), None));
+    progress.steps(&steps.collect::<Vec<_>>());
     for codec in codecs {
         on_row(bench.measure(*codec)?)?;
     }
     Ok(())
+}
+
+fn stage_name(codec: &dyn FrameCodec) -> String {
+    label(codec.name(), codec.level())
 }
 
 /// The input and what it compresses to: one buffer per frame, kept from level to level, so that no run but the very
@@ -66,7 +73,7 @@ impl<'a> Bench<'a> {
     fn measure(&mut self, codec: &dyn FrameCodec) -> Result<LevelRow> {
         let content_bytes = self.input.content_bytes();
         let passes = 1 + 2 * self.options.repeat as u64;
-        self.progress.stage(&label(codec.name(), codec.level()), Some(content_bytes * passes));
+        self.progress.stage(&stage_name(codec), Some(content_bytes * passes));
 
         let mut encoders: Vec<Box<dyn FrameEncoder>> = self.workers_of(|| codec.new_encoder())?;
         let encode = |encoder: &mut Box<dyn FrameEncoder>, number: usize| {
@@ -117,6 +124,7 @@ impl<'a> Bench<'a> {
             compress: compress.summary(),
             decompress: decompress.summary(),
             cpu_percent: compress.cpu_percent(),
+            compress_cpu_seconds: compress.cpu_seconds(),
             decompress_cpu_percent: decompress.cpu_percent(),
             peak_memory_bytes: peak_memory_bytes as u64,
             size_error_percent: is_sampled.then(|| size_error_percent(&sizes, self.input.total_frames)).flatten(),
@@ -255,6 +263,10 @@ impl Runs {
 
     fn cpu_percent(&self) -> f64 {
         median(&self.taken.iter().map(Taken::cpu_percent).collect::<Vec<_>>())
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        median(&self.taken.iter().map(|taken| taken.cpu.as_secs_f64()).collect::<Vec<_>>())
     }
 
     fn warnings(&self, what: &'static str) -> Vec<Warning> {

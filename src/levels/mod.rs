@@ -57,6 +57,8 @@ pub struct LevelRow {
     pub cpu_percent: f64,
     /// CPU load while decompressing.
     pub decompress_cpu_percent: f64,
+    /// CPU time of the workers for one run of compressing, in seconds.
+    pub compress_cpu_seconds: f64,
     /// What the workers take; in an end-to-end run, the process.
     pub peak_memory_bytes: u64,
     /// For a sample: the error of the ratio and of the estimated size, in percent; about 95 of 100 samples are no
@@ -99,9 +101,33 @@ impl LevelRow {
         100.0 * self.output_bytes as f64 / (reference.output_bytes as f64).max(1.0)
     }
 
-    /// Time to compress, as a multiple of another level's.
+    /// Time to compress, as a multiple of another level's: CPU time where the workers of either had to wait for cores, since
+    /// elapsed time then measures what else ran.
     pub fn time_factor_of(&self, reference: &Self) -> f64 {
-        self.compress.median / reference.compress.median.max(1e-9)
+        let cpu = (self.compress_cpu_seconds, reference.compress_cpu_seconds);
+        match self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {
+            true => cpu.0 / cpu.1,
+            false => self.compress.median / reference.compress.median.max(1e-9),
+        }
+    }
+
+    /// Whether the workers had to wait for cores.
+    pub fn has_waited(&self) -> bool {
+        self.warnings.iter().any(|warning| matches!(warning, Warning::OtherLoad { .. }))
+    }
+
+    /// Whether [`LevelRow::time_factor_of`] compares CPU times.
+    pub fn is_by_cpu_against(&self, reference: &Self) -> bool {
+        self.has_waited() || reference.has_waited()
+    }
+
+    /// The same with CPU time in place of elapsed time.
+    fn by_cpu_time(&self) -> Self {
+        let median = self.compress_cpu_seconds;
+        let scale = median / self.compress.median.max(1e-9);
+        let Summary { min, max, deviation, runs, .. } = self.compress;
+        let compress = Summary { median, min: min * scale, max: max * scale, deviation: deviation * scale, runs };
+        Self { compress, ..self.clone() }
     }
 }
 

@@ -54,7 +54,17 @@ pub struct Recommendation {
 
 /// Recommends levels; `None` where nothing was measured that `archive` can make.
 pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
-    let names = Names { has_codecs: has_codecs(rows) };
+    // Elapsed time measures what else ran where workers had to wait for cores.
+    let is_by_cpu = rows.iter().any(LevelRow::has_waited) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
+    let by_cpu: Vec<LevelRow>;
+    let rows = match is_by_cpu {
+        true => {
+            by_cpu = rows.iter().map(LevelRow::by_cpu_time).collect();
+            &by_cpu
+        }
+        false => rows,
+    };
+    let names = Names { has_codecs: has_codecs(rows), is_by_cpu, rows: rows.len() };
     let offered: Vec<&LevelRow> = rows.iter().filter(|row| is_offered(row)).collect();
     let curve = curve_of(offered.clone());
     let (fastest, smallest) = (*curve.first()?, *curve.last()?);
@@ -122,6 +132,9 @@ fn choice(row: &LevelRow, reason: String) -> Choice {
 /// How rows are called in reasons: by their level, where all are of zstd.
 struct Names {
     has_codecs: bool,
+    is_by_cpu: bool,
+    /// How many were measured.
+    rows: usize,
 }
 
 impl Names {
@@ -135,7 +148,10 @@ impl Names {
 
     fn shortest_reason(&self, fastest: &LevelRow, rows: &[&LevelRow]) -> String {
         let speed = fastest.compress_mb_per_second();
-        let mut reason = format!("no measured {} is faster ({speed:.0} MB/s)", self.any());
+        let mut reason = match self.is_by_cpu {
+            true => format!("no measured {} takes less CPU time", self.any()),
+            false => format!("no measured {} is faster ({speed:.0} MB/s)", self.any()),
+        };
         let rivals: Vec<&&LevelRow> =
             rows.iter().filter(|row| !row.is_same_codec(fastest) && is_within_deviation(row, fastest)).collect();
         if !rivals.is_empty() {
@@ -148,7 +164,7 @@ impl Names {
                 (false, 1) => "level ",
                 (false, _) => "levels ",
             };
-            reason += &format!("; {what}{} cannot be told from it", names.join(", "));
+            reason += &format!("; {what}{} cannot be distinguished from it", names.join(", "));
         }
         reason + clients(fastest)
     }
@@ -166,8 +182,11 @@ impl Names {
         }
         if let [_, smaller] = curve {
             let smaller_name = self.of(smaller);
-            return format!("two {}s make no curve; {smaller_name} is {}", self.any(), against_plain(smaller, fastest))
-                + clients(knee);
+            let others = match self.rows {
+                0..=2 => String::new(),
+                _ => format!("all others but {smaller_name} are slower and no smaller; "),
+            };
+            return format!("{others}{smaller_name} is {}", self.against_plain(smaller, fastest)) + clients(knee);
         }
         if knee.is_same_codec(fastest) {
             return format!("the {}s that are smaller save little for the time that they take", self.any())
@@ -175,7 +194,7 @@ impl Names {
         }
         let mut reason = self.against(knee, fastest);
         if let Some(next) = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1) {
-            reason += &format!("; beyond it, {} is only {}", self.of(next), against_plain(next, knee));
+            reason += &format!("; beyond it, {} is only {}", self.of(next), self.against_plain(next, knee));
         }
         reason + clients(knee)
     }
@@ -186,9 +205,10 @@ impl Names {
             false => {
                 let grown = row.size_percent_of(fastest) - 100.0;
                 format!(
-                    "{grown:.1} % larger than {} in {:.2} times its time",
+                    "{grown:.1} % larger than {} in {:.2} times its {}",
                     self.of(fastest),
-                    row.time_factor_of(fastest)
+                    row.time_factor_of(fastest),
+                    self.time()
                 )
             }
         };
@@ -198,7 +218,18 @@ impl Names {
     /// `3.1 % smaller than level 1 in 1.6 times its time`
     fn against(&self, row: &LevelRow, other: &LevelRow) -> String {
         let saved = 100.0 - row.size_percent_of(other);
-        format!("{saved:.1} % smaller than {} in {:.2} times its time", self.of(other), row.time_factor_of(other))
+        let (name, factor, time) = (self.of(other), row.time_factor_of(other), self.time());
+        format!("{saved:.1} % smaller than {name} in {factor:.2} times its {time}")
+    }
+
+    /// `0.8 % smaller in 1.2 times the time`
+    fn against_plain(&self, row: &LevelRow, other: &LevelRow) -> String {
+        let saved = 100.0 - row.size_percent_of(other);
+        format!("{saved:.1} % smaller in {:.2} times the {}", row.time_factor_of(other), self.time())
+    }
+
+    fn time(&self) -> &'static str {
+        if self.is_by_cpu { "CPU time" } else { "time" }
     }
 }
 
@@ -210,12 +241,6 @@ fn clients(row: &LevelRow) -> &'static str {
 /// Whether two times differ by less than their runs do.
 fn is_within_deviation(row: &LevelRow, other: &LevelRow) -> bool {
     row.compress.median - other.compress.median <= row.compress.deviation + other.compress.deviation
-}
-
-/// `0.8 % smaller in 1.2 times the time`
-fn against_plain(row: &LevelRow, other: &LevelRow) -> String {
-    let saved = 100.0 - row.size_percent_of(other);
-    format!("{saved:.1} % smaller in {:.2} times the time", row.time_factor_of(other))
 }
 
 #[cfg(test)]
@@ -258,6 +283,32 @@ mod tests {
         assert_eq!((shortest_time.level, smallest_size.level, knee.level), (1, 10, 4));
         insta::assert_snapshot!(smallest_size.reason, @"no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)");
         insta::assert_snapshot!(knee.reason, @"5.7 % smaller than level 1 in 1.92 times its time; beyond it, level 7 is only 1.2 % smaller in 2.49 times the time");
+    }
+
+    /// Another load makes the slower levels look even slower: what counts then is CPU time.
+    #[test]
+    fn under_load_cpu_time_counts() {
+        use crate::levels::statistics::Warning;
+        let mut rows = rows(&[(1, 87, 10.0), (2, 85, 40.0), (3, 83, 20.0)]);
+        for (row, cpu) in rows.iter_mut().zip([8.0, 10.0, 20.0]) {
+            row.compress_cpu_seconds = cpu;
+        }
+        assert_eq!(rows[1].time_factor_of(&rows[0]), 4.0);
+        rows[1].warnings.push(Warning::OtherLoad { lost_percent: 60.0 });
+        assert_eq!((rows[1].time_factor_of(&rows[0]), rows[2].time_factor_of(&rows[0])), (1.25, 2.0));
+        let found = recommend(&rows).expect("three levels");
+        assert_eq!((found.shortest_time.level, found.smallest_size.level, found.knee.level), (1, 3, 2));
+        assert_eq!(found.shortest_time.reason, "no measured level takes less CPU time");
+        assert!(found.knee.reason.contains("in 1.25 times its CPU time"), "{}", found.knee.reason);
+    }
+
+    #[test]
+    fn three_levels_of_which_one_is_of_no_use() {
+        let reason = recommend(&rows(&[(1, 87, 10.0), (2, 88, 12.0), (3, 83, 20.0)])).expect("levels").knee.reason;
+        assert_eq!(
+            reason,
+            "all others but level 3 are slower and no smaller; level 3 is 4.6 % smaller in 2.00 times the time"
+        );
     }
 
     /// What `archive` makes is recommended; what it does not make is named as such, and a copy not at all.

@@ -50,7 +50,7 @@ impl Scope<'_> {
         }
         match literal_address(url) {
             Some(address) if !is_public(address) => {
-                Err(NetError::new(NetErrorKind::Forbidden, url, "a private address that nobody named as a source")
+                Err(NetError::new(NetErrorKind::Forbidden, url, "a private address that was not given as a source")
                     .hint(ALLOW_PRIVATE_HINT))
             }
             _ => Ok(Reach::PublicOnly),

@@ -185,7 +185,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
                 total_bytes: range.total_bytes,
             }
         }
-        (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that nobody asked for")),
+        (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that was not requested")),
         _ => return Err(refused(url, response)),
     };
     check_encoding(url, response)?;

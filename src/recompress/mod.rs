@@ -26,7 +26,7 @@ use {
         },
         io::Manners,
         ledger::names::ArchiveName,
-        progress::Progress,
+        progress::{Progress, Step},
         read::{size_limit::SizeLimit, walk::Recycler},
         recompress::{
             input::Input,
@@ -152,6 +152,7 @@ fn recompress_open(
     }
     let mut sink = sink.open()?;
     let sink_path = sink.path();
+    progress.steps(&[Step::new("Recompressing", input.length_bytes()), Step::new("Syncing", Some(0))]);
     progress.stage("Recompressing", input.length_bytes());
 
     let why_not = options.check.why_not(base_slot.is_some(), input.has_frame_checksums());

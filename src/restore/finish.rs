@@ -171,7 +171,7 @@ fn check_agave_reads(archive: &Archive) -> Result<()> {
 }
 
 fn is_another(path: &Path) -> Error {
-    Error::failed(format!("{} is there already, and is not the same archive", path.display()))
+    Error::failed(format!("{} exists already, and is not the same archive", path.display()))
         .hint("move it away: one of the two is damaged")
 }
 

@@ -8,6 +8,7 @@ use {
         progress::Progress,
         read::{Archive, arriving::Arriving, source::SharedSource},
         restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
+        rules::documents::swapped,
         store::publish::{Publishable, Unpublished},
         threads::{guarded, panicked, spawn},
     },
@@ -89,6 +90,16 @@ impl<'a> Feed<'a> {
         Ok(true)
     }
 
+    /// Bytes of each archive; `None` of one that is still arriving.
+    pub fn lengths(&self) -> impl Iterator<Item = Option<u64>> + '_ {
+        self.archives.iter().map(|archive| archive.source.length_bytes())
+    }
+
+    /// Bytes of each archive that must be copied into the archives directory.
+    pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.copies.iter().map(ArchiveCopy::bytes_to_copy)
+    }
+
     /// Bytes that must still be copied into the archives directory.
     pub fn bytes_to_copy(&self) -> u64 {
         self.copies.iter().map(ArchiveCopy::bytes_to_copy).sum()
@@ -127,6 +138,11 @@ impl Inputs {
         }
     }
 
+    /// Those that are files.
+    pub fn archives(&self) -> impl Iterator<Item = &Archive> {
+        self.0.iter().flatten()
+    }
+
     /// Refuses archives that cannot make up what is to be restored, as far as their names tell.
     pub fn check_pair(&self, layout: RestoreLayout) -> Result<()> {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
@@ -135,6 +151,11 @@ impl Inputs {
         match (layout, self.0.len(), base_of(0), base_of(1)) {
             (RestoreLayout::Archive, 2, ..) => Err(Error::usage("the tree of an archive is unpacked from one archive")
                 .hint("unpack the incremental archive on its own, into another directory")),
+            (_, 2, Some(_), None) if name_of(1).is_some() => {
+                let path_of =
+                    |at: usize| self.0[at].as_ref().map_or(Path::new("standard input"), |archive| archive.path());
+                Err(swapped(path_of(0), path_of(1)))
+            }
             (RestoreLayout::Boot, _, Some(base), _) => Err(Error::usage(format!(
                 "an incremental archive alone does not make a ledger: it builds on slot {base}"
             ))

@@ -5,6 +5,7 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
@@ -20,13 +21,13 @@ use {
         format::frame_hashes::Root,
         io::Manners,
         ledger::{
-            bank_file::BankFile,
+            bank_file::{BankFile, StorageMapItem},
             directory::{BankSnapshot, LedgerPaths},
             names::{ArchiveName, Hash},
         },
-        progress::Progress,
+        progress::{Progress, Step},
         read::{Archive, IndexPolicy, ReadError, size_limit::SizeLimit},
-        read_back::ReadBack,
+        read_back::{ReadBack, ReadBackReport},
         restore::{
             assign::{AssignedStorage, Assigner},
             finish::{finish_archive_layout, finish_boot_layout},
@@ -39,7 +40,7 @@ use {
         },
         rules::{
             archive::SeenSlots,
-            documents::{judge_root, judge_storage_map},
+            documents::{judge_root, judge_storage_map, swapped},
             findings::Findings,
         },
         state::{
@@ -127,6 +128,8 @@ pub struct RestoreReport {
     pub replaced: Vec<PathBuf>,
     /// What integrity and completeness rest on.
     pub assurance: Assurance,
+    /// What was read back, where that was asked for.
+    pub read_back: Option<ReadBackReport>,
     /// Time from the start until everything was on disk.
     pub taken: Taken,
 }
@@ -139,12 +142,41 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options.layout)?;
     let mut target = Target::prepare(&options.paths, options.layout, false)?;
-    let report = inputs
-        .with_archives(&target, options, progress, &mut |feed| restore_archives(feed, &target, options, progress))?;
+    let report = inputs.with_archives(&target, options, progress, &mut |feed| {
+        progress.steps(&steps(&feed, options));
+        progress.detail(&describe(&feed, options));
+        restore_archives(feed, &target, options, progress)
+    })?;
     target.keep();
     // Read back to check it, or written by the way.
     options.manners.io_hint.settle_dir(&report.path);
     Ok(RestoreReport { taken: stopwatch.taken(), ..report })
+}
+
+/// What is going to be done. Of standard input nobody knows how long it is.
+fn steps(feed: &Feed<'_>, options: &RestoreOptions) -> Vec<Step> {
+    let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
+    if options.read_back.is_some() {
+        // Reading back is of unpacked storages; as long as nothing better is known, as much as the archives.
+        steps.push(Step::new("Verifying", feed.lengths().sum()));
+    }
+    let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
+    steps.extend(copies.map(|bytes| Step::new("Copying", Some(bytes))));
+    steps.push(Step::new("Syncing", Some(0)));
+    steps
+}
+
+/// The same in words.
+fn describe(feed: &Feed<'_>, options: &RestoreOptions) -> String {
+    let mib = |bytes: u64| format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20));
+    let bytes: Option<u64> = feed.lengths().sum();
+    format!(
+        "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
+        bytes.map_or("an unknown size".to_string(), mib),
+        mib(feed.copies_bytes().sum()),
+        options.threads,
+        options.manners.io_hint.as_str()
+    )
 }
 
 /// Restores archives that come from elsewhere than files; those of the options are not looked at. The layout is that of a
@@ -212,12 +244,13 @@ fn restore_archives(
     let (archives, copies) = feed.into_parts();
     let Restored { bank, base_slot, names, storages, assurance } = restored;
 
-    progress.stage("Syncing", None);
     progress.check()?;
+    let mut read_back_report = None;
     if let Some(read_back) = &options.read_back {
         let snapshot = unpacked_snapshot(bank.slot, &bank_snapshot, &roots, options.threads)?;
         // An incremental archive alone is restored as its tree only.
-        read_back.check_snapshot(snapshot, archives[0].base_slot(), options.threads, progress)?;
+        let base_slot = archives[0].base_slot();
+        read_back_report = Some(read_back.check_snapshot(snapshot, base_slot, options.threads, progress)?);
     }
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
@@ -238,6 +271,7 @@ fn restore_archives(
         accounts: target.accounts.clone(),
         replaced: target.replaced_dirs(),
         assurance,
+        read_back: read_back_report,
         taken: Taken::default(),
     })
 }
@@ -295,7 +329,12 @@ fn unpack_all(
         let checks_hashes = number < options.expect_roots.len();
         let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
         let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
-            .and_then(|one| Ok(check_map(&one, unpacked.last(), base_slot).map(|()| one)?))
+            .and_then(|one| match check_map(&one, unpacked.last(), base_slot) {
+                Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) => {
+                    Err(not_a_full_archive(&feed.archives).into())
+                }
+                result => Ok(result.map(|()| one)?),
+            })
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));
         unpacked.push(one);
@@ -353,6 +392,25 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
     judge_storage_map(map, &storages, base_slot, full.is_some(), &Findings::refusing(is_refused))
+}
+
+/// Whether an archive without a telling name is an incremental one: everything that its storage map names beyond what it
+/// holds is older than all that it holds.
+fn is_incremental(archive: &Unpacked) -> bool {
+    let Some((_, map)) = &archive.judged.bank else { return false };
+    let held = archive.judged.entries.storages();
+    let Some(oldest) = held.iter().map(|(slot, _)| *slot).min() else { return false };
+    let is_held = |item: &&StorageMapItem| item.slot >= oldest;
+    map.len() > held.len() && map.iter().filter(is_held).count() == held.len()
+}
+
+/// The error where the first archive turns out to be an incremental one.
+fn not_a_full_archive(archives: &[Archive]) -> Error {
+    match archives {
+        [first, second, ..] => swapped(first.path(), second.path()),
+        _ => Error::usage("an incremental archive alone does not make a ledger")
+            .hint("give the full archive that it builds on first, then the incremental one"),
+    }
 }
 
 /// The name under which a validator finds an archive: its own, or for a file of another name the one that its content

@@ -1,6 +1,7 @@
 //! Whether there is room for a restore: before anything is written, and while it is.
 
 use {
+    super::dry_run::Space,
     crate::error::{Error, IoContext, Result},
     std::{
         collections::BTreeMap,
@@ -23,18 +24,32 @@ impl SpaceNeeded {
         Ok(())
     }
 
-    /// Refuses when a file system has less room than needed.
-    pub fn check(&self) -> Result<()> {
-        for (dir, needed_bytes) in self.0.values() {
+    /// What is needed and what is free, by file system.
+    pub fn rooms(&self) -> Result<Vec<Space>> {
+        let room = |(dir, needed_bytes): &(PathBuf, u64)| {
             let stat = rustix::fs::statvfs(dir).or_path("read the free space of", dir)?;
             let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-            if free_bytes < *needed_bytes {
-                return Err(Error::failed(format!(
-                    "not enough space under {}: {needed_bytes} bytes needed, {free_bytes} free",
-                    dir.display()
-                ))
-                .hint("free some space, or spread the accounts over several disks with --accounts"));
-            }
+            Ok(Space { dir: dir.clone(), needed_bytes: *needed_bytes, free_bytes })
+        };
+        self.0.values().map(room).collect()
+    }
+
+    /// Refuses when a file system has less room than needed.
+    pub fn check(&self) -> Result<()> {
+        self.rooms()?.iter().try_for_each(Space::check)
+    }
+}
+
+impl Space {
+    /// Refuses when there is less room than needed.
+    pub fn check(&self) -> Result<()> {
+        let Self { dir, needed_bytes, free_bytes } = self;
+        if free_bytes < needed_bytes {
+            return Err(Error::failed(format!(
+                "not enough space under {}: {needed_bytes} bytes needed, {free_bytes} free",
+                dir.display()
+            ))
+            .hint("free some space, or spread the accounts over several disks with --accounts"));
         }
         Ok(())
     }

@@ -222,8 +222,9 @@ impl OldState {
         check_same_file_system(path, parent)?;
         let to = parent.join(name).join(inner);
         if parent.join(name).symlink_metadata().is_ok() {
-            return Err(Error::failed(format!("{} is there already", parent.join(name).display()))
-                .hint("try again in a second"));
+            return Err(
+                Error::failed(format!("{} exists already", parent.join(name).display())).hint("try again in a second")
+            );
         }
         let last = path.file_name().unwrap_or_default();
         self.moves.push((path.to_path_buf(), to.join(last)));
@@ -232,7 +233,7 @@ impl OldState {
 }
 
 fn holds_a_ledger(path: &Path) -> Error {
-    Error::failed(format!("{} is there already: the target holds a ledger, or the rest of one", path.display()))
+    Error::failed(format!("{} exists already: the target holds a ledger, or the rest of one", path.display()))
         .hint("restore into an empty directory; what is there is not touched, and yours to delete")
 }
 

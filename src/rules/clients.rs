@@ -162,7 +162,7 @@ impl Remedy {
             Self::Download => "download the archive again, from another source if it comes out the same",
             Self::Source => "do not use it; take the archive from another source",
             Self::Recompress => "restore it and archive it again with slotpress, which writes what all clients read",
-            Self::Name => "do not use it: somebody renamed it or made it up; take it from another source",
+            Self::Name => "do not use it: it was renamed or made up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
             Self::Storage => "name every accounts path with --accounts, or restore the ledger from an archive",
             Self::Hints => "remove the file startup_hints from the bank snapshot: a validator starts without it",
@@ -334,7 +334,7 @@ rules! {
     /// A ledger whose storages are found by a list (fastboot 3).
     StoragesList, UP_TO_4_1, Layout, PAGE_2, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
     /// A ledger whose list tells append vecs from split files (fastboot 4 and 5).
-    TaggedList, UP_TO_4_4, Layout, READ, "a ledger of Agave 4.5, whose list tells kinds of storages apart";
+    TaggedList, UP_TO_4_4, Layout, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
 }
 
 impl Rule {

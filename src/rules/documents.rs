@@ -21,7 +21,7 @@ use {
             documents::{Documents, ParsedBank},
         },
     },
-    std::collections::HashMap,
+    std::{collections::HashMap, path::Path},
 };
 
 /// A bank file and its storage map.
@@ -243,6 +243,13 @@ pub fn judge_base(
         findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, "a full one, by its name")?;
     }
     Ok(())
+}
+
+/// The error for a full and an incremental archive in the wrong order.
+pub fn swapped(first: &Path, second: &Path) -> Error {
+    let (first, second) = (first.display(), second.display());
+    Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
+        .hint("give the full archive first, then the incremental one")
 }
 
 #[cfg(test)]

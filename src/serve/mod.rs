@@ -261,7 +261,7 @@ fn forward(finished: &Receiver<Finished>, time: Duration, on_event: &mut dyn FnM
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |error: std::io::Error| {
         Error::failed(format!("cannot listen on {address}: {error}"))
-            .hint("choose another address or port; what listens there now, `ss -ltnp` tells")
+            .hint("choose another address or port; `ss -ltnp` shows what listens there now")
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;

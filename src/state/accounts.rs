@@ -88,6 +88,11 @@ impl Accounts {
         Ok(this)
     }
 
+    /// Whether there is room for what is foreseen not to fit in as much memory, before anything is read.
+    pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
+        self.log.check_room_foreseen(memory_bytes)
+    }
+
     /// Subtracts those of the superseded records that were kept; the others stay in the list.
     pub fn subtract_kept(&self, superseded: &mut Superseded) {
         let Some(suspects) = &self.suspects else { return };

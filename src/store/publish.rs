@@ -31,10 +31,7 @@ pub struct Unpublished {
 impl Unpublished {
     /// Makes a temporary file in `dir`, and removes those of killed runs.
     pub fn create(dir: &Path) -> Result<Self> {
-        if !dir.is_dir() {
-            return Err(Error::failed(format!("the output directory {} does not exist", dir.display()))
-                .hint(format!("create it: mkdir -p {}", dir.display())));
-        }
+        check_output_dir(dir)?;
         remove_stale(dir)?;
         let file = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
@@ -86,9 +83,28 @@ pub trait Publishable: Send + Sync + std::fmt::Debug {
     fn publish(&self, name: &str) -> Result<PathBuf>;
 }
 
+/// Refuses what is no directory to put files in.
+pub fn check_output_dir(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
+    Err(match (dir.exists(), is_archive) {
+        (true, _) => Error::failed(format!("the output directory {} is a file", dir.display()))
+            .hint("give a directory: the name of the archive in it follows from its slot and hash"),
+        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.display())).hint(format!(
+            "give a directory, such as {}: the archive's name follows from slot and hash",
+            parent.display()
+        )),
+        (false, false) => Error::failed(format!("the output directory {} does not exist", dir.display()))
+            .hint(format!("create it: mkdir -p {}", dir.display())),
+    })
+}
+
 /// The error for a file that must not be replaced.
 pub fn already_exists(path: &Path) -> Error {
-    Error::failed(format!("{} exists already", path.display())).hint("--force replaces it")
+    Error::exists(path).hint("--force replaces it, --skip-existing leaves it")
 }
 
 /// Renames, unless the new name is taken.

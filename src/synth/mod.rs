@@ -44,7 +44,7 @@ use {
         error::{Error, IoContext, Result},
         ledger::{names::Hash, storages::STORAGES_MAX},
         pool::Pool,
-        progress::Progress,
+        progress::{Progress, Step},
     },
     directory::{Placed, StateDirectory, claim_empty, link_or_copy},
     layout::Layout,
@@ -174,7 +174,9 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
         false => None,
     };
 
-    progress.stage("making storages", None);
+    let storage_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).sum();
+    progress.steps(&[Step::new("Making storages", Some(storage_bytes)), Step::new("Writing the bank", Some(0))]);
+    progress.stage("Making storages", Some(storage_bytes));
     let sums = Mutex::new(StateSums::zero());
     let mut written_bytes = 0;
     let pool = Pool::start(*threads)?;
@@ -194,7 +196,7 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
         }
     }
 
-    progress.stage("writing the bank", None);
+    progress.stage("Writing the bank", None);
     written_bytes += place_stale_files(&layout, &full_dir, layout.full_count())?;
     let StateSums { both, full: mut full_sums, newer: mut newer_sums } =
         sums.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +256,7 @@ fn place(
     sums.lock().unwrap_or_else(PoisonError::into_inner).add(&storage.sums);
     let placed = Placed::of(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
     let bytes = storage.bytes.len() as u64;
-    progress.advance(0, bytes);
+    progress.advance(bytes, bytes);
     BUFFER.set(storage.bytes);
     Ok((placed, bytes))
 }

@@ -101,7 +101,7 @@ pub fn verify_snapshot(
         findings.skip(Check::State, "part of a state only");
     }
     let bytes = plan.content_bytes();
-    let accounts = new_accounts(options, bytes)?;
+    let accounts = new_accounts(options, bytes, progress)?;
     for storage in &plan.storages {
         accounts.add_storage(storage.file.slot, storage.file.id);
     }

@@ -17,13 +17,13 @@ use {
         error::{Error, Result},
         format::frame_hashes::Root,
         ledger::names::Hash,
-        progress::Progress,
+        progress::{Progress, Step},
         read::ReadError,
         rules::{
             archive::SeenSlots,
             bank::judge_map_presence,
             clients::Client,
-            documents::{judge_base, judge_expectations, judge_root, judge_storage_map},
+            documents::{judge_base, judge_expectations, judge_root, judge_storage_map, swapped},
             findings::{Check, Findings},
         },
         state::{
@@ -74,6 +74,12 @@ pub fn verify_archives(
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
+    if let Some(incremental) = incremental {
+        let base_of = |archive: &NamedArchive| archive.name.as_ref().map(|name| name.base_slot);
+        if let (Some(Some(_)), Some(None)) = (base_of(archive), base_of(incremental)) {
+            return Err(swapped(&archive.path, &incremental.path));
+        }
+    }
     // The newer archive first: of what it holds, older versions need not be hashed.
     let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
     let mut distrusted: Vec<Option<Error>> = vec![None; archives.len()];
@@ -101,9 +107,11 @@ fn try_archives(
     progress: &dyn Progress,
 ) -> Result<VerifyReport, (usize, ReadError)> {
     let other = |error: Error| (0, ReadError::Other(error));
-    let mut accounts = new_accounts(options, archives_bytes(archives).map_err(other)?).map_err(other)?;
+    let mut accounts = new_accounts(options, archives_bytes(archives).map_err(other)?, progress).map_err(other)?;
     let seen_slots = SeenSlots::default();
     let mut read: Vec<VerifiedArchive> = Vec::new();
+    let steps = archives.iter().map(|archive| Step::new("Verifying", archive.length_bytes().ok()));
+    progress.steps(&steps.collect::<Vec<_>>());
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
             accounts.everything_so_far_is_newer(options.threads).map_err(other)?;
@@ -123,6 +131,9 @@ fn judge(
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
     let (newest, base) = (&read[0], read.get(1));
+    if let Some(base) = base {
+        refuse_swapped(newest, base)?;
+    }
     judge_maps(newest, base)?;
     let bank = newest.judged.bank.as_ref().map(|(bank, _)| bank);
     if let Some(bank) = bank {
@@ -178,6 +189,19 @@ fn judge(
     Ok(report)
 }
 
+/// Refuses a full archive that is newer than the incremental one on it, where a name does not say that it is meant so: then
+/// nothing that could be said of the state would help.
+fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
+    let slot_of = |one: &VerifiedArchive| one.judged.bank.as_ref().map(|(bank, _)| bank.slot);
+    let is_meant = newest.archive.base_slot().is_some();
+    match (slot_of(base), slot_of(newest)) {
+        (Some(first), Some(second)) if second < first && !is_meant => {
+            Err(swapped(&base.archive.path_buf(), &newest.archive.path_buf()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Each archive's storages against its own bank file's storage map; for an incremental one, the storages of both.
 fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
     let base_slot = newest.archive.base_slot();
@@ -209,7 +233,20 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
         .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
 }
 
-/// A state in the making, of this many bytes of storages.
-fn new_accounts(options: &VerifyOptions, storages_bytes: u64) -> Result<Accounts> {
-    Accounts::keeping_suspects(options.memory_bytes, &options.temporary_dir, log_bytes(storages_bytes))
+/// A state in the making, of this many bytes of storages. A temporary directory that somebody chose must have room for what
+/// is foreseen not to fit in memory; of the system's, whose room may suffice all the same, there is a warning.
+fn new_accounts(options: &VerifyOptions, storages_bytes: u64, progress: &dyn Progress) -> Result<Accounts> {
+    let VerifyOptions { memory_bytes, temporary_dir, .. } = options;
+    let accounts = Accounts::keeping_suspects(*memory_bytes, temporary_dir, log_bytes(storages_bytes))?;
+    if options.is_quick {
+        return Ok(accounts);
+    }
+    match accounts.check_room_foreseen(*memory_bytes) {
+        Err(error) if *temporary_dir == std::env::temp_dir() => {
+            let hint = error.hint_text().unwrap_or_default();
+            progress.warn(&format!("the memory may not suffice, and then this ends with: {error}; {hint}"));
+        }
+        result => result?,
+    }
+    Ok(accounts)
 }

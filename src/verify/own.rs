@@ -8,12 +8,16 @@ use {
             names::{ArchiveName, Extension},
         },
         progress::Progress,
-        read_back::ReadBack,
+        read_back::{ReadBack, ReadBackReport},
         rules::{
             clients::{Client, Rule},
-            findings::Failure,
+            findings::{Check, Failure},
         },
-        verify::{NamedArchive, VerifyOptions, report::VerifyReport, verify_archives, verify_snapshot},
+        verify::{
+            NamedArchive, VerifyOptions,
+            report::{CheckResult, VerifyReport},
+            verify_archives, verify_snapshot,
+        },
     },
     std::path::{Path, PathBuf},
 };
@@ -44,7 +48,13 @@ impl FullReadBack {
 
 impl ReadBack for FullReadBack {
     /// Every client that reads archives of its kind must load it, and its index must be right.
-    fn check_archive(&self, path: &Path, name: &ArchiveName, threads: usize, progress: &dyn Progress) -> Result<()> {
+    fn check_archive(
+        &self,
+        path: &Path,
+        name: &ArchiveName,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<ReadBackReport> {
         let clients: &[Client] = match name.extension {
             Extension::TarLz4 => &Client::AGAVE,
             Extension::Tar => &[Client::Firedancer],
@@ -54,7 +64,8 @@ impl ReadBack for FullReadBack {
         let report = verify_archives(&archive, None, &self.options(clients, threads), progress)?;
         let is_ours = |failure: &&Failure| matches!(failure.rule, Rule::Index | Rule::PzstdMark);
         let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));
-        require(failure, "archive", &name.to_string())
+        require(failure, "archive", &name.to_string())?;
+        Ok(summary_of(&report))
     }
 
     fn check_snapshot(
@@ -63,10 +74,24 @@ impl ReadBack for FullReadBack {
         base_slot: Option<u64>,
         threads: usize,
         progress: &dyn Progress,
-    ) -> Result<()> {
+    ) -> Result<ReadBackReport> {
         let slot = snapshot.slot;
         let report = verify_snapshot(snapshot, base_slot, &self.options(&Client::AGAVE, threads), progress)?;
-        require(first_failure(&report), "ledger", &format!("slot {slot}"))
+        require(first_failure(&report), "ledger", &format!("slot {slot}"))?;
+        Ok(summary_of(&report))
+    }
+}
+
+/// What was checked.
+fn summary_of(report: &VerifyReport) -> ReadBackReport {
+    // A ledger has no frames: nothing about them is unknown.
+    let checks = || report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
+    let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
+    ReadBackReport {
+        storages: report.counts.storages,
+        accounts: report.was_made(Check::State).then_some(report.counts.accounts),
+        checks: checks().filter(|check| check.skipped.is_none()).map(|check| check.name.name()).collect(),
+        unknown: checks().filter_map(unknown).collect(),
     }
 }
 

@@ -87,7 +87,7 @@ fn in_the_place_of_what_is_written() {
     fs::remove_file(out.join(FULL_26)).expect("removed");
     pipe(&out.join(FULL_26));
     let (code, said) = ends(&arguments);
-    assert!(code == Some(1) && said.contains("exists already"), "{code:?} {said}");
+    assert!(code == Some(5) && said.contains("exists already"), "{code:?} {said}");
     let forced: Vec<&str> = arguments.into_iter().chain(["--force"]).collect();
     assert_eq!(ends(&forced).0, Some(0));
     assert!(out.join(FULL_26).is_file());

@@ -183,7 +183,7 @@ impl Scenario {
         if !was_complete || matches!(self.kind, Kind::Archive(..) | Kind::Report) {
             assert_eq!(code, Some(0), "{at}: a rerun fails: {said}\n{:?}", names(self.dir.path()));
         } else {
-            assert!(code == Some(1) && said.contains("is there already"), "{at}: {code:?} {said}");
+            assert!(code == Some(1) && said.contains("exists already"), "{at}: {code:?} {said}");
         }
         assert!(self.is_complete(), "{at}: a rerun leaves nothing");
         self.check_final_names(at);

@@ -120,7 +120,7 @@ fn what_is_wrong_is_told_at_the_start() {
         (vec!["--listen", &address], 1, "cannot listen on"),
         (vec!["--listen", "127.0.0.1:0", "--tls-cert", "/none", "--tls-key", "/none"], 1, "/none"),
         (vec!["--tls-cert", "/none"], 2, "--tls-key"),
-        (vec!["--max-rate", "1"], 2, "would take for ever"),
+        (vec!["--max-rate", "1"], 2, "is too slow"),
         (vec!["--listen", "here"], 2, "--listen"),
     ] {
         let output = slotpress().arg("serve").arg(dir.path()).args(&arguments).output().expect("run");

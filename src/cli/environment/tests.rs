@@ -8,11 +8,13 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 115] = [
+const VALUES: [(&str, &str); 118] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
+    ("SLOTPRESS_ALL", "1"),
     ("SLOTPRESS_ALLOW_PRIVATE", "1"),
+    ("SLOTPRESS_ANY_FORMAT", "1"),
     ("SLOTPRESS_BANDWIDTH", "1Gbit"),
     ("SLOTPRESS_BASE_SLOT", "26"),
     ("SLOTPRESS_BUDGET", "10s"),
@@ -101,6 +103,7 @@ const VALUES: [(&str, &str); 115] = [
     ("SLOTPRESS_SIZES", "4KiB"),
     ("SLOTPRESS_SIZES_CODEC", "lz4"),
     ("SLOTPRESS_SIZES_UNIT", "record"),
+    ("SLOTPRESS_SKIP_EXISTING", "1"),
     ("SLOTPRESS_SLOT", "26"),
     ("SLOTPRESS_SNAPSHOTS", "/snapshots"),
     ("SLOTPRESS_SOURCE", "http://127.0.0.1:8899,/archives"),

@@ -25,27 +25,27 @@ use {
     std::{path::PathBuf, time::Duration},
 };
 
-/// How large a frame: by frame size, ratio, speed, times at worst; and what bundling saves
+/// Compare frame sizes: ratio, speed, worst-case times, and what bundling small units saves
 ///
-/// Frames of 32 B to 32 MiB are cut out of the input, and each is compressed and decompressed alone on one core. Then
-/// small units (records of a ledger, lines of a text) are put together, so many in a frame.
+/// Frames of 32 B to 32 MiB are cut out of the input; each is compressed and decompressed on its own, on one core. Then
+/// small units (records of a ledger, lines of a text) are bundled, several in a frame.
 #[derive(Debug, Args)]
 pub struct FramesArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Bytes in a frame, 1 to 32MiB: 4KiB,8MiB [default: 32 B, four times as much, and so on to 32 MiB]
+    /// Frame sizes, 1 to 32MiB: 4KiB,8MiB [default: 32 B to 32 MiB in steps of a factor of 4]
     #[arg(long, value_name = "LIST")]
     sizes: Option<String>,
-    /// Units in a frame
+    /// Numbers of units in a frame
     #[arg(long, value_name = "LIST", default_value = "1,2,5,10,175")]
     bundles: String,
-    /// What a unit is: record, line, or pieces of so many bytes [default: record, or line of what is text]
+    /// What a unit is: record, line, or a number of bytes [default: record, or line for text]
     #[arg(long, value_name = "UNIT", value_parser = unit)]
     unit: Option<UnitChoice>,
     /// One codec at one level: zstd:3, lz4, zlib:6
     #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
     codec: String,
-    /// Seconds for compressing frames of each size, at least; the same for decompressing
+    /// Minimum time for compressing frames of each size, in seconds; the same again for decompressing
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     min_time: Duration,
     /// Also write the rows as comma-separated values
@@ -54,7 +54,7 @@ pub struct FramesArgs {
     /// Also write the report as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also write a page with tables and pictures, in one file
+    /// Also write a page with tables and charts, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -193,7 +193,7 @@ fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
         ));
     }
     if report.bundle_unit.is_none() {
-        lines.push("neither records nor lines to bundle; --unit 200 bundles pieces of so many bytes".to_string());
+        lines.push("no records or lines to bundle; --unit 200 bundles pieces of 200 bytes".to_string());
     }
     lines
 }

@@ -28,17 +28,17 @@ pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
     #[arg(value_name = "INPUT")]
     path: PathBuf,
-    /// Measure a sample of so much, spread evenly over the input [default: all, up to 1 GiB; by frame size 256 MiB]
+    /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB; 256 MiB for frames]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
-    /// What the draws of the sample start from
+    /// Random seed of the sample
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
     /// The bank snapshot of a ledger [default: the newest complete one]
-    #[arg(long)]
+    #[arg(long, value_parser = values::slot)]
     pub slot: Option<u64>,
-    /// Take a ledger as its incremental archive on the full archive of this slot
-    #[arg(long, value_name = "SLOT")]
+    /// Measure the incremental archive based on the full archive of this slot
+    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     pub base_slot: Option<u64>,
     /// The validator's --snapshots directory [default: the ledger]
     #[arg(long, value_name = "DIR")]
@@ -56,7 +56,7 @@ pub struct InputArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
-    /// Bytes of content in one frame, 64KiB to 32MiB
+    /// Frame size before compression, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
     pub frame_size: u64,
 }
@@ -76,7 +76,7 @@ impl SourceArgs {
         values::ledger_paths(&self.path, &self.snapshots, &self.accounts)
     }
 
-    /// Reads the input in frames of one size, or a sample of it of at most so much where no other amount was asked for,
+    /// Reads the input in frames of one size, or a sample of it, limited in size where no other amount was asked for,
     /// and says where it is a sample that was not asked for.
     pub fn read(&self, frame_size_bytes: u64, threads: usize, bytes_max: u64, ui: &Ui) -> Result<Input> {
         let options = InputOptions {
@@ -92,7 +92,7 @@ impl SourceArgs {
         let input = Input::read(&options, ui)?;
         if input.is_sampled() && self.sample.is_none() {
             ui.warn(&format!(
-                "the input has {}; a sample of {} is measured (--sample takes another size)",
+                "the input has {}; a sample of {} is measured (use --sample for another size)",
                 show_bytes(input.total_bytes),
                 show_bytes(input.content_bytes())
             ));
@@ -145,7 +145,7 @@ impl InputArgs {
         self.read_up_to(MEMORY_BYTES_MAX, ui)
     }
 
-    /// The same, of at most so much where no other amount was asked for.
+    /// The same, limited in size where no other amount was asked for.
     pub fn read_up_to(&self, bytes_max: u64, ui: &Ui) -> Result<(Input, Subject)> {
         let input = self.source.read(self.frame_size, self.threads(), bytes_max, ui)?;
         let subject = self.source.subject(&input, self.threads());
@@ -156,10 +156,10 @@ impl InputArgs {
 /// How often to measure.
 #[derive(Debug, Args)]
 pub struct RepeatArgs {
-    /// Runs of each measurement, at least
+    /// Minimum number of runs of each measurement
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// Seconds for the runs of each measurement, at least
+    /// Minimum time for the runs of each measurement, in seconds
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     min_time: Duration,
 }

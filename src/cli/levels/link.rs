@@ -27,11 +27,11 @@ use {
     std::path::PathBuf,
 };
 
-/// Which level boots nodes soonest over a link
+/// Find the level with which nodes start soonest over a link
 ///
-/// Levels are measured in memory, as in the table. From that, the link and the disks follows the time to a node that can
-/// be started: archive, send, decode and place, streamed or one after the other; the bandwidths at which one level
-/// overtakes another; and what egress costs. docs/levels.md tells the model, and how well it predicts.
+/// Measures the levels in memory. From this, the link and the disks, it computes the time until a node can be started
+/// (archive, send, decode and place; streamed, or one after the other), the bandwidths at which one level overtakes
+/// another, and the cost of egress. docs/levels.md describes the model and how well it predicts.
 #[derive(Debug, Args)]
 pub struct LinkArgs {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct LinkArgs {
     /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     levels: Option<String>,
-    /// Codecs side by side, as in the table: zstd,lz4,zlib:1 [default: zstd]
+    /// Codecs to compare: zstd,lz4,zlib:1 [default: zstd]
     #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
     codec: String,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct LinkArgs {
     /// Also write the report as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also write a page with tables and pictures, in one file
+    /// Also write a page with tables and charts, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -61,25 +61,28 @@ pub struct LinkArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Link")]
 struct LinkFlags {
-    /// What the sender's link carries: 1Gbit, 100Mbit, 12.5MB/s. All nodes share it
+    /// Bandwidth of the sender's link, shared by all nodes: 1Gbit, 100Mbit, 12.5MB/s
     #[arg(long, value_name = "RATE", value_parser = units::parse_bandwidth, allow_hyphen_values = true)]
     bandwidth: f64,
-    /// The round trip: 60ms, 0.5ms, 0
+    /// Round-trip time: 60ms, 0.5ms, 0
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_rtt, allow_hyphen_values = true)]
     rtt: f64,
-    /// Packets lost at random: 0.1%, 0.001
+    /// Random packet loss: 0.1%, 0.001
     #[arg(long, value_name = "PART", default_value = "0", value_parser = units::parse_loss, allow_hyphen_values = true)]
     loss: f64,
-    /// Connections of each node
+    /// Number of connections of each node
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     streams: u32,
-    /// Nodes that fetch at the same time
+    /// Number of nodes that fetch at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     nodes: u32,
-    /// What a GB (10^9 bytes) of egress costs, in any currency
+    /// Price of a GB (10^9 bytes) of egress, in any currency
     #[arg(long, value_name = "PRICE", value_parser = units::parse_price, allow_hyphen_values = true)]
     egress_price: Option<f64>,
-    /// How the sender answers to loss
+    /// Recommend also what not every client reads: lz4, which Firedancer does not, and plain tar, which Agave does not
+    #[arg(long)]
+    any_format: bool,
+    /// The sender's congestion control
     #[arg(long, value_enum, default_value_t)]
     congestion: CongestionArg,
     /// The most that a connection has in flight [default: 2.67 MiB, what Linux's default buffers allow]
@@ -139,7 +142,7 @@ impl LinkFlags {
             frame_size_bytes: input.frame_size,
             threads: input.threads(),
         };
-        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price })
+        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price, any_format: self.any_format })
     }
 }
 

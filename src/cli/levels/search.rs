@@ -36,13 +36,13 @@ pub struct SearchArgs {
     /// Stock levels to beat, 1 to 19: 1-10, or 1,3,5
     #[arg(long, value_name = "LIST", default_value = "1-10")]
     levels: String,
-    /// How records lie in what is tried; the stock levels are always verbatim
+    /// Layout of the records; the stock levels always use verbatim
     #[arg(long, value_enum, default_value_t)]
     layout: LayoutArg,
     /// Time for the search and its check: 60s, 10m, 1h [default: 60s, or none with --evaluations]
     #[arg(long, value_name = "TIME", value_parser = budget)]
     budget: Option<Duration>,
-    /// Try so many settings: with the same --seed, always the same ones
+    /// Number of settings to try; the same --seed tries the same settings
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     evaluations: Option<u64>,
     /// Also write the result as comma-separated values
@@ -51,7 +51,7 @@ pub struct SearchArgs {
     /// Also write the result as a Markdown table
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also draw size against CPU time
+    /// Also write a chart of size against CPU time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -115,6 +115,11 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
         Ok(())
     })?;
     show(&outcome, args.input.source.seed, ui);
+    if outcome.points.is_empty() && !outcome.is_interrupted {
+        let unwritten = if exports.is_empty() { "" } else { ", and no file was written" };
+        return Err(Error::failed(format!("the budget ended before anything was checked{unwritten}"))
+            .hint("give a larger --budget, a smaller --sample or fewer --levels"));
+    }
     if !outcome.points.is_empty() {
         for (file, text_of) in &exports {
             file.write_text(&text_of(&subject, &outcome))?;

@@ -22,7 +22,7 @@ use {
     std::path::PathBuf,
 };
 
-/// What storages or records of each size save when each is compressed alone
+/// Show what storages or records of each size save when each is compressed alone
 ///
 /// Of a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. Of each size class, up to 20,000 units or 32 MiB are measured, spread evenly over those that are there.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub struct SizesArgs {
     /// Also write the classes as a Markdown table
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also write a page with tables and pictures, in one file
+    /// Also write a page with tables and charts, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

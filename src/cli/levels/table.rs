@@ -7,7 +7,7 @@ use {
     },
     crate::{
         ErrorKind,
-        cli::ui::Ui,
+        cli::{lines, ui::Ui},
         error::{Error, Result},
         levels::{
             LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
@@ -47,18 +47,18 @@ pub struct TableArgs {
     /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     levels: Option<String>,
-    /// Codecs side by side, each with levels where it has some: zstd,lz4,zlib:1,6,9 [default: zstd]
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
     ///
-    /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; 1, 6 and 9 unless told
-    /// otherwise), bzip2 (1 to 9; 9), none (a copy in memory); where they are built in, lz4hc (3 to 12; 9) and lzo.
+    /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
+    /// and 9), bzip2 (1 to 9; 9), none (a copy in memory); where they are built in, lz4hc (3 to 12; 9) and lzo.
     #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
     codec: String,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// Make and restore whole archives on disk instead
+    /// Measure whole archives and restores on disk instead
     #[arg(long, conflicts_with = "sample")]
     end_to_end: bool,
-    /// Where --end-to-end puts archives and ledgers, which it removes [default: the directory for temporary files]
+    /// Directory for the temporary archives and ledgers of --end-to-end [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Also write the rows as comma-separated values
@@ -67,10 +67,10 @@ pub struct TableArgs {
     /// Also write the rows as a Markdown table
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also draw size against time
+    /// Also write a chart of size against time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Also write a page with tables and pictures, in one file
+    /// Also write a page with tables and charts, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// How to print the rows
@@ -237,6 +237,13 @@ impl<'a> Screen<'a> {
         if result.is_err() && !is_interrupted {
             return result;
         }
+        if self.is_table()
+            && let Some(line) = table::mark_line(&self.rows)
+        {
+            self.ui.print(&line);
+        }
+        // What is doubtful comes before the advice that is built on it.
+        warning_lines(&self.rows).iter().for_each(|line| self.ui.warn(line));
         if let Some(recommendation) = recommend(&self.rows) {
             if self.ui.is_json() {
                 self.ui.print_json(&RecommendationLine { recommendation: &recommendation });
@@ -244,7 +251,6 @@ impl<'a> Screen<'a> {
                 self.print_recommendation(&recommendation);
             }
         }
-        warning_lines(&self.rows).iter().for_each(|line| self.ui.warn(line));
         result
     }
 
@@ -263,7 +269,7 @@ impl<'a> Screen<'a> {
             [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)]
         {
             let text = format!("{}{}", choice.reason, self.estimate(|row| choice.is_of(row)));
-            print_wrapped(self.ui, &format!("{what}  {}: ", choice.flag()), &text);
+            print_wrapped(self.ui, &format!("{what:<13}  {}: ", choice.flag()), &text);
         }
         for other in others {
             print_wrapped(self.ui, &format!("no archive     {}: ", label(&other.codec, other.level)), &other.reason);
@@ -288,37 +294,5 @@ fn print_wrapped(ui: &Ui, label: &str, text: &str) {
 
 /// Lines of at most 80 characters; the ones after the first are indented below the text.
 pub(super) fn wrap(label: &str, text: &str) -> Vec<String> {
-    const WIDTH: usize = 80;
-    let indent = " ".repeat(label.chars().count().min(WIDTH / 2));
-    let mut lines = vec![label.to_string()];
-    let mut is_line_start = true;
-    for word in text.split_whitespace() {
-        let length = lines.last().map_or(0, |line| line.chars().count());
-        if !is_line_start && length + 1 + word.chars().count() > WIDTH {
-            lines.push(indent.clone());
-            is_line_start = true;
-        }
-        if let Some(line) = lines.last_mut() {
-            if !is_line_start {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        is_line_start = false;
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_fit_the_screen() {
-        let text = "no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)".repeat(3);
-        let lines = wrap("smallest size  --zstd-level 10: ", &text);
-        assert!(lines.len() > 3 && lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
-        assert_eq!(wrap("", "two words"), ["two words"]);
-        assert_eq!(wrap("label: ", ""), ["label: "]);
-    }
+    lines::wrap(label, text, 80)
 }

@@ -206,6 +206,7 @@ pub(crate) mod tests {
             compress: summary(1.5 * 1.4f64.powf(step)),
             decompress: summary(0.6),
             cpu_percent: 198.4,
+            compress_cpu_seconds: 1.984 * 1.5 * 1.4f64.powf(step),
             decompress_cpu_percent: 199.0,
             peak_memory_bytes: 64 << 20,
             size_error_percent: None,

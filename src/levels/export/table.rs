@@ -21,6 +21,15 @@ impl Shape {
     }
 }
 
+/// Stands behind times that are compared by CPU time.
+const CPU_MARK: char = '*';
+
+/// What the mark behind compared times means, where a row has one.
+pub fn mark_line(rows: &[LevelRow]) -> Option<String> {
+    let is_marked = rows.iter().any(LevelRow::has_waited);
+    is_marked.then(|| format!("{CPU_MARK} compared by CPU time: workers had to wait for a core (another load runs)"))
+}
+
 /// The lines above the rows. `reference` is what the columns `vs` are set against.
 pub fn header_lines(shape: Shape, reference: &LevelRow) -> Vec<String> {
     let cells = |name: String, versus: String, load: &'static str| Cells {
@@ -61,7 +70,10 @@ pub fn row_line(shape: Shape, row: &LevelRow, reference: &LevelRow) -> String {
         time: show_seconds(row.compress.median),
         deviation: format!("{:.0}%", row.compress.deviation_percent()),
         speed: fixed(row.compress_mb_per_second(), 3),
-        time_versus: format!("{}x", fixed(row.time_factor_of(reference), 4)),
+        time_versus: {
+            let mark = if row.is_by_cpu_against(reference) { CPU_MARK } else { 'x' };
+            format!("{}{mark}", fixed(row.time_factor_of(reference), 4))
+        },
         load: format!("{:.0}%", row.cpu_percent),
         back_time: show_seconds(row.decompress.median),
         back_speed: fixed(row.decompress_mb_per_second(), 3),
@@ -141,6 +153,18 @@ mod tests {
         lines.extend(rows.iter().map(|row| row_line(Shape::Codecs, row, &rows[0])));
         assert!(lines.iter().all(|line| line.len() <= 80), "{}", lines.join("\n"));
         insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn rows_under_load_are_marked() {
+        use crate::levels::statistics::Warning;
+        let mut rows = rows();
+        assert_eq!(mark_line(&rows), None);
+        rows[1].warnings = vec![Warning::OtherLoad { lost_percent: 60.0 }];
+        rows[1].compress_cpu_seconds = 3.0 * rows[0].compress_cpu_seconds;
+        assert!(row_line(Shape::Levels, &rows[1], &rows[0]).contains(" 3.00* "));
+        assert!(!row_line(Shape::Levels, &rows[2], &rows[0]).contains('*'));
+        assert!(mark_line(&rows).is_some_and(|line| line.len() <= 80));
     }
 
     #[test]

@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn question(link: Link) -> LinkQuestion {
-        LinkQuestion { link, ends: ends(), egress_price_per_gb: None }
+        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false }
     }
 
     /// One after the other, 100 s more of compressing against 2 GB less to send: 20 MB/s of payload, 170 Mbit/s.

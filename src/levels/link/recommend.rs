@@ -1,7 +1,8 @@
 //! Which level to take for a link, and why, in words.
 //!
 //! Of the levels that boot a node soonest (within 1 %, which no measurement tells apart) the one with the smallest
-//! archive, since it sends least. Only what `archive` writes: zstd, lz4, or no compression.
+//! archive, since it sends least. Only what every client reads: zstd; or, where that is asked for, all that `archive` writes:
+//! zstd, lz4, or no compression.
 
 use {
     crate::levels::{
@@ -34,9 +35,11 @@ pub struct LinkRecommendation {
     pub reason: String,
 }
 
-/// Recommends a row; `None` of none.
-pub fn recommend(rows: &[LinkRow], way: Way) -> Option<LinkRecommendation> {
-    let candidates: Vec<(&LinkRow, String)> = rows.iter().filter_map(|row| Some((row, flag(row)?))).collect();
+/// Recommends a row; `None` of none. With `any_format`, also formats that some client does not read.
+pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRecommendation> {
+    let is_offered = |row: &&LinkRow| any_format || who_does_not_read(row).is_none();
+    let offered = rows.iter().filter(is_offered);
+    let candidates: Vec<(&LinkRow, String)> = offered.filter_map(|row| Some((row, flag(row)?))).collect();
     let seconds = |row: &LinkRow| row.seconds(way);
     let soonest = candidates.iter().map(|(row, _)| *row).min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
     let (choice, flag) = candidates.iter().filter(|(row, _)| seconds(row) <= seconds(soonest) * (1.0 + SAME)).min_by(
@@ -61,6 +64,15 @@ fn flag(row: &LinkRow) -> Option<String> {
     }
 }
 
+/// The client that does not load what is archived so.
+fn who_does_not_read(row: &LinkRow) -> Option<&'static str> {
+    match row.load.codec.as_str() {
+        "zstd" => None,
+        "lz4" => Some("Firedancer"),
+        _ => Some("Agave"),
+    }
+}
+
 fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way) -> String {
     let mut reason = format!("a node can be started after {}", show_seconds(choice.seconds(way)));
     let others = |wanted: &dyn Fn(&LinkRow) -> bool| {
@@ -79,7 +91,11 @@ fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way) -> St
     if choice.load != soonest.load {
         reason += &format!("; {} is as soon (within 1 %), but sends more", soonest.load.name());
     }
-    reason + "; " + slowest(choice, way)
+    reason = reason + "; " + slowest(choice, way);
+    match who_does_not_read(choice) {
+        Some(client) => format!("{reason}; {client} does not read it"),
+        None => reason,
+    }
 }
 
 fn against(row: &LinkRow) -> String {
@@ -107,8 +123,13 @@ mod tests {
     };
 
     fn of(bandwidth: f64, rtt_seconds: f64) -> LinkReport {
+        asking(bandwidth, rtt_seconds, true)
+    }
+
+    fn asking(bandwidth: f64, rtt_seconds: f64, any_format: bool) -> LinkReport {
         let question = crate::levels::link::report::LinkQuestion {
             link: Link { rtt_seconds, ..Link::new(bandwidth) },
+            any_format,
             ..question()
         };
         LinkReport::new(question, 100_000_000_000, &crate::levels::export::tests::rows())
@@ -124,6 +145,16 @@ mod tests {
         assert_eq!(choice(1e6, Way::StoreAndForward), "--zstd-level 4");
         assert_eq!(choice(1e9, Way::StoreAndForward), "--zstd-level -1");
         assert_eq!(choice(1e12, Way::StoreAndForward), "--format none");
+    }
+
+    /// On a fast link nothing beats a plain tar, which Agave does not load: only who asks for it is told so.
+    #[test]
+    fn what_a_client_does_not_read_is_not_recommended_unasked() {
+        let choices = asking(1e12, 0.0, false).recommendations;
+        assert!(!choices.is_empty() && choices.iter().all(|choice| choice.codec == "zstd"), "{choices:?}");
+        let asked = asking(1e12, 0.0, true).recommendations;
+        let plain = asked.iter().find(|choice| choice.flag == "--format none").expect("recommended");
+        assert!(plain.reason.ends_with("Agave does not read it"), "{}", plain.reason);
     }
 
     #[test]

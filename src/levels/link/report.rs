@@ -25,6 +25,9 @@ pub struct LinkQuestion {
     pub ends: Ends,
     /// For each GB (10^9 bytes) of archive that leaves, in whatever currency.
     pub egress_price_per_gb: Option<f64>,
+    /// Whether formats that some client does not read are recommended too.
+    #[serde(skip)]
+    pub any_format: bool,
 }
 
 /// All that is known of a link and a ledger.
@@ -130,7 +133,7 @@ impl LinkReport {
             node_bytes_per_second: question.link.bytes_per_second(),
             limit: question.link.limit(),
             break_evens: break_evens(&rows, &question),
-            recommendations: Way::ALL.iter().filter_map(|way| recommend(&rows, *way)).collect(),
+            recommendations: Way::ALL.iter().filter_map(|way| recommend(&rows, *way, question.any_format)).collect(),
             rows,
             question,
         }
@@ -169,7 +172,7 @@ impl LinkQuestion {
             frame_size_bytes,
             threads,
         };
-        Self { link: Link::new(1e9), ends, egress_price_per_gb: None }
+        Self { link: Link::new(1e9), ends, egress_price_per_gb: None, any_format: false }
     }
 
     /// Seconds to a node that can be started, over the same link with another bandwidth.
@@ -187,7 +190,7 @@ pub(crate) mod tests {
 
     pub(crate) fn question() -> LinkQuestion {
         let link = Link { rtt_seconds: 0.06, nodes: 3, ..Link::new(1e9) };
-        LinkQuestion { link, ends: ends(), egress_price_per_gb: Some(0.09) }
+        LinkQuestion { link, ends: ends(), egress_price_per_gb: Some(0.09), any_format: false }
     }
 
     pub(crate) fn report() -> LinkReport {

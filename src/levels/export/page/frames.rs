@@ -163,7 +163,7 @@ fn bundles(report: &FramesReport, unit: &BundleUnit) -> String {
         UnitKind::Piece => "piece",
     };
     let mut html = paragraph(&format!(
-        "Bundling: {} {kind}s of {} on average, so many in each frame.",
+        "Bundling: {} {kind}s of {} on average, several in each frame.",
         indicatif::HumanCount(unit.units),
         show_bytes(unit.average_bytes as u64)
     ));

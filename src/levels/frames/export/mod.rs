@@ -200,7 +200,7 @@ pub fn describe(report: &FramesReport) -> Vec<String> {
 pub fn describe_bundles(report: &FramesReport) -> Option<String> {
     let unit = report.bundle_unit.as_ref().filter(|_| !report.bundles.is_empty())?;
     Some(format!(
-        "Bundling: {} {}s of {} on average, so many per frame:",
+        "Bundling: {} {}s of {} on average, several per frame:",
         indicatif::HumanCount(unit.units),
         unit_name(unit.kind),
         show_bytes(unit.average_bytes.round() as u64)

@@ -11,7 +11,7 @@ pub fn tables(report: &FramesReport) -> Vec<String> {
     let mut lines = sizes(report);
     for (what, of) in directions() {
         lines.push(String::new());
-        let heading = format!("{what}: time of one frame; so many % take no longer");
+        let heading = format!("{what}: time of one frame, percentiles");
         lines.push(heading);
         let columns = ["average", "+-", "min", "50", "90", "99", "99.99", "99.9999", "max"];
         lines.push(latency_line("frame", columns.into_iter().map(String::from)));

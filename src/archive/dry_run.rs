@@ -1,0 +1,96 @@
+//! What archiving would do, without writing anything: everything that it looks at before it writes, and the size of a sample.
+
+use {
+    super::{ArchiveOptions, Begun, begin, check_frame_size, encode::encode_linked_frames, threads_within},
+    crate::{
+        archive::layout::{FrameLink, Linker, content_buffer},
+        error::{IoContext, Result},
+        format::frames::{FrameCutter, FrameSpan},
+        ledger::names::ArchiveName,
+        progress::Progress,
+        store::publish::{already_exists, check_output_dir},
+    },
+    std::path::PathBuf,
+};
+
+/// Frames in the sample, spread evenly: 128 MiB of the usual size, a second or two on one core at level 1.
+const SAMPLE_FRAMES: usize = 16;
+
+/// What archiving would make.
+#[derive(Clone, Debug)]
+pub struct ArchivePreview {
+    /// Where the archive would be.
+    pub path: PathBuf,
+    /// Its name.
+    pub name: ArchiveName,
+    /// Storages inside.
+    pub storages: u64,
+    /// Bytes of tar: what would be compressed.
+    pub input_bytes: u64,
+    /// About how long the archive would be, in bytes: as the sample compresses, without the index.
+    pub estimated_bytes: u64,
+    /// Bytes of tar in the sample; all of them, of a small ledger.
+    pub sample_bytes: u64,
+    /// Bytes free in the output directory, for who is not root.
+    pub free_bytes: u64,
+}
+
+impl ArchivePreview {
+    /// Whether there is room for it, as far as the sample tells.
+    pub fn has_room(&self) -> bool {
+        self.estimated_bytes <= self.free_bytes
+    }
+}
+
+/// Looks at everything that [`archive`](super::archive) looks at before it writes, and refuses what that would refuse.
+/// Holds the ledger's lock meanwhile.
+pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchivePreview> {
+    check_output_dir(&options.out_dir)?;
+    check_frame_size(options.frame_size_bytes)?;
+    let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
+    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    let Begun { plan, name, .. } = begin(options, threads, progress)?;
+    let path = options.out_dir.join(name.to_string());
+    if path.exists() && !options.replace {
+        return Err(already_exists(&path));
+    }
+    let spans = || FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes);
+    let step = spans().count().div_ceil(SAMPLE_FRAMES).max(1);
+    let mut linker = Linker::new(options.codec.layout);
+    let mut all = spans().peekable();
+    let linked = std::iter::from_fn(|| {
+        let span = all.next()?;
+        Some((span, linker.link(all.peek().is_some_and(|next| next.offset_bytes > 0))))
+    });
+    let sample: Vec<(FrameSpan, FrameLink)> = linked.step_by(step).collect();
+    let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
+    progress.stage("Sampling", Some(sample_bytes));
+    let mut output_bytes = 0u64;
+    encode_linked_frames(
+        sample.into_iter().map(Ok),
+        &|span: FrameSpan, content| {
+            let length = span.length_bytes as usize;
+            options.manners.wait(span.length_bytes, progress);
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
+        },
+        &options.codec,
+        threads,
+        progress,
+        &mut |frame| {
+            output_bytes += frame.bytes.len() as u64;
+            Ok(())
+        },
+    )?;
+    let input_bytes = plan.tar_bytes();
+    let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
+    let stat = rustix::fs::statvfs(&options.out_dir).or_path("read the free space of", &options.out_dir)?;
+    Ok(ArchivePreview {
+        path,
+        name,
+        storages: plan.storages.len() as u64,
+        input_bytes,
+        estimated_bytes: (input_bytes as f64 * ratio) as u64,
+        sample_bytes,
+        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
+}

@@ -1,0 +1,358 @@
+//! How far the work is: steps, bytes, percentage and time left, and the line that shows them. Pure but for the clock.
+
+use {
+    super::{lines::cut, values},
+    crate::progress::Step,
+    std::{
+        sync::{
+            Mutex, MutexGuard, PoisonError,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
+        time::{Duration, Instant},
+    },
+};
+
+/// Cells of the bar.
+const BAR_CELLS: usize = 20;
+
+/// Terminals with fewer columns get a name, a percentage and the time left.
+const COLUMNS_OF_BAR: usize = 50;
+
+/// Before this, and below this part of the work, the time left would be a guess.
+const TIME_LEFT_AFTER: Duration = Duration::from_secs(1);
+const TIME_LEFT_PART: f64 = 0.005;
+
+/// Columns that stay free: a ^C that the terminal echoes behind the line must not begin a new line.
+const COLUMNS_FREE: usize = 4;
+
+/// What was reported. Its lock is never held while anything is drawn.
+pub struct Meter {
+    input_bytes: AtomicU64,
+    output_bytes: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    name: String,
+    stage_start: Instant,
+    total_bytes: Option<u64>,
+    note: String,
+    steps: Vec<Step>,
+    steps_start: Option<Instant>,
+    /// Which of the steps runs now, from 0.
+    step: Option<usize>,
+    /// The first of the steps that have not begun.
+    next_step: usize,
+}
+
+/// What is known at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// What is being done.
+    pub name: String,
+    /// Which step of how many, from 1.
+    pub step: Option<(usize, usize)>,
+    /// Since the stage began.
+    pub elapsed: Duration,
+    /// Read in this stage.
+    pub input_bytes: u64,
+    /// Written in this stage.
+    pub output_bytes: u64,
+    /// To be read in this stage.
+    pub total_bytes: Option<u64>,
+    /// How much of everything is done, 0 to 1: of all steps where their sizes are known, otherwise of the stage.
+    pub done: Option<f64>,
+    /// How long it takes until everything is done.
+    pub left: Option<Duration>,
+    /// A few words instead of the rate.
+    pub note: String,
+}
+
+impl Meter {
+    /// Nothing is done yet.
+    pub fn new() -> Self {
+        let state = State {
+            name: String::new(),
+            stage_start: Instant::now(),
+            total_bytes: None,
+            note: String::new(),
+            steps: Vec::new(),
+            steps_start: None,
+            step: None,
+            next_step: 0,
+        };
+        Self { input_bytes: AtomicU64::new(0), output_bytes: AtomicU64::new(0), state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These steps follow.
+    pub fn steps(&self, steps: &[Step]) {
+        let mut state = self.state();
+        (state.steps, state.steps_start, state.step, state.next_step) = (steps.to_vec(), None, None, 0);
+    }
+
+    /// A stage begins: a step, if it has the name of one that is to come.
+    pub fn stage(&self, name: &str, total_bytes: Option<u64>) {
+        self.input_bytes.store(0, Relaxed);
+        self.output_bytes.store(0, Relaxed);
+        let mut state = self.state();
+        let now = Instant::now();
+        (state.name, state.stage_start, state.total_bytes) = (name.to_string(), now, total_bytes);
+        state.note.clear();
+        let next = state.next_step;
+        state.step = state.steps.iter().skip(next).position(|step| step.name == name).map(|at| next + at);
+        if let Some(step) = state.step {
+            state.next_step = step + 1;
+            state.steps_start.get_or_insert(now);
+            if total_bytes.is_some() {
+                state.steps[step].input_bytes = total_bytes;
+            }
+        }
+    }
+
+    /// Bytes were read and written; returns how many that makes.
+    pub fn advance(&self, input_bytes: u64, output_bytes: u64) -> u64 {
+        self.output_bytes.fetch_add(output_bytes, Relaxed);
+        self.input_bytes.fetch_add(input_bytes, Relaxed) + input_bytes
+    }
+
+    /// Since the stage began.
+    pub fn stage_elapsed(&self) -> Duration {
+        self.state().stage_start.elapsed()
+    }
+
+    /// A few words beside the figures.
+    pub fn note(&self, text: &str) {
+        self.state().note = text.to_string();
+    }
+
+    /// How far the work is now.
+    pub fn read(&self) -> Reading {
+        let state = self.state();
+        let (input_bytes, output_bytes) = (self.input_bytes.load(Relaxed), self.output_bytes.load(Relaxed));
+        let elapsed = state.stage_start.elapsed();
+        let overall = state.step.and_then(|step| {
+            let steps: Vec<u64> = state.steps.iter().map(|step| step.input_bytes).collect::<Option<_>>()?;
+            let done = steps[..step].iter().sum::<u64>() + input_bytes.min(steps[step]);
+            Some((done, steps.iter().sum::<u64>(), state.steps_start?.elapsed()))
+        });
+        let (done_bytes, all_bytes, since) = match (overall, state.total_bytes) {
+            // A step without a size of its own, as syncing, says nothing about the time left.
+            (_, None) => (0, 0, elapsed),
+            (Some(overall), _) => overall,
+            (None, Some(total)) => (input_bytes.min(total), total, elapsed),
+        };
+        let done = (all_bytes > 0).then(|| done_bytes as f64 / all_bytes as f64);
+        let is_known = |done: &f64| *done >= TIME_LEFT_PART && *done < 1.0 && since >= TIME_LEFT_AFTER;
+        let left = done.filter(is_known).map(|done| since.mul_f64((1.0 - done) / done));
+        Reading {
+            name: state.name.clone(),
+            step: state.step.map(|step| (step + 1, state.steps.len())),
+            elapsed,
+            input_bytes,
+            output_bytes,
+            total_bytes: state.total_bytes,
+            done,
+            left,
+            note: state.note.clone(),
+        }
+    }
+}
+
+impl Reading {
+    /// `2 of 4 Restoring`
+    fn label(&self) -> String {
+        match self.step {
+            Some((step, steps)) if steps > 1 => format!("{step} of {steps} {}", self.name),
+            _ => self.name.clone(),
+        }
+    }
+
+    fn percent(&self) -> Option<String> {
+        self.done.map(|done| format!("{} %", (done * 100.0) as u64))
+    }
+
+    fn left(&self) -> Option<String> {
+        self.left.map(|left| format!("{} left", show_whole_seconds(left)))
+    }
+
+    fn rate(&self) -> Option<String> {
+        (self.input_bytes > 0 && !self.elapsed.is_zero()).then(|| values::show_rate(self.input_bytes, self.elapsed))
+    }
+
+    /// Only where something gets smaller: elsewhere the two numbers are no ratio that anybody asked for.
+    fn ratio(&self) -> Option<String> {
+        (self.output_bytes > 0 && self.output_bytes < self.input_bytes)
+            .then(|| format!("ratio {}", values::show_ratio(self.input_bytes, self.output_bytes)))
+    }
+
+    fn note(&self) -> Option<String> {
+        (!self.note.is_empty()).then(|| self.note.clone())
+    }
+
+    /// The line of a terminal with so many columns: never more than one line.
+    pub fn bar_line(&self, columns: usize) -> String {
+        let columns = columns.saturating_sub(COLUMNS_FREE).max(1);
+        let join = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let line = |bar: Option<String>, parts: Vec<Option<String>>| {
+            let parts = join(parts);
+            [Some(self.label()), bar, Some(parts).filter(|parts| !parts.is_empty())]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let elapsed = self.done.is_none().then(|| show_whole_seconds(self.elapsed));
+        if columns + COLUMNS_FREE < COLUMNS_OF_BAR {
+            let parts = join(vec![self.percent(), elapsed, self.left()]);
+            let fits = |line: &String| line.chars().count() <= columns;
+            let variants = [format!("{} {parts}", self.label()), format!("{} {parts}", self.name), parts];
+            return variants.iter().find(|line| fits(line)).cloned().unwrap_or_else(|| cut(&variants[2], columns));
+        }
+        let bar = || self.done.map(show_bar);
+        let bytes = || match self.total_bytes {
+            Some(total) if self.done.is_some() => {
+                Some(format!("{} of {}", values::show_bytes(self.input_bytes.min(total)), values::show_bytes(total)))
+            }
+            _ => (self.input_bytes > 0).then(|| values::show_bytes(self.input_bytes)),
+        };
+        // A note has the rate that matters.
+        let rate = || if self.note.is_empty() { self.rate() } else { None };
+        let what = || self.note().or_else(|| self.ratio());
+        let (percent, left) = (self.percent(), self.left());
+        let variants = [
+            line(bar(), vec![percent.clone(), bytes(), rate(), what(), elapsed.clone(), left.clone()]),
+            line(bar(), vec![percent.clone(), bytes(), rate(), self.note(), elapsed.clone(), left.clone()]),
+            line(bar(), vec![percent.clone(), rate(), self.note(), elapsed.clone(), left.clone()]),
+            line(None, vec![percent.clone(), rate(), self.note(), elapsed.clone(), left.clone()]),
+            line(None, vec![percent.clone(), self.note(), elapsed.clone()]),
+            line(None, vec![percent, elapsed, left]),
+        ];
+        let fitting = variants.iter().find(|line| line.chars().count() <= columns);
+        fitting.cloned().unwrap_or_else(|| cut(&variants[variants.len() - 1], columns))
+    }
+
+    /// A line of a log.
+    pub fn plain_line(&self) -> String {
+        let mut line = format!("{}: {}", self.label(), values::show_bytes(self.input_bytes));
+        if let Some(total) = self.total_bytes.filter(|total| *total > 0) {
+            line += &format!(" of {}", values::show_bytes(total));
+        }
+        if let Some(percent) = self.percent() {
+            let of = if self.step.is_some_and(|(_, steps)| steps > 1) { " of all" } else { "" };
+            line += &format!(" ({percent}{of})");
+        }
+        for part in [self.rate(), self.note().or_else(|| self.ratio()), self.left()].into_iter().flatten() {
+            line += &format!(", {part}");
+        }
+        line
+    }
+}
+
+/// `[████████░░░░░░░░░░░░]`
+fn show_bar(done: f64) -> String {
+    let full = ((done * BAR_CELLS as f64) as usize).min(BAR_CELLS);
+    format!("[{}{}]", "█".repeat(full), "░".repeat(BAR_CELLS - full))
+}
+
+/// `12 s`, `4 min 10 s`, `1 h 02 min`: nobody needs hundredths of what is still moving.
+fn show_whole_seconds(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..100 => format!("{seconds} s"),
+        _ => values::show_duration(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restoring() -> Reading {
+        Reading {
+            name: "Restoring".to_string(),
+            step: Some((2, 4)),
+            elapsed: Duration::from_secs(100),
+            input_bytes: 45 << 30,
+            output_bytes: 160 << 30,
+            total_bytes: Some(87 << 30),
+            done: Some(0.45),
+            left: Some(Duration::from_secs(122)),
+            note: String::new(),
+        }
+    }
+
+    #[test]
+    fn lines_fit_every_terminal() {
+        let notes = ["", "45 % fetched, 1118.2 MiB/s, the network is slower"];
+        let readings = notes.iter().flat_map(|note| {
+            let known = Reading { note: note.to_string(), ..restoring() };
+            let unknown = Reading { done: None, left: None, total_bytes: None, ..known.clone() };
+            [known, unknown, Reading { name: "Checking on held-out frames".into(), ..restoring() }]
+        });
+        for reading in readings {
+            for columns in 1..200 {
+                let line = reading.bar_line(columns);
+                let fits = line.chars().count() <= columns.saturating_sub(COLUMNS_FREE).max(1);
+                assert!(fits && !line.contains('\n'), "{columns}: {line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_each_width_shows() {
+        let reading = restoring();
+        assert_eq!(
+            reading.bar_line(120),
+            "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 45.00 GiB of 87.00 GiB, 460.80 MiB/s, 2 min 02 s left"
+        );
+        assert_eq!(reading.bar_line(80), "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 460.80 MiB/s, 2 min 02 s left");
+        assert_eq!(reading.bar_line(40), "Restoring 45 %, 2 min 02 s left");
+        let noted = Reading { note: "45 % fetched, 118.2 MiB/s, the network is slower".to_string(), ..reading };
+        assert_eq!(noted.bar_line(80), "2 of 4 Restoring 45 %, 45 % fetched, 118.2 MiB/s, the network is slower");
+    }
+
+    #[test]
+    fn no_ratio_but_where_something_gets_smaller_and_no_time_left_but_where_it_is_known() {
+        let archiving = Reading { output_bytes: 15 << 30, ..restoring() };
+        assert!(archiving.bar_line(120).contains("ratio 3.000") && archiving.plain_line().contains("ratio 3.000"));
+        assert!(!restoring().bar_line(150).contains("ratio") && !restoring().plain_line().contains("ratio"));
+        let meter = Meter::new();
+        meter.stage("Restoring", Some(100));
+        assert!(!meter.read().bar_line(80).contains("left"));
+        meter.advance(50, 0);
+        assert_eq!(meter.read().done, Some(0.5));
+        assert!(meter.read().left.is_none(), "half of a second's work tells nothing");
+    }
+
+    #[test]
+    fn the_percentage_is_of_all_steps() {
+        let meter = Meter::new();
+        let step = |name: &str, input_bytes| Step { name: name.to_string(), input_bytes };
+        meter.steps(&[
+            step("Restoring", Some(60)),
+            step("Restoring", Some(20)),
+            step("Verifying", Some(20)),
+            step("Syncing", Some(0)),
+        ]);
+        let at = |meter: &Meter| (meter.read().step, meter.read().done);
+        meter.stage("Restoring", Some(60));
+        meter.advance(30, 0);
+        assert_eq!(at(&meter), (Some((1, 4)), Some(0.3)));
+        meter.stage("Restoring", Some(20));
+        assert_eq!(at(&meter), (Some((2, 4)), Some(0.6)));
+        meter.stage("Subtracting", None);
+        assert_eq!(at(&meter), (None, None), "a stage that was not announced is no step");
+        meter.stage("Verifying", Some(40));
+        meter.advance(20, 0);
+        assert_eq!(at(&meter), (Some((3, 4)), Some(100.0 / 120.0)), "what a step turns out to be counts");
+        meter.stage("Syncing", None);
+        assert_eq!(at(&meter), (Some((4, 4)), None));
+        meter.steps(&[step("1", None), step("2", None)]);
+        meter.stage("1", Some(10));
+        meter.advance(5, 0);
+        assert_eq!(at(&meter), (Some((1, 2)), Some(0.5)), "of the stage, where steps have no known size");
+    }
+}

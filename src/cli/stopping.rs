@@ -1,0 +1,86 @@
+//! What the terminal shows at once when the user asks to stop, however long the work then takes to end: the bar goes, and
+//! one line says what happens. Ending the work is not done here: everybody looks at the flag for that.
+
+use {
+    super::{Verb, ui::Ui},
+    indicatif::ProgressBar,
+    serde::Serialize,
+    signal_hook::{
+        consts::{SIGHUP, SIGINT, SIGTERM},
+        low_level::pipe,
+    },
+    std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+        sync::{Arc, Mutex, PoisonError},
+    },
+};
+
+/// What a command does when it is stopped.
+pub fn what_happens(verb: &Verb) -> Option<&'static str> {
+    match verb {
+        Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Synth(_) => {
+            Some("stopping: removing what was written")
+        }
+        #[cfg(feature = "net")]
+        Verb::Fetch(_) => Some("stopping: what was downloaded is kept, and the next run goes on from there"),
+        #[cfg(feature = "net")]
+        Verb::Bootstrap(_) => Some("stopping: what was downloaded is kept for the next run, the rest is removed"),
+        #[cfg(feature = "serve")]
+        Verb::Serve(_) => None,
+        _ => Some("stopping"),
+    }
+}
+
+/// The bar that goes when the user asks to stop.
+#[derive(Clone, Debug, Default)]
+pub struct Shown(Arc<Mutex<Option<ProgressBar>>>);
+
+impl Shown {
+    /// This bar is on the screen now.
+    pub fn set(&self, bar: ProgressBar) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar);
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "status")]
+struct StatusLine<'a> {
+    message: &'a str,
+}
+
+/// Says `text` as soon as a signal arrives that asks to stop. Where no thread or pipe is to be had, nothing is said.
+pub fn watch(ui: &Ui, stops_on_hangup: bool, text: &'static str) {
+    if ui.is_quiet() {
+        return;
+    }
+    let Ok((mut reader, writer)) = UnixStream::pair() else { return };
+    for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
+        let Ok(writer) = writer.try_clone() else { return };
+        if pipe::register(signal, writer).is_err() {
+            return;
+        }
+    }
+    let (shown, is_json) = (ui.shown(), ui.is_stderr_json());
+    let say = move || {
+        if reader.read_exact(&mut [0]).is_err() {
+            return;
+        }
+        shown.clear();
+        let line = match is_json {
+            true => serde_json::to_string(&StatusLine { message: text }).unwrap_or_default(),
+            false => text.to_string(),
+        };
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    };
+    let _ = std::thread::Builder::new().name("stopping".into()).stack_size(STACK_BYTES).spawn(say);
+}
+
+/// Enough for a line of text.
+const STACK_BYTES: usize = 128 * 1024;

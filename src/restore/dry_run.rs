@@ -1,0 +1,124 @@
+//! What a restore would do: everything that it looks at before it writes, and how much it would write, by the index or by a
+//! sample.
+//!
+//! Directories that are missing are made for the look and go again; what a killed restore left behind is cleared away, as
+//! by a restore.
+
+use {
+    super::{RestoreLayout, RestoreOptions, input::Inputs, is_standard_input, space::SpaceNeeded, target::Target},
+    crate::{
+        error::{Error, Result},
+        ledger::names::ArchiveName,
+        progress::Progress,
+        read::{Archive, decode::decode_in_order},
+        rules::{documents::judge_root, findings::Findings},
+        state::settle::RATIO_TYPICAL,
+    },
+    std::{
+        io::Read,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Bytes of an archive in the sample: beyond bank file and status cache of any cluster, and read in a moment.
+const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// What a restore would read and write.
+#[derive(Clone, Debug)]
+pub struct RestorePreview {
+    /// The archives, in their order.
+    pub archives: Vec<ArchiveToRestore>,
+    /// What would be written, by file system.
+    pub space: Vec<Space>,
+}
+
+/// An archive of a restore.
+#[derive(Clone, Debug)]
+pub struct ArchiveToRestore {
+    /// The file.
+    pub path: PathBuf,
+    /// What its name says of slot and hash; a file of another name tells them when it is read.
+    pub name: Option<ArchiveName>,
+    /// Its length in bytes.
+    pub length_bytes: u64,
+    /// Bytes that it unpacks to.
+    pub unpacked_bytes: u64,
+    /// Whether those follow from its index, and not from a sample.
+    pub is_exact: bool,
+}
+
+/// Room on a file system.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// A directory on it.
+    pub dir: PathBuf,
+    /// Bytes that would be written.
+    pub needed_bytes: u64,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+}
+
+/// Looks at everything that [`restore`](super::restore) looks at before it writes, and refuses what that would refuse.
+pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePreview> {
+    let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
+    if paths().any(|path| is_standard_input(path)) {
+        return Err(Error::usage("--dry-run cannot look at standard input, and leave it to be read"));
+    }
+    let _watch = options.manners.io_hint.watch(paths());
+    let inputs = Inputs::open(options, progress)?;
+    inputs.check_pair(options.layout)?;
+    for (archive, root) in inputs.archives().zip(&options.expect_roots) {
+        judge_root(Some(*root), archive, &Findings::refusing(|_| true))
+            .map_err(|error| error.within_damaged(archive.path().display()))?;
+    }
+    let target = Target::prepare(&options.paths, options.layout, false)?;
+    progress.stage("Sampling", None);
+    let archives: Vec<ArchiveToRestore> =
+        inputs.archives().map(|archive| look_at(archive, options.threads, progress)).collect::<Result<_>>()?;
+    let mut needed = SpaceNeeded::default();
+    for archive in &archives {
+        for dir in &target.root_parents {
+            needed.add(dir, archive.unpacked_bytes / target.root_parents.len() as u64)?;
+        }
+        if options.layout == RestoreLayout::Boot && !lies_in(&archive.path, &target.snapshots_dir) {
+            needed.add(&target.snapshots_dir, archive.length_bytes)?;
+        }
+    }
+    Ok(RestorePreview { archives, space: needed.rooms()? })
+}
+
+/// Whether an archive stays where it is.
+fn lies_in(path: &Path, dir: &Path) -> bool {
+    let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
+    [dir.to_path_buf(), dir.join("remote")].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
+}
+
+fn look_at(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveToRestore> {
+    let exact = archive.tail.as_ref().map(|tail| tail.index.tar_bytes());
+    let unpacked_bytes = match exact {
+        Some(bytes) => bytes,
+        None => estimate(archive, threads, progress)?,
+    };
+    let (path, length_bytes) = (archive.path_buf(), archive.length_bytes());
+    Ok(ArchiveToRestore { path, name: archive.name.clone(), length_bytes, unpacked_bytes, is_exact: exact.is_some() })
+}
+
+/// Bytes that an archive without an index unpacks to, as its beginning does.
+fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<u64> {
+    let length_bytes = archive.length_bytes();
+    let sample_bytes = length_bytes.min(SAMPLE_BYTES);
+    let stream = archive.stream(progress);
+    let mut content_bytes = 0u64;
+    let decoded =
+        decode_in_order(stream.reader.take(sample_bytes), stream.compression, threads, progress, &mut |bytes| {
+            content_bytes += bytes.len() as u64;
+            Ok(())
+        });
+    progress.check()?;
+    match decoded {
+        Err(error) if sample_bytes == length_bytes => Err(error.within_damaged(archive.path().display())),
+        // A sample ends inside a frame; of a frame that is longer than the sample, nothing may have come out.
+        _ if content_bytes == 0 => Ok(length_bytes.saturating_mul(RATIO_TYPICAL)),
+        _ => Ok((length_bytes as f64 * (content_bytes as f64 / sample_bytes.max(1) as f64)) as u64),
+    }
+}

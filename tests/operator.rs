@@ -1,0 +1,361 @@
+//! What an operator meets on the screen: verdicts, mistakes, and what to do next.
+
+#![allow(clippy::expect_used)] // a test that cannot go on has failed
+
+mod common;
+
+use {
+    common::*,
+    rustix::process::{Pid, Signal, kill_process},
+    serde_json::Value,
+    std::{
+        fs,
+        io::Write,
+        path::Path,
+        process::{Command, Stdio},
+        time::{Duration, Instant},
+    },
+};
+
+/// Runs the program: the exit code, stdout, stderr.
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = slotpress().args(arguments).output().expect("runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
+}
+
+fn fails(arguments: &[&str], code: i32, texts: &[&str]) -> String {
+    let (found, stdout, stderr) = run(arguments);
+    assert_eq!(found, code, "{arguments:?}: {stdout}{stderr}");
+    for text in texts {
+        assert!(stderr.contains(text), "{arguments:?}: {text:?} is not in: {stderr}");
+    }
+    stderr
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+fn last_line(stdout: &str) -> &str {
+    stdout.lines().last().unwrap_or_default()
+}
+
+/// The pair, under its names and under others.
+fn pairs(dir: &Path) -> [(String, String); 2] {
+    let renamed = (dir.join("full.tar.zst"), dir.join("incremental.tar.zst"));
+    fs::copy(fixture(FULL_26), &renamed.0).expect("copied");
+    fs::copy(fixture(INCREMENTAL_26_40), &renamed.1).expect("copied");
+    let named = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    [named, renamed].map(|(full, incremental)| (text(&full).to_string(), text(&incremental).to_string()))
+}
+
+#[test]
+fn swapped_archives_are_recognised() {
+    let dir = temp_dir();
+    let [named, renamed] = pairs(dir.path());
+    let target = dir.path().join("ledger");
+    for (full, incremental) in [&named, &renamed] {
+        let said = fails(
+            &["verify", incremental, full],
+            2,
+            &["the two archives are swapped", "hint: give the full archive first"],
+        );
+        assert_eq!(said.lines().count(), 2, "{said}");
+        let said =
+            fails(&["restore", incremental, full, "--ledger", text(&target)], 2, &["the two archives are swapped"]);
+        assert!(said.contains(&format!("{incremental} is the incremental one")), "{said}");
+        assert!(!target.join("snapshots").exists());
+    }
+}
+
+/// Many failures that are alike take a few lines, unless all are asked for.
+#[test]
+fn failures_that_are_alike_stand_together() {
+    let ledger = ledger("ledger-at-40");
+    let run_dir = ledger.path().join("accounts/run");
+    for name in names(&run_dir).iter().take(10) {
+        fs::remove_file(run_dir.join(name)).expect("removed");
+    }
+    let (code, grouped, _) = run(&["verify", text(ledger.path())]);
+    assert_eq!(code, 3);
+    assert_eq!(grouped.matches("failure: entries: a storage is missing").count(), 1, "{grouped}");
+    let (_, all, _) = run(&["verify", "--all", text(ledger.path())]);
+    // One of the ten is no part of the state.
+    let count = all.matches("failure: entries: a storage is missing").count();
+    assert!((5..=10).contains(&count), "{all}");
+    assert!(grouped.contains(&format!("  {count} storages: accounts/")), "{grouped}");
+    assert!(grouped.contains("--all lists them") && !all.contains("--all lists them"), "{grouped}");
+}
+
+/// `inspect` and `verify` agree on an archive whose name is not its own.
+#[test]
+fn a_renamed_archive_has_one_verdict() {
+    let dir = temp_dir();
+    for name in ["renamed.tar.zst".to_string(), FULL_26.replace("-26-", "-27-")] {
+        let path = dir.path().join(name);
+        fs::copy(fixture(FULL_26), &path).expect("copied");
+        let (_, inspected, _) = run(&["inspect", text(&path)]);
+        let (code, verified, _) = run(&["verify", text(&path)]);
+        assert_eq!(code, 3);
+        for client in ["Agave 4.2 to 4.5: ", "Firedancer: "] {
+            assert!(inspected.contains(&format!("{client}NO: ")), "{inspected}");
+        }
+        assert_eq!(verified.matches("refuses it: ").count(), 2, "{verified}");
+    }
+}
+
+#[test]
+fn the_last_line_is_the_verdict() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let out = text(dir.path());
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let (code, stdout, _) = run(&["verify", text(&full)]);
+    assert_eq!((code, last_line(&stdout)), (0, "GOOD: every check was made to its end; complete by state"));
+    let (code, stdout, stderr) = run(&["archive", text(ledger.path()), "-o", out, "--verify"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");
+    assert!(verdict.starts_with("GOOD: read back: 27 storages, ") && verdict.contains("records, state"), "{stdout}");
+    // A healthy pair restores without a warning, though its storages are longer than the newer bank file says.
+    let target = dir.path().join("ledger");
+    let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--verify"];
+    let (code, stdout, stderr) = run(&arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "no warning");
+    assert!(stdout.contains("GOOD: read back: "), "{stdout}");
+    // Of an incremental archive alone, the state is not known.
+    let tree = dir.path().join("tree");
+    let arguments = ["restore", text(&incremental), "--ledger", text(&tree), "--tree", "archive", "--verify"];
+    let (code, stdout, _) = run(&arguments);
+    let said = stdout.replace('\n', " ");
+    assert!(code == 0 && said.contains("no failure was found") && said.contains("not checked: state ("), "{stdout}");
+}
+
+#[test]
+fn what_exists_already_is_no_failure_where_it_may_be_skipped() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let (out, full) = (text(dir.path()), fixture(FULL_26));
+    let path = archive(ledger.path(), dir.path(), &[]);
+    let before = fs::metadata(&path).expect("metadata").modified().expect("a time");
+    for command in [&["archive", text(ledger.path())][..], &["recompress", text(&full)]] {
+        let arguments = |flags: &[&'static str]| [command, &["-o", out], flags].concat();
+        fails(&arguments(&[]), 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
+        let (code, stdout, stderr) = run(&arguments(&["--skip-existing"]));
+        assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""));
+        assert!(stdout.contains("skipped: it exists already"), "{stdout}");
+        let (code, stdout, _) = run(&arguments(&["--skip-existing", "--json"]));
+        let line: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!((code, &line["type"], line["path"].as_str()), (0, &"skipped".into(), path.to_str()));
+    }
+    assert_eq!(fs::metadata(&path).expect("metadata").modified().expect("a time"), before);
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let (ledger, out, full) = (text(ledger.path()), text(dir.path()), fixture(FULL_26));
+    let file = dir.path().join("file.tar.zst");
+    fs::write(&file, "").expect("written");
+    let missing = dir.path().join("no.tar.zst");
+    let bank = format!("{ledger}/snapshots/26");
+    let inside = format!("give the ledger directory: {ledger}");
+    let target = format!("{out}/restored");
+    for (arguments, code, texts) in [
+        (
+            &["archive", ledger, "-o", out, "--format", "lz4", "--zstd-level", "5"][..],
+            2,
+            &["--zstd-level", "hint: "][..],
+        ),
+        (&["archive", ledger, "-o", text(&file)], 1, &["is a file", "hint: give a directory"]),
+        (
+            &["archive", ledger, "-o", text(&missing)],
+            1,
+            &["does not exist", "the archive's name follows from slot and hash"],
+        ),
+        (&["archive", ledger, "-o", out, "--memory", "10XB"], 2, &["'10XB'", "sizes look like 8MiB"]),
+        (&["verify", text(&full), "--expect-slot", "abc"], 2, &["'abc'", "a slot is a whole number"]),
+        (&["restore", ledger, "--ledger", &target], 2, &["restore takes archives", "slotpress archive "]),
+        (&["archive", &bank, "-o", out], 2, &["inside a ledger", &inside, "--slot 26"]),
+        (&["verify", &bank], 2, &[&inside]),
+        (&["inspect", &bank], 2, &[&inside]),
+    ] {
+        fails(arguments, code, texts);
+    }
+    // Whoever names an owner wants its accounts.
+    let (code, stdout, stderr) = run(&["inspect", text(&full), "--owner", "11111111111111111111111111111111"]);
+    assert!(code == 0 && stdout.contains("11111111111111111111111111111111"), "{stdout}{stderr}");
+}
+
+/// Wrong arguments are one JSON object too, where JSON is asked for.
+#[test]
+fn json_of_wrong_arguments() {
+    for arguments in [
+        &["archive", "--json", "--no-such-flag"][..],
+        &["archive", "--json"],
+        &["--json"],
+        &["--json", "no-such-command"],
+        &["verify", "x", "--expect-slot", "abc", "--progress", "json"],
+    ] {
+        let said = fails(arguments, 2, &[]);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let line: Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &2.into()));
+        let message = line["message"].as_str().expect("a message");
+        assert!(!message.is_empty() && !message.starts_with("error"), "{said}");
+        assert!(line["hint"].is_string(), "{said}");
+    }
+}
+
+/// Lamports beyond 2^53 keep their last digit as text.
+#[test]
+fn lamports_as_text() {
+    let full = fixture(FULL_26);
+    for (arguments, name) in [
+        (["inspect", text(&full), "--json"], "capitalization_lamports"),
+        (["verify", text(&full), "--json"], "capitalization"),
+    ] {
+        let (_, stdout, _) = run(&arguments);
+        let line: Value = serde_json::from_str(&stdout).expect("JSON");
+        let number = line[name].as_u64().expect("a number");
+        assert_eq!(line[format!("{name}_text")], number.to_string());
+    }
+}
+
+#[test]
+fn quiet_prints_the_path_and_nothing_else() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let (out, full) = (text(dir.path()), fixture(FULL_26));
+    let target = dir.path().join("restored");
+    let archived = dir.path().join(FULL_26);
+    let bank = target.join("snapshots/26");
+    for (arguments, path) in [
+        (&["archive", text(ledger.path()), "-o", out, "--verify"][..], text(&archived)),
+        (&["archive", text(ledger.path()), "-o", out, "--skip-existing"], text(&archived)),
+        (&["recompress", text(&full), "-o", out, "--force"], text(&archived)),
+        (&["verify", text(&full)], text(&full)),
+        (&["restore", text(&full), "--ledger", text(&target)], text(&bank)),
+    ] {
+        let (code, stdout, stderr) = run(&[arguments, &["-q"]].concat());
+        assert_eq!((code, stdout, stderr), (0, format!("{path}\n"), String::new()), "{arguments:?}");
+    }
+}
+
+/// The lines that start a validator hold in any directory.
+#[test]
+fn restore_ends_with_lines_to_paste() {
+    let dir = temp_dir();
+    let output = slotpress()
+        .current_dir(dir.path())
+        .arg("restore")
+        .arg(fixture(FULL_26))
+        .args(["--ledger", "led ger", "--accounts", "accounts"])
+        .output()
+        .expect("runs");
+    let stdout = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{stdout}");
+    let dir = text(dir.path());
+    let agave = format!("  agave-validator --ledger '{dir}/led ger' --accounts {dir}/accounts --no-snapshot-fetch\n");
+    assert!(stdout.contains(&agave), "{stdout}");
+    assert!(stdout.ends_with(&format!("  [paths]\n  snapshots = \"{dir}/led ger\"\n")), "{stdout}");
+}
+
+/// Ctrl-C is answered at once, also while the work cannot end yet.
+#[test]
+fn stopping_is_said_at_once() {
+    let dir = temp_dir();
+    let beginning = fs::read(fixture(FULL_3500)).expect("read");
+    for is_json in [false, true] {
+        let mut command = Command::new(slotpress_path());
+        command.args(["recompress", "-", "-o", text(dir.path())]);
+        if is_json {
+            command.arg("--json");
+        }
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(&beginning[..20_000]).expect("written");
+        std::thread::sleep(Duration::from_millis(500));
+        let start = Instant::now();
+        kill_process(Pid::from_child(&child), Signal::INT).expect("sent");
+        let output = child.wait_with_output().expect("ends");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        let line = said.lines().next().expect("a line");
+        match is_json {
+            true => assert_eq!(line, r#"{"type":"status","message":"stopping: removing what was written"}"#),
+            false => assert_eq!(line, "stopping: removing what was written"),
+        }
+        drop(stdin);
+    }
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+}
+
+/// A search that found out nothing has failed, and says which files are not there.
+#[test]
+fn a_search_without_a_result_fails() {
+    let dir = temp_dir();
+    let (input, csv) = (dir.path().join("input"), dir.path().join("search.csv"));
+    // Level 19 alone takes longer than the budget.
+    let content: Vec<u8> = (0..40_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 & 31).collect();
+    fs::write(&input, content).expect("written");
+    let arguments = ["levels", "search", text(&input), "--levels", "19", "--budget", "1", "--csv", text(&csv)];
+    fails(
+        &arguments,
+        1,
+        &["the budget ended before anything was checked, and no file was written", "hint: give a larger --budget"],
+    );
+    assert!(!csv.exists());
+}
+
+/// A dry run says what would be, and leaves nothing.
+#[test]
+fn a_dry_run_of_archive() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let arguments = ["archive", text(ledger.path()), "-o", text(dir.path()), "--dry-run"];
+    let files = || names(ledger.path()).into_iter().filter(|name| name != "ledger.lock").collect::<Vec<_>>();
+    let before = files();
+    let (code, stdout, stderr) = run(&arguments);
+    let path = dir.path().join(FULL_26);
+    assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""), "{stdout}");
+    assert!(
+        stdout.contains("  full, slot 26, 27 storages\n") && stdout.ends_with("Nothing was written.\n"),
+        "{stdout}"
+    );
+    let (_, stdout, _) = run(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+    assert_eq!(files(), before);
+    let line: Value = serde_json::from_str(&stdout).expect("JSON");
+    let estimated = line["estimated_bytes"].as_u64().expect("a number");
+    let made = archive(ledger.path(), dir.path(), &[]);
+    let length = fs::metadata(&made).expect("metadata").len();
+    assert!(estimated.abs_diff(length) * 20 < length, "{estimated} estimated, {length} made");
+    // What would be refused is refused.
+    fails(&arguments, 5, &["exists already"]);
+    fails(&[&arguments[..], &["--base-slot", "25"]].concat(), 1, &["there is no full archive of slot 25"]);
+    fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
+}
+
+#[test]
+fn a_dry_run_of_restore() {
+    let dir = temp_dir();
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let target = dir.path().join("ledger");
+    let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--dry-run"];
+    let (code, stdout, stderr) = run(&arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    for part in ["  slot 26, hash 5vEhTbsm", "  slot 40, hash D5jEKFz2", " needed, ", "Nothing was restored.\n"] {
+        assert!(stdout.contains(part), "{part:?} is not in: {stdout}");
+    }
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+    let (_, stdout, _) = run(&[&arguments[..], &["--json"]].concat());
+    let line: Value = serde_json::from_str(&stdout).expect("JSON");
+    let unpacked = line["archives"][0]["unpacked_bytes"].as_u64().expect("a number");
+    assert_eq!(unpacked, tar_of(&full).len() as u64, "all of a small archive is the sample");
+    // What would be refused is refused.
+    fs::create_dir_all(target.join("snapshots/7")).expect("made");
+    fails(&arguments, 1, &[text(&target)]);
+    fails(
+        &["restore", text(&incremental), "--ledger", text(&target), "--dry-run"],
+        2,
+        &["an incremental archive alone"],
+    );
+}
