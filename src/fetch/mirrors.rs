@@ -138,7 +138,7 @@ impl Mirror {
 
 #[cfg(test)]
 #[allow(clippy::expect_used)]
-pub(super) mod tests {
+mod tests {
     use {super::*, crate::net::Url};
 
     #[test]

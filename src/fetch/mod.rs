@@ -10,6 +10,7 @@ mod mirrors;
 pub mod partial;
 mod pieces;
 mod ranged;
+mod tail;
 
 pub use {journal::Identity, partial::PartialFile};
 

@@ -19,13 +19,9 @@ use {
     std::{
         fs::{self, File},
         io,
-        os::{
-            fd::{AsFd, OwnedFd},
-            unix::fs::FileExt,
-        },
+        os::{fd::OwnedFd, unix::fs::FileExt},
         path::{Path, PathBuf},
         sync::{Condvar, Mutex, MutexGuard, PoisonError},
-        time::Duration,
     },
 };
 
@@ -245,12 +241,6 @@ impl PartialFile {
         self.lock().is_unwanted
     }
 
-    /// Waits until something has arrived, or ended, or for so long.
-    pub fn wait(&self, time: Duration) {
-        let state = self.lock();
-        drop(self.changed.wait_timeout(state, time));
-    }
-
     /// Removes file and journal.
     pub fn remove(&self) -> Result<()> {
         // The journal first: it must not tell of a file that is made anew.
@@ -333,12 +323,6 @@ impl Publishable for PartialFile {
         sync_dir(dir)?;
         remove_if_there(&journal_path(&self.path))?;
         Ok(to)
-    }
-}
-
-impl AsFd for PartialFile {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.file.as_fd()
     }
 }
 
