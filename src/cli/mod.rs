@@ -70,7 +70,7 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print only errors and, of success, the path of what was made or checked
+    /// Print only errors and the path of what was made or checked
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Print more: the plan, and where the time went
