@@ -9,6 +9,7 @@ mod bootstrap;
 mod check;
 mod codec;
 mod demo;
+mod doctor;
 mod environment;
 #[cfg(feature = "net")]
 mod fetch;
@@ -100,6 +101,7 @@ enum Verb {
     Prune(prune::PruneArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
+    Doctor(doctor::DoctorArgs),
     /// Measure what each zstd level costs and saves on your own data, and choose one
     ///
     /// INPUT is a ledger, an archive of any maker, an unpacked archive, or any file. Frames of it are compressed and
@@ -185,6 +187,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Prune(args) => prune::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),
+        Verb::Doctor(args) => doctor::run(&args, ui),
         Verb::Levels(args) => levels::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),
