@@ -33,10 +33,12 @@ const FILES_BYTES_MIN: u64 = 64 << 20;
 pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<Finding>> {
     let disk = disk_rate(files, progress);
     progress.check()?;
-    let path = files.first().map_or(Path::new("/proc/self/exe"), |(path, _)| path.as_path());
-    let cores = compress_rate(path, progress)?;
+    let cores = compress_rate(&content(files), progress)?;
     progress.check()?;
-    let of_whole = |rate: f64| format!("100 GiB take {:.0} min at least", 100.0 * (1u64 << 30) as f64 / rate / 60.0);
+    let of_whole = |rate: f64| match 100.0 * (1u64 << 30) as f64 / rate {
+        seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
+        seconds => format!("100 GiB take {:.0} min at least", seconds / 60.0),
+    };
     let show = |rate: f64| format!("{}/s", show_bytes(rate as u64));
     let mut findings = Vec::new();
     findings.push(match disk {
@@ -83,17 +85,26 @@ fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
-/// Bytes per second that all cores together compress at the usual level; `None` where the content cannot be read.
-fn compress_rate(path: &Path, progress: &dyn Progress) -> Result<Option<f64>> {
+/// What is compressed: the beginning of the largest storages, or this program where there are none.
+fn content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     let mut content = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(CONTENT_BYTES).read_to_end(&mut content));
-    if read.is_err() || content.is_empty() {
+    for path in files.iter().map(|(path, _)| path.as_path()).chain([Path::new("/proc/self/exe")]) {
+        let left = CONTENT_BYTES.saturating_sub(content.len() as u64);
+        // What cannot be read is not measured with.
+        let _ = File::open(path).and_then(|file| file.take(left).read_to_end(&mut content));
+    }
+    content
+}
+
+/// Bytes per second that all cores together compress at the usual level; `None` of nothing.
+fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>> {
+    if content.is_empty() {
         return Ok(None);
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let compressors: Vec<FrameCompressor> =
         (0..threads).map(|_| FrameCompressor::new(&Codec::zstd(ZSTD_LEVEL_DEFAULT))).collect::<Result<_>>()?;
-    let (bytes, start, content) = (AtomicU64::new(0), Instant::now(), &content);
+    let (bytes, start) = (AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {
         for mut compressor in compressors {
             let bytes = &bytes;
