@@ -8,6 +8,7 @@ pub mod archive;
 pub mod bootstrap;
 pub mod catalog;
 pub mod cli;
+pub mod doctor;
 pub mod error;
 #[cfg(feature = "net")]
 pub mod fetch;

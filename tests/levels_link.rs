@@ -76,14 +76,16 @@ fn json_adds_up() {
 /// Over so slow a link nothing but the size counts, over so fast a one nothing but the work.
 #[test]
 fn the_link_decides() {
-    let flag = |bandwidth: &str| {
-        let all = lines(&["--levels", "-100,9", "--bandwidth", bandwidth, "--read-rate", "100TB/s"]);
+    let flag = |bandwidth: &str, more: &[&str]| {
+        let arguments = ["--levels", "-100,9", "--bandwidth", bandwidth, "--read-rate", "100TB/s"];
+        let all = lines(&[&arguments[..], more].concat());
         let choices = of_type(&all, "link_recommendation");
         let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per way");
         choice["flag"].as_str().expect("a flag").to_string()
     };
-    assert_eq!(flag("100kbit"), "--zstd-level 9");
-    assert_eq!(flag("900Tbit"), "--format none");
+    assert_eq!(flag("100kbit", &[]), "--zstd-level 9");
+    assert_eq!(flag("900Tbit", &[]), "--zstd-level -100", "Agave does not read a plain tar");
+    assert_eq!(flag("900Tbit", &["--any-format"]), "--format none");
 }
 
 #[test]

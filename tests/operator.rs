@@ -334,6 +334,40 @@ fn a_dry_run_of_archive() {
     fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
 }
 
+/// What stops the work is an error; everything else is told, with what follows from it.
+#[test]
+fn the_doctor_looks_at_a_ledger() {
+    let ledger = ledger("ledger-at-26");
+    let (code, stdout, stderr) = run(&["doctor", text(ledger.path())]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    for subject in [
+        "lock",
+        "owner",
+        "space",
+        "open files",
+        "memory",
+        "processors",
+        "cachestat",
+        "O_DIRECT",
+        "huge pages",
+        "disk",
+        "cores",
+    ] {
+        assert!(
+            stdout.lines().any(|line| line.get(5..).is_some_and(|rest| rest.starts_with(subject))),
+            "{subject}: {stdout}"
+        );
+    }
+    assert!(stdout.lines().all(|line| line.chars().count() <= 80 || !line.contains(": ")), "{stdout}");
+    let held = fs::OpenOptions::new().create(true).truncate(false).write(true).open(ledger.path().join("ledger.lock"));
+    let held = held.expect("opened");
+    held.lock().expect("locked");
+    let (code, stdout, _) = run(&["doctor", text(ledger.path()), "--json"]);
+    let line: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &line["findings"][0]["verdict"]), (1, &"bad".into()), "{stdout}");
+    fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
+}
+
 #[test]
 fn a_dry_run_of_restore() {
     let dir = temp_dir();

@@ -209,7 +209,7 @@ fn every_flag_is_a_variable_too() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("levels are 1 to 22"));
     let output = run(&[variables[1], ("SLOTPRESS_FORCE", "0")], &[]);
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 15] = [
     &["state"],
     &["synth", "archive", "restore"],
     &["bootstrap", "recompress", "serve", "verify"],
-    &["inspect"],
+    &["doctor", "inspect"],
     &["levels"],
     &["cli"],
     &["main", "lib"],

@@ -33,6 +33,8 @@ pub fn narrow(path: &[&str], choices: &mut Choices<'_>) {
             }
         }
         ["inspect"] => narrow_inspect(choices),
+        // Without a ledger, there are no directories of one.
+        ["doctor"] if !choices.is_given("path") => choices.ignore(&["snapshots", "accounts"]),
         ["levels", view @ ..] => {
             narrow_ledger("path", choices);
             if let [] | ["link"] = view {

@@ -62,13 +62,13 @@ pub struct ArchiveArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// End with exit code 0 where an archive of the same name exists: it is left as it is, unchecked
+    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
     /// Read the archive back, including all accounts, before it gets its name
     #[arg(long)]
     verify: bool,
-    /// Write nothing: tell the name, the size by a sample, the room for it, and what would be refused
+    /// Write nothing; show name, estimated size, needed and free space, and what would be refused
     #[arg(long)]
     dry_run: bool,
     /// Accept a base slot other than that of the newest full archive

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands, and examples for each: at most 78 characters a line.
-const EXAMPLES: [(&[&str], &str); 21] = [
+const EXAMPLES: [(&[&str], &str); 22] = [
     (
         &["archive"],
         "slotpress archive /mnt/ledger -o /mnt/archives
@@ -84,6 +84,11 @@ slotpress synth practice --size 1GiB --incremental 64MiB --agave 4.4",
         &["demo"],
         "slotpress demo
 slotpress demo --keep /tmp/demo",
+    ),
+    (
+        &["doctor"],
+        "slotpress doctor
+slotpress doctor /mnt/ledger",
     ),
     (
         &["levels"],

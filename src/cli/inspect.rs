@@ -47,7 +47,7 @@ pub struct InspectArgs {
     /// Read all records: accounts and bytes by owner and size, the largest accounts, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     pub(super) by_owner: bool,
-    /// Only those of one owner program; implies --by-owner
+    /// Only the accounts of this program; implies --by-owner
     #[arg(long, value_name = "KEY", value_parser = values::pubkey, help_heading = "Accounts")]
     owner: Option<Hash>,
     /// With --by-owner: how many of the largest accounts to list, up to 10000 [default: 10]

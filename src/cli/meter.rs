@@ -62,6 +62,8 @@ pub struct Reading {
     pub total_bytes: Option<u64>,
     /// How much of everything is done, 0 to 1: of all steps where their sizes are known, otherwise of the stage.
     pub done: Option<f64>,
+    /// Whether that is of several steps.
+    pub is_overall: bool,
     /// How long it takes until everything is done.
     pub left: Option<Duration>,
     /// A few words instead of the rate.
@@ -156,6 +158,7 @@ impl Meter {
             output_bytes,
             total_bytes: state.total_bytes,
             done,
+            is_overall: overall.is_some() && state.steps.len() > 1,
             left,
             note: state.note.clone(),
         }
@@ -242,7 +245,7 @@ impl Reading {
             line += &format!(" of {}", values::show_bytes(total));
         }
         if let Some(percent) = self.percent() {
-            let of = if self.step.is_some_and(|(_, steps)| steps > 1) { " of all" } else { "" };
+            let of = if self.is_overall { " of all" } else { "" };
             line += &format!(" ({percent}{of})");
         }
         for part in [self.rate(), self.note().or_else(|| self.ratio()), self.left()].into_iter().flatten() {
@@ -279,6 +282,7 @@ mod tests {
             output_bytes: 160 << 30,
             total_bytes: Some(87 << 30),
             done: Some(0.45),
+            is_overall: true,
             left: Some(Duration::from_secs(122)),
             note: String::new(),
         }
@@ -354,5 +358,6 @@ mod tests {
         meter.stage("1", Some(10));
         meter.advance(5, 0);
         assert_eq!(at(&meter), (Some((1, 2)), Some(0.5)), "of the stage, where steps have no known size");
+        assert!(meter.read().plain_line().contains("(50 %)"), "{}", meter.read().plain_line());
     }
 }

@@ -9,6 +9,7 @@ mod bootstrap;
 mod check;
 mod codec;
 mod demo;
+mod doctor;
 mod environment;
 mod examples;
 #[cfg(feature = "net")]
@@ -70,7 +71,7 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print only errors and, of success, the path of what was made or checked
+    /// Print only errors and the path of what was made or checked
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Print more: the plan, and where the time went
@@ -103,6 +104,7 @@ enum Verb {
     Prune(prune::PruneArgs),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
+    Doctor(doctor::DoctorArgs),
     /// Measure what each zstd level costs and saves on your own data
     ///
     /// INPUT is a ledger, an archive, an unpacked archive, or any file. Its frames are compressed and decompressed in memory,
@@ -198,6 +200,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Prune(args) => prune::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),
+        Verb::Doctor(args) => doctor::run(&args, ui),
         Verb::Levels(args) => levels::run(&args, ui),
         Verb::Completions(args) => manual::completions(&args, command(), ui),
         Verb::Man(args) => manual::man(&args, command()),

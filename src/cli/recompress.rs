@@ -53,7 +53,7 @@ pub struct RecompressArgs {
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
-    /// End with exit code 0 where an archive of the same name exists: it is left as it is, unchecked
+    /// If an archive of the same name exists, leave it as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
     #[command(flatten)]

@@ -54,7 +54,7 @@ pub struct RestoreArgs {
     /// Read everything back, and recompute its hash, before the ledger is marked complete
     #[arg(long)]
     verify: bool,
-    /// Restore nothing: tell slot and hash, the room that is needed and free, and what would be refused
+    /// Write nothing; show slot and hash, needed and free space, and what would be refused
     #[arg(long)]
     dry_run: bool,
     /// Do not use the index of archives; find frames and entries by reading everything

@@ -106,6 +106,20 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Reads the next piece, and drops it; returns its length, 0 at the end.
+    pub(super) fn read_piece(&mut self) -> io::Result<usize> {
+        (self.used, self.filled) = (0, 0);
+        if self.is_over {
+            return Ok(0);
+        }
+        let read = self.file.read_at(self.buffer.bytes(), self.position)?;
+        self.position += read as u64;
+        self.is_over = read == 0 || !read.is_multiple_of(ALIGN);
+        Ok(read)
+    }
+}
+
 impl Read for Reader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.used == self.filled && !self.is_over {

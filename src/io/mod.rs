@@ -37,6 +37,30 @@ pub enum IoHint {
     None,
 }
 
+/// Whether the kernel tells with one call how much of a file is in the page cache (`cachestat`, Linux 6.5).
+pub fn has_cachestat(file: &File) -> bool {
+    calls::cached_pages(file, &(0..1)).is_some()
+}
+
+/// Whether a file can be read around the page cache.
+pub fn can_read_direct(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| direct::open(path, &file).is_some())
+}
+
+/// Reads a file around the page cache, from its beginning, as long as `on_piece` says so; it gets the bytes of each piece.
+/// `None`: the file cannot be read so.
+pub fn read_direct(path: &Path, on_piece: &mut dyn FnMut(usize) -> bool) -> Option<()> {
+    let file = File::open(path).ok()?;
+    let mut reader = direct::Reader::open(path, &file)?;
+    loop {
+        match reader.read_piece().ok()? {
+            0 => return Some(()),
+            bytes if !on_piece(bytes) => return Some(()),
+            _ => {}
+        }
+    }
+}
+
 /// How to behave towards whoever else uses the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {

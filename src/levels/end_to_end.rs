@@ -104,6 +104,7 @@ impl<'a> EndToEnd<'a> {
             frame_size_bytes: self.options.frame_size_bytes,
             threads: self.options.repeat.threads,
             is_end_to_end: true,
+            provenance: Vec::new(),
         }
     }
 

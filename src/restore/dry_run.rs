@@ -117,6 +117,7 @@ fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Resul
     progress.check()?;
     match decoded {
         Err(error) if sample_bytes == length_bytes => Err(error.within_damaged(archive.path().display())),
+        Ok(_) if sample_bytes == length_bytes => Ok(content_bytes),
         // A sample ends inside a frame; of a frame that is longer than the sample, nothing may have come out.
         _ if content_bytes == 0 => Ok(length_bytes.saturating_mul(RATIO_TYPICAL)),
         _ => Ok((length_bytes as f64 * (content_bytes as f64 / sample_bytes.max(1) as f64)) as u64),

@@ -330,8 +330,8 @@ fn unpack_all(
         let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
         let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
             .and_then(|one| match check_map(&one, unpacked.last(), base_slot) {
-                Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) => {
-                    Err(not_a_full_archive(&feed.archives).into())
+                Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) && feed.archives.len() > 1 => {
+                    Err(swapped(archive.path(), feed.archives[1].path()).into())
                 }
                 result => Ok(result.map(|()| one)?),
             })
@@ -402,15 +402,6 @@ fn is_incremental(archive: &Unpacked) -> bool {
     let Some(oldest) = held.iter().map(|(slot, _)| *slot).min() else { return false };
     let is_held = |item: &&StorageMapItem| item.slot >= oldest;
     map.len() > held.len() && map.iter().filter(is_held).count() == held.len()
-}
-
-/// The error where the first archive turns out to be an incremental one.
-fn not_a_full_archive(archives: &[Archive]) -> Error {
-    match archives {
-        [first, second, ..] => swapped(first.path(), second.path()),
-        _ => Error::usage("an incremental archive alone does not make a ledger")
-            .hint("give the full archive that it builds on first, then the incremental one"),
-    }
 }
 
 /// The name under which a validator finds an archive: its own, or for a file of another name the one that its content

@@ -153,7 +153,7 @@ impl Inputs {
 }
 
 /// Every command, with what it needs, and with flags that others conflict with.
-const LINES: [&str; 48] = [
+const LINES: [&str; 50] = [
     "bootstrap http://127.0.0.1:8899 --ledger @new",
     "bootstrap --cluster testnet --ledger @new --replace-state",
     "fetch http://127.0.0.1:8899 -o @",
@@ -185,6 +185,8 @@ const LINES: [&str; 48] = [
     "prune @ --keep-full 2 --keep-incremental 4",
     "synth @new --size 1MiB",
     "demo",
+    "doctor",
+    "doctor @ledger",
     "levels @full",
     "levels @ledger --levels 1-3",
     "levels @full --codec zstd:1,lz4",

@@ -1,6 +1,7 @@
 //! The flags of what is measured and how often: the same for every view of `levels`.
 
 use {
+    super::provenance,
     crate::{
         archive::check_frame_size,
         cli::{ui::Ui, values},
@@ -110,7 +111,13 @@ impl SourceArgs {
             frame_size_bytes: input.frame_size_bytes,
             threads,
             is_end_to_end: false,
+            provenance: self.provenance(),
         }
+    }
+
+    /// Where the numbers come from.
+    pub fn provenance(&self) -> Vec<(&'static str, String)> {
+        provenance::of_this_run(&self.path)
     }
 
     fn name(&self) -> String {

@@ -79,7 +79,7 @@ struct LinkFlags {
     /// Price of a GB (10^9 bytes) of egress, in any currency
     #[arg(long, value_name = "PRICE", value_parser = units::parse_price, allow_hyphen_values = true)]
     egress_price: Option<f64>,
-    /// Recommend also what not every client reads: lz4, which Firedancer does not, and plain tar, which Agave does not
+    /// Also recommend formats that not every client reads: lz4 (not read by Firedancer), plain tar (not read by Agave)
     #[arg(long)]
     any_format: bool,
     /// The sender's congestion control

@@ -3,6 +3,7 @@
 mod frames;
 pub mod input;
 mod link;
+mod provenance;
 mod search;
 mod sizes;
 mod table;

@@ -107,7 +107,10 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
         let levels: Vec<i32> = list.entries().iter().map(|(_, level)| *level).collect();
         let levels = measuring_order(&levels);
         let bench = EndToEnd::prepare(&options, ui)?;
-        let mut screen = Screen::new(args.style, Shape::Levels, bench.subject(), exports, ui);
+        let mut screen = {
+            let subject = Subject { provenance: args.input.source.provenance(), ..bench.subject() };
+            Screen::new(args.style, Shape::Levels, subject, exports, ui)
+        };
         let result = bench.measure(&levels, ui, &mut |row| screen.row(row));
         return screen.finish(result);
     }

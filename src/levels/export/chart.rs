@@ -12,11 +12,14 @@ svg text{fill:#222}svg .dim{fill:#666}.axis{stroke:#888}.grid{stroke:#e4e4e4}\
 .bar{fill:#2b6cb0}.loss{fill:#c05621}\
 .s0{stroke:#666;stroke-dasharray:5 4}.s1{stroke:#2b6cb0}.s2{stroke:#c05621}.s3{stroke:#2f855a}.s4{stroke:#805ad5}\
 .s5{stroke:#b7791f}.series{fill:none;stroke-width:2}\
+.p1{fill:#2b6cb0}.p2{fill:#c05621}.p3{fill:#2f855a}.p4{fill:#805ad5}.p5{fill:#b7791f}.p0{fill:#666}\
+.beaten.p0,.beaten.p1,.beaten.p2,.beaten.p3,.beaten.p4,.beaten.p5{fill-opacity:.4}\
 svg .t0{fill:#666}svg .t1{fill:#2b6cb0}svg .t2{fill:#c05621}svg .t3{fill:#2f855a}svg .t4{fill:#805ad5}\
 svg .t5{fill:#8f5e15}\
 @media(prefers-color-scheme:dark){svg text{fill:#ddd}svg .dim{fill:#9a9a9a}.axis{stroke:#777}\
 .grid{stroke:#2c2f36}.curve{stroke:#7fb2e5}.point{fill:#7fb2e5}.beaten{fill:#777}.knee{stroke:#f6ad55}\
 svg .mark{fill:#f6ad55}.bar{fill:#7fb2e5}.loss{fill:#f6ad55}\
+.p1{fill:#7fb2e5}.p2{fill:#f6ad55}.p3{fill:#68d391}.p4{fill:#b794f4}.p5{fill:#ecc94b}.p0{fill:#9a9a9a}\
 .s0{stroke:#9a9a9a}.s1{stroke:#7fb2e5}.s2{stroke:#f6ad55}.s3{stroke:#68d391}.s4{stroke:#b794f4}.s5{stroke:#ecc94b}\
 svg .t0{fill:#9a9a9a}svg .t1{fill:#7fb2e5}svg .t2{fill:#f6ad55}svg .t3{fill:#68d391}svg .t4{fill:#b794f4}\
 svg .t5{fill:#ecc94b}}";

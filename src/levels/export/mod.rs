@@ -41,6 +41,8 @@ pub struct Subject {
     pub threads: usize,
     /// Whether whole archives were made and restored on disk.
     pub is_end_to_end: bool,
+    /// Where the numbers come from, for who gets the page without them: what, and its value.
+    pub provenance: Vec<(&'static str, String)>,
 }
 
 impl Subject {
@@ -228,6 +230,7 @@ pub(crate) mod tests {
             frame_size_bytes: 8 << 20,
             threads: 2,
             is_end_to_end: false,
+            provenance: vec![("input", "/mnt/ledger".to_string())],
         }
     }
 

@@ -5,7 +5,7 @@ use crate::levels::{
     LevelRow,
     export::{
         Subject,
-        chart::{Axis, Paper, Plot},
+        chart::{Axis, Paper, Plot, SERIES_MAX},
         show_bytes, show_seconds,
     },
     has_codecs, in_order,
@@ -38,13 +38,22 @@ fn size_against_time(paper: Paper, rows: &[LevelRow]) -> Plot {
     let x = Axis::log("time to compress (logarithmic)", rows.iter().map(seconds)).with_ticks(show_tick);
     let y = Axis::linear("", rows.iter().map(|row| row.output_bytes as f64), least)
         .with_size_ticks(|size| show_bytes(size as u64));
+    let is_many = has_codecs(rows);
+    let codecs = codecs_of(rows);
+    let paper = if is_many { Paper { top: paper.top + LEGEND_HEIGHT, ..paper } } else { paper };
     let mut plot = Plot::new(paper, x, y, "Size against time by level");
+    if is_many {
+        legend(&mut plot, paper, &codecs);
+    }
     let curve = pareto_curve(rows);
     plot.curve("curve", curve.iter().map(|row| at(row)));
     let knee = recommend(rows).map(|recommendation| recommendation.knee);
-    let is_many = has_codecs(rows);
     for row in in_order(rows) {
         let class = if curve.iter().any(|best| best.is_same_codec(row)) { "point" } else { "beaten" };
+        let class = &match codecs.iter().position(|codec| is_many && *codec == row.codec) {
+            Some(number) => format!("{class} {}", color_of(number)),
+            None => class.to_string(),
+        };
         let (size, time) = (show_bytes(row.output_bytes), show_seconds(row.compress.median));
         let name = if is_many { row.label() } else { format!("level {}", row.level) };
         plot.point(class, at(row), &format!("{name}: {size}, {time}"));
@@ -57,6 +66,35 @@ fn size_against_time(paper: Paper, rows: &[LevelRow]) -> Plot {
         plot.label_near(at(row), if is_knee { "mark" } else { "" }, &label);
     }
     plot
+}
+
+/// The codecs, in the order in which they were first measured.
+fn codecs_of(rows: &[LevelRow]) -> Vec<&str> {
+    let mut codecs: Vec<&str> = Vec::new();
+    for row in rows {
+        if !codecs.contains(&row.codec.as_str()) {
+            codecs.push(&row.codec);
+        }
+    }
+    codecs
+}
+
+/// The class of the color of a codec; those beyond the colors there are share the last.
+fn color_of(number: usize) -> String {
+    format!("p{}", if number + 1 < SERIES_MAX { number + 1 } else { 0 })
+}
+
+const LEGEND_HEIGHT: f64 = 24.0;
+
+/// Which color is which codec, above the picture.
+fn legend(plot: &mut Plot, paper: Paper, codecs: &[&str]) {
+    let mut x = paper.left;
+    for (number, codec) in codecs.iter().enumerate() {
+        let y = paper.top - LEGEND_HEIGHT + 8.0;
+        plot.dot(&color_of(number), (x + 4.0, y - 4.0), codec);
+        plot.text((x + 13.0, y), "", "start", codec);
+        x += 34.0 + 8.0 * codec.chars().count() as f64;
+    }
 }
 
 /// `0.5 s`, `20 s`
@@ -81,6 +119,18 @@ mod tests {
         assert_eq!(picture.matches("class=\"knee\"").count(), 1);
         assert_eq!(picture.matches("(knee)").count(), 1);
         assert!(!svg(&Subject { name: "<&>".to_string(), ..subject() }, &rows()).contains("<&>"));
+    }
+
+    #[test]
+    fn a_color_per_codec_and_a_legend() {
+        let mut rows = rows();
+        (rows[3].codec, rows[4].codec) = ("lz4".to_string(), "zlib".to_string());
+        let picture = svg(&subject(), &rows);
+        for (codec, color, points) in [("zstd", "p1", 3), ("lz4", "p2", 1), ("zlib", "p3", 1)] {
+            assert_eq!(picture.matches(&format!("{color}\" cx")).count(), points + 1, "{codec}: {picture}");
+            assert!(picture.contains(&format!(">{codec}</text>")), "{codec}");
+        }
+        assert!((0..20).all(|number| ["p0", "p1", "p2", "p3", "p4", "p5"].contains(&color_of(number).as_str())));
     }
 
     proptest! {

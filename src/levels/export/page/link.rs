@@ -83,6 +83,31 @@ fn chosen(factors: &[Vec<(f64, f64)>]) -> Vec<usize> {
     order
 }
 
+/// The parts of a curve inside the picture, each to where it crosses the edge.
+fn inside_of(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
+    let is_inside = |point: &(f64, f64)| point.1 <= FACTOR_MAX;
+    // Bandwidths are by their logarithm in the picture, so they are here.
+    let crossing = |a: &(f64, f64), b: &(f64, f64)| {
+        let part = (FACTOR_MAX - a.1) / (b.1 - a.1);
+        ((a.0.ln() + (b.0.ln() - a.0.ln()) * part).exp(), FACTOR_MAX)
+    };
+    let mut parts: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
+    for (at, point) in points.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|before| points.get(before));
+        let edge = before.filter(|before| is_inside(before) != is_inside(point)).map(|before| crossing(before, point));
+        if let Some(part) = parts.last_mut() {
+            part.extend(edge);
+            if is_inside(point) {
+                part.push(*point);
+            }
+        }
+        if !is_inside(point) && parts.last().is_some_and(|part| !part.is_empty()) {
+            parts.push(Vec::new());
+        }
+    }
+    parts
+}
+
 fn curves(report: &LinkReport, way: Way) -> String {
     let curves = report.curves(way, BANDWIDTHS.0, BANDWIDTHS.1, POINTS);
     let factors = factors(&curves);
@@ -96,7 +121,7 @@ fn curves(report: &LinkReport, way: Way) -> String {
     let mut ends: Vec<(usize, (f64, f64))> = Vec::new();
     for (number, of) in shown.iter().enumerate() {
         // A curve is cut where it leaves the picture, and goes on where it comes back.
-        for part in factors[*of].split(|(_, factor)| *factor > FACTOR_MAX).filter(|part| part.len() > 1) {
+        for part in inside_of(&factors[*of]).iter().filter(|part| part.len() > 1) {
             plot.curve(&format!("series s{number}"), part.iter().copied());
         }
         let inside = factors[*of].iter().rev().find(|(_, factor)| *factor <= FACTOR_MAX);
@@ -138,4 +163,24 @@ fn table(report: &LinkReport) -> String {
         table.row(if is_best { "knee" } else { "" }, &cells);
     }
     table.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_reach_the_edge() {
+        let points = [(1e6, 2.0), (1e7, 1.0), (1e8, 1.25), (1e9, 1.75), (1e10, 3.0), (1e11, 1.0)];
+        let parts = inside_of(&points);
+        let parts: Vec<&Vec<(f64, f64)>> = parts.iter().filter(|part| !part.is_empty()).collect();
+        assert_eq!(parts.len(), 2, "{parts:?}");
+        let edges: Vec<f64> =
+            parts.iter().flat_map(|part| part.iter()).filter(|at| at.1 == FACTOR_MAX).map(|at| at.0).collect();
+        assert_eq!(edges.len(), 3, "{edges:?}");
+        for (edge, expected) in edges.iter().zip([10f64.powf(6.5), 10f64.powf(8.5), 10f64.powf(10.75)]) {
+            assert!((edge / expected - 1.0).abs() < 1e-9, "{edge} {expected}");
+        }
+        assert_eq!(inside_of(&[(1.0, 1.0), (2.0, 1.1)]), [vec![(1.0, 1.0), (2.0, 1.1)]]);
+    }
 }

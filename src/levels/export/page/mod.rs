@@ -84,9 +84,17 @@ impl<'a> Page<'a> {
         for Section { id, heading, html } in &sections {
             let _ = write!(page, "<section id=\"{id}\">\n<h2>{heading}</h2>\n{html}</section>\n");
         }
+        page += "</main>\n";
+        if !self.subject.provenance.is_empty() {
+            page += "<h2>Provenance</h2>\n<dl class=\"provenance\">\n";
+            for (what, value) in &self.subject.provenance {
+                let _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escaped(what), escaped(value));
+            }
+            page += "</dl>\n";
+        }
         let _ = write!(
             page,
-            "</main>\n<p class=\"note\">Made by slotpress {}. Sizes are exact; times are medians on the machine that \
+            "<p class=\"note\">Made by slotpress {}. Sizes are exact; times are medians on the machine that \
              measured them. MB are 10^6 bytes.</p>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
             env!("CARGO_PKG_VERSION")
         );

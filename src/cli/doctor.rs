@@ -1,0 +1,67 @@
+//! `slotpress doctor`
+
+use {
+    super::{ui::Ui, values},
+    crate::{
+        doctor::{Finding, Verdict, examine},
+        error::{Error, Result},
+    },
+    clap::Args,
+    serde::Serialize,
+    std::path::PathBuf,
+};
+
+/// Look at this machine, and at a ledger: what stops or slows slotpress, and what to do about it
+///
+/// Takes about five seconds. Nothing is written, locked or changed. Exit code 1 where something stops the work.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The ledger directory of a validator
+    #[arg(value_name = "LEDGER")]
+    path: Option<PathBuf>,
+    /// The validator's --snapshots directory [default: LEDGER]
+    #[arg(long, value_name = "DIR")]
+    snapshots: Option<PathBuf>,
+    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
+    #[arg(long, value_name = "DIR")]
+    accounts: Vec<PathBuf>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "doctor")]
+struct DoctorLine<'a> {
+    findings: &'a [Finding],
+}
+
+pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
+    if let Some(path) = &args.path {
+        values::check_ledger(path)?;
+        if !path.is_dir() {
+            return Err(Error::failed(format!("{} is not a directory", path.display()))
+                .hint("give the validator's ledger directory, or nothing to look at the machine alone"));
+        }
+    } else if args.snapshots.is_some() || !args.accounts.is_empty() {
+        return Err(Error::usage("--snapshots and --accounts are about a ledger").hint("give the ledger directory"));
+    }
+    let paths = args.path.as_ref().map(|path| values::ledger_paths(path, &args.snapshots, &args.accounts));
+    let findings = examine(paths.as_ref(), ui)?;
+    if ui.is_json() {
+        ui.print_json(&DoctorLine { findings: &findings });
+    } else {
+        findings.iter().filter(|one| !ui.is_quiet() || one.verdict != Verdict::Good).for_each(|one| print(one, ui));
+    }
+    match findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count() {
+        0 => Ok(()),
+        bad => Err(Error::failed(format!("{} to the work", values::count_of(bad as u64, "obstacle")))),
+    }
+}
+
+fn print(finding: &Finding, ui: &Ui) {
+    let word = match finding.verdict {
+        Verdict::Good => "ok",
+        Verdict::Note => "note",
+        Verdict::Bad => "BAD",
+    };
+    ui.print_wrapped(&format!("{word:5}{:11} ", finding.subject), &finding.found);
+    ui.print_wrapped(&format!("{:17}", ""), &finding.means);
+}

@@ -1,0 +1,124 @@
+//! How fast the accounts' disk reads, and how fast the cores compress: a few seconds of each.
+
+use {
+    super::{Finding, Verdict, show_bytes},
+    crate::{
+        archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT},
+        error::Result,
+        io,
+        progress::Progress,
+    },
+    std::{
+        fs::File,
+        io::Read,
+        path::{Path, PathBuf},
+        sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        time::{Duration, Instant},
+    },
+};
+
+/// Time for each of the two.
+const TIME: Duration = Duration::from_secs(2);
+
+/// Readers at once: enough to keep an NVMe disk busy.
+const READERS: usize = 8;
+
+/// What is compressed again and again, for each core: a frame of the usual size.
+const CONTENT_BYTES: u64 = 8 << 20;
+
+/// Files that together hold less tell more about opening files than about the disk.
+const FILES_BYTES_MIN: u64 = 64 << 20;
+
+/// Measures both, and says which of them bounds archiving.
+pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<Finding>> {
+    let disk = disk_rate(files, progress);
+    progress.check()?;
+    let cores = compress_rate(&content(files), progress)?;
+    progress.check()?;
+    let of_whole = |rate: f64| match 100.0 * (1u64 << 30) as f64 / rate {
+        seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
+        seconds => format!("100 GiB take {:.0} min at least", seconds / 60.0),
+    };
+    let show = |rate: f64| format!("{}/s", show_bytes(rate as u64));
+    let mut findings = Vec::new();
+    findings.push(match disk {
+        Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),
+        None => Finding::note("disk", "not measured", "that takes a ledger of 64 MiB or more, on a disk with O_DIRECT"),
+    });
+    if let Some(rate) = cores {
+        let means = match disk {
+            Some(disk) if disk < rate => "the disk bounds archiving at level 1: a higher --zstd-level may cost no time",
+            Some(_) => "the cores bound archiving at level 1: a higher --zstd-level takes longer",
+            None => "what archiving at level 1 can do, where the disk is as fast",
+        };
+        findings.push(Finding::good("cores", format!("compress {} at level 1, all together", show(rate)), means));
+    }
+    debug_assert!(findings.iter().all(|finding| finding.verdict != Verdict::Bad));
+    Ok(findings)
+}
+
+/// Bytes per second that readers get from the disk; `None` where that cannot be told.
+fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
+    if files.iter().map(|(_, length)| length).sum::<u64>() < FILES_BYTES_MIN {
+        return None;
+    }
+    let (next, bytes, start) = (AtomicUsize::new(0), AtomicU64::new(0), Instant::now());
+    let is_over = || start.elapsed() >= TIME || progress.is_interrupted();
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            // With fewer threads it is measured with fewer.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, || {
+                while !is_over() {
+                    let (path, _) = &files[next.fetch_add(1, Relaxed) % files.len()];
+                    let read = io::read_direct(path, &mut |piece| {
+                        bytes.fetch_add(piece as u64, Relaxed);
+                        !is_over()
+                    });
+                    if read.is_none() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let (bytes, seconds) = (bytes.into_inner(), start.elapsed().as_secs_f64());
+    (bytes > 0).then(|| bytes as f64 / seconds)
+}
+
+/// What is compressed: the beginning of the largest storages, or this program where there are none.
+fn content(files: &[(PathBuf, u64)]) -> Vec<u8> {
+    let mut content = Vec::new();
+    for path in files.iter().map(|(path, _)| path.as_path()).chain([Path::new("/proc/self/exe")]) {
+        let left = CONTENT_BYTES.saturating_sub(content.len() as u64);
+        // What cannot be read is not measured with.
+        let _ = File::open(path).and_then(|file| file.take(left).read_to_end(&mut content));
+    }
+    content
+}
+
+/// Bytes per second that all cores together compress at the usual level; `None` of nothing.
+fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>> {
+    if content.is_empty() {
+        return Ok(None);
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let compressors: Vec<FrameCompressor> =
+        (0..threads).map(|_| FrameCompressor::new(&Codec::zstd(ZSTD_LEVEL_DEFAULT))).collect::<Result<_>>()?;
+    let (bytes, start) = (AtomicU64::new(0), Instant::now());
+    std::thread::scope(|scope| {
+        for mut compressor in compressors {
+            let bytes = &bytes;
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || {
+                let mut to = Vec::new();
+                while start.elapsed() < TIME && !progress.is_interrupted() {
+                    if compressor.compress(content, &mut to).is_err() {
+                        return;
+                    }
+                    bytes.fetch_add(content.len() as u64, Relaxed);
+                }
+            });
+        }
+    });
+    let bytes = bytes.into_inner();
+    Ok((bytes > 0).then(|| bytes as f64 / start.elapsed().as_secs_f64()))
+}

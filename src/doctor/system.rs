@@ -1,0 +1,102 @@
+//! Limits of the process, and what the kernel can do.
+
+use {
+    super::{Finding, show_bytes},
+    crate::{io, memory},
+    rustix::process::{Resource, getrlimit},
+    std::{fs, fs::File, path::Path},
+};
+
+/// Files that many workers, many accounts paths and the lists of a ledger have open at most.
+const FILES_WANTED: u64 = 1024;
+
+/// Memory for the buffers of one worker at level 1 with the usual frames, and a share of what the rest takes.
+const WORKER_BYTES: u64 = 64 << 20;
+
+/// Everything about the system; `file` is one to try reading with.
+pub fn examine(file: Option<&Path>) -> Vec<Finding> {
+    vec![open_files(), memory_limit(), processors(), cachestat(), direct(file), huge_pages()]
+}
+
+fn open_files() -> Finding {
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < FILES_WANTED => Finding::note(
+            "open files",
+            format!("{limit} at most"),
+            "few for many workers or connections: raise it (ulimit -n, LimitNOFILE of the service)",
+        ),
+        Some(limit) => Finding::good("open files", format!("{limit} at most"), "enough for slotpress"),
+        None => Finding::good("open files", "no limit", "enough for slotpress"),
+    }
+}
+
+fn memory_limit() -> Finding {
+    let (found, bytes) = match (memory::tightest_limit(), memory::available_bytes()) {
+        (Some(limit), available) => {
+            let left = available.map_or(limit.left_bytes, |available| available.min(limit.left_bytes));
+            (format!("{} left by {}", show_bytes(left), limit.name), left)
+        }
+        (None, Some(available)) => (format!("{} available, no limit", show_bytes(available)), available),
+        (None, None) => return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound"),
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    match bytes < threads.saturating_mul(WORKER_BYTES) {
+        true => Finding::note("memory", found, "little for all cores: fewer workers will run, or give --threads"),
+        false => Finding::good("memory", found, "enough for a worker on every core"),
+    }
+}
+
+fn processors() -> Finding {
+    let usable = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let all = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
+    match usable < all {
+        true => Finding::note(
+            "processors",
+            format!("{usable} of {all} may be used"),
+            "affinity or the control group (CPUQuota of the service) keeps the others away",
+        ),
+        false => Finding::good("processors", format!("{usable}, all may be used"), "one worker runs on each"),
+    }
+}
+
+fn cachestat() -> Finding {
+    match File::open("/proc/self/exe").is_ok_and(|file| io::has_cachestat(&file)) {
+        true => Finding::good(
+            "cachestat",
+            "there",
+            "what a validator has in the page cache is known cheaply, and stays there",
+        ),
+        false => Finding::note(
+            "cachestat",
+            "missing (Linux before 6.5, or forbidden)",
+            "the page cache is looked at through memory maps, which costs a little more",
+        ),
+    }
+}
+
+fn direct(file: Option<&Path>) -> Finding {
+    let Some(path) = file else {
+        return Finding::note("O_DIRECT", "not tried", "give a ledger to try it on its disk");
+    };
+    match io::can_read_direct(path) {
+        true => Finding::good("O_DIRECT", "works on the accounts' disk", "--io-hint direct goes around the page cache"),
+        false => Finding::note(
+            "O_DIRECT",
+            "does not work on the accounts' file system",
+            "--io-hint direct does as gentle does there",
+        ),
+    }
+}
+
+fn huge_pages() -> Finding {
+    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    match chosen {
+        Some("never") => {
+            Finding::note("huge pages", "never", "high zstd levels are somewhat slower: madvise or always")
+        }
+        Some(choice) => Finding::good("huge pages", choice, "large buffers may use them"),
+        None => Finding::note("huge pages", "unknown", "the system does not tell"),
+    }
+}
