@@ -194,7 +194,7 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
     if !report.candidates.is_empty() {
         let rate = values::show_bytes(report.restore_bytes_per_second);
-        ui.print(&format!("at boot: age now + fetching over one connection + restoring at {rate}/s (assumed)"));
+        ui.print(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
         ui.print("slots and hashes are what servers claim: compare them with a node you trust");
     }
 }
