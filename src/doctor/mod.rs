@@ -1,7 +1,7 @@
 //! Whether a machine, and a ledger on it, are fit for the work: what was found, and what follows from it.
 //!
-//! Nothing is written, locked or changed. [`place`] looks at the ledger's directories, [`system`] at limits and at the
-//! kernel, [`speed`] measures disk and processor for a few seconds.
+//! Nothing is written, locked or changed. `place` looks at the ledger's directories, `system` at limits and at the
+//! kernel, `speed` measures disk and processor for a few seconds.
 
 mod place;
 mod speed;

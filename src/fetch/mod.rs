@@ -1,7 +1,7 @@
 //! Downloads that resume: an archive from one server or several into a partial file, which can be read while it
 //! arrives.
 //!
-//! [`Download`] fetches one archive. [`PartialFile`] is where its bytes are; [`ranged`] and [`in_order`] are the two ways
+//! [`Download`] fetches one archive. [`PartialFile`] is where its bytes are; `ranged` and `in_order` are the two ways
 //! to get them. Not here: how servers are spoken to ([`net`](crate::net)), and which archive is worth having.
 
 mod in_order;

@@ -2,7 +2,7 @@
 //!
 //! The file is the channel. A reader that falls behind holds no connection back, and what has arrived can be read
 //! again. It lies in the archives directory under a name of slotpress's own, which no starting validator and no other
-//! run sweeps, locked while somebody fetches; its [`Journal`] says what of it is on disk when a run ends.
+//! run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
 
 use {
     super::journal::{Identity, Journal},
