@@ -1,11 +1,9 @@
 //! What archiving would do, without writing anything: everything that it looks at before it writes, and the size of a sample.
 
 use {
-    super::{ArchiveOptions, Begun, begin, check_frame_size, encode::encode_linked_frames, threads_within},
+    super::{ArchiveOptions, Begun, begin, check_frame_size, encode_planned, linked_frames, threads_within},
     crate::{
-        archive::layout::{FrameLink, Linker, content_buffer},
         error::{IoContext, Result},
-        format::frames::{FrameCutter, FrameSpan},
         ledger::names::ArchiveName,
         progress::Progress,
         store::publish::{already_exists, check_output_dir},
@@ -54,33 +52,15 @@ pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
     if path.exists() && !options.replace {
         return Err(already_exists(&path));
     }
-    let spans = || FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes);
-    let step = spans().count().div_ceil(SAMPLE_FRAMES).max(1);
-    let mut linker = Linker::new(options.codec.layout);
-    let mut all = spans().peekable();
-    let linked = std::iter::from_fn(|| {
-        let span = all.next()?;
-        Some((span, linker.link(all.peek().is_some_and(|next| next.offset_bytes > 0))))
-    });
-    let sample: Vec<(FrameSpan, FrameLink)> = linked.step_by(step).collect();
+    let step = linked_frames(&plan, options).count().div_ceil(SAMPLE_FRAMES).max(1);
+    let sample: Vec<_> = linked_frames(&plan, options).step_by(step).collect();
     let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
     progress.stage("Sampling", Some(sample_bytes));
     let mut output_bytes = 0u64;
-    encode_linked_frames(
-        sample.into_iter().map(Ok),
-        &|span: FrameSpan, content| {
-            let length = span.length_bytes as usize;
-            options.manners.wait(span.length_bytes, progress);
-            plan.fill(&span, content_buffer(content, length)).map(|()| length)
-        },
-        &options.codec,
-        threads,
-        progress,
-        &mut |frame| {
-            output_bytes += frame.bytes.len() as u64;
-            Ok(())
-        },
-    )?;
+    encode_planned(&plan, options, sample.into_iter(), threads, progress, &mut |frame| {
+        output_bytes += frame.bytes.len() as u64;
+        Ok(())
+    })?;
     let input_bytes = plan.tar_bytes();
     let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
     let stat = rustix::fs::statvfs(&options.out_dir).or_path("read the free space of", &options.out_dir)?;

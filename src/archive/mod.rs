@@ -20,8 +20,8 @@ pub mod zstd_params;
 use {
     crate::{
         archive::{
-            encode::{Codec, FrameCompressor, encode_linked_frames},
-            layout::{Linker, clustering_bytes, content_buffer, warn_left_as_is},
+            encode::{Codec, EncodedFrame, FrameCompressor, encode_linked_frames},
+            layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
             plan::{Plan, PlanOptions},
             sink::{OpenSink, Sink},
             writer::{ArchiveWriter, FrameTotals, Written},
@@ -242,6 +242,40 @@ fn describe_time(taken: &Taken, threads: usize) -> String {
     format!("time: the workers were busy {busy_percent:.0} % of the time; what limited it: {by}")
 }
 
+/// The frames of a planned archive, each with its link to the next.
+fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
+    let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
+    let mut linker = Linker::new(options.codec.layout);
+    std::iter::from_fn(move || {
+        let span = spans.next()?;
+        let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
+        Some((span, link))
+    })
+}
+
+/// Encodes frames of a planned archive: all of them, or a sample.
+fn encode_planned(
+    plan: &Plan,
+    options: &ArchiveOptions,
+    frames: impl Iterator<Item = (FrameSpan, FrameLink)> + Send,
+    threads: usize,
+    progress: &dyn Progress,
+    on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
+) -> Result<()> {
+    encode_linked_frames(
+        frames.map(Ok),
+        &|span: FrameSpan, content| {
+            let length = span.length_bytes as usize;
+            options.manners.wait(span.length_bytes, progress);
+            plan.fill(&span, content_buffer(content, length)).map(|()| length)
+        },
+        &options.codec,
+        threads,
+        progress,
+        on_frame,
+    )
+}
+
 /// Encodes the planned archive.
 fn write_archive(
     plan: &Plan,
@@ -252,25 +286,7 @@ fn write_archive(
 ) -> Result<Written> {
     let path = sink.path();
     let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &path, &options.codec);
-    let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
-    let mut linker = Linker::new(options.codec.layout);
-    let frames = std::iter::from_fn(move || {
-        let span = spans.next()?;
-        let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
-        Some(Ok((span, link)))
-    });
-    encode_linked_frames(
-        frames,
-        &|span: FrameSpan, content| {
-            let length = span.length_bytes as usize;
-            options.manners.wait(span.length_bytes, progress);
-            plan.fill(&span, content_buffer(content, length)).map(|()| length)
-        },
-        &options.codec,
-        threads,
-        progress,
-        &mut |frame| writer.frame(&frame),
-    )?;
+    encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| writer.frame(&frame))?;
     let written = writer.finish(plan.entries(), options.frame_size_bytes)?;
     warn_left_as_is(written.frames.left_as_is, progress);
     Ok(written)
