@@ -4,7 +4,7 @@ use {
     super::{
         TRIES_MAX, choose,
         choose::{Choice, Places},
-        choose_full, look_in,
+        choose_full, look_in, told,
         trust::{self, Vouchers},
     },
     crate::{
@@ -70,7 +70,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
     if !options.find.sources.is_empty() && options.find.sources.iter().all(is_exact) {
         for choice in exact_choices(client, options, progress)? {
             vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
-            archives.push(fetch_one(client, &choice, options, progress).map_err(told)?);
+            archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?);
         }
     } else {
         let mut report = look_in(client, &options.find, options.wants_incremental, &options.dir, progress)?;
@@ -89,7 +89,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
                         return Err(error);
                     }
                 }
-                Err(ended) => return Err(told(ended)),
+                Err(ended) => return Err(told(&ended)),
             }
         };
         let base_slot = full.name.slot;
@@ -98,7 +98,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
             && let Some(choice) = newest_incremental(client, options, base_slot, progress)?
         {
             vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
-            archives.push(fetch_one(client, &choice, options, progress).map_err(told)?);
+            archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?);
         }
     }
     let vouchers = Vouchers { is_expected: false, servers: vouching };
@@ -172,15 +172,6 @@ fn fetch_one(
             Err(Ended::NoRanges) => remotes.iter_mut().for_each(|remote| remote.accepts_ranges = false),
             Err(ended) => return Err(ended),
         }
-    }
-}
-
-/// The error, with what to do.
-fn told(ended: Ended) -> Error {
-    let error = ended.into_error();
-    match error.kind() {
-        ErrorKind::Network | ErrorKind::Interrupted if error.hint_text().is_none() => error.hint(super::KEPT_HINT),
-        _ => error,
     }
 }
 

@@ -231,13 +231,17 @@ fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dy
         Some(ended) => {
             let is_lost = matches!(ended, Ended::Lost(_));
             let unranged = if matches!(ended, Ended::NoRanges) { asked } else { Vec::new() };
-            let cause = ended.into_error();
-            let cause = match cause.kind() {
-                ErrorKind::Network if cause.hint_text().is_none() => cause.hint(KEPT_HINT),
-                _ => cause,
-            };
-            Failure { error: cause, is_lost, unranged }
+            Failure { error: told(&ended), is_lost, unranged }
         }
+    }
+}
+
+/// Why a download ended, with what to do.
+fn told(ended: &Ended) -> Error {
+    let error = ended.error();
+    match error.kind() {
+        ErrorKind::Network | ErrorKind::Interrupted if error.hint_text().is_none() => error.hint(KEPT_HINT),
+        _ => error,
     }
 }
 

@@ -71,8 +71,7 @@ pub fn fetch_in_order(
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
             Err(error) => {
                 if !mirror.failed(&error) {
-                    let is_lost = matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Changed);
-                    return Err(if is_lost { Ended::Lost(error.into()) } else { Ended::Failed(error.into()) });
+                    return Err(Ended::of_net(error));
                 }
                 progress.warn(&format!("{error}; the server sends no ranges: from the beginning again"));
             }

@@ -22,7 +22,7 @@ use {
         progress::Progress,
         threads::{guarded, panicked, spawn},
     },
-    mirrors::{Mirror, Standing},
+    mirrors::Mirror,
     std::{
         ops::ControlFlow,
         sync::{
@@ -97,18 +97,10 @@ impl Ended {
         }
     }
 
-    /// The error, for somebody else too.
+    /// As an error.
     pub fn error(&self) -> Error {
         match self {
             Self::Lost(error) | Self::Failed(error) => error.clone(),
-            Self::NoRanges => Self::NoRanges.into_error(),
-        }
-    }
-
-    /// As an error.
-    pub fn into_error(self) -> Error {
-        match self {
-            Self::Lost(error) | Self::Failed(error) => error,
             Self::NoRanges => Error::new(ErrorKind::Network, "the server sends no ranges although it said so"),
         }
     }
@@ -230,11 +222,7 @@ impl Download {
             (Ok(_), Err(error)) => Err(Ended::Failed(error)),
             (result, _) => result,
         };
-        self.file.end(match &result {
-            Ok(_) => Ok(()),
-            Err(Ended::Lost(error) | Ended::Failed(error)) => Err(error.clone()),
-            Err(Ended::NoRanges) => Err(Ended::NoRanges.into_error()),
-        });
+        self.file.end(result.as_ref().map(drop).map_err(Ended::error));
         let root = result?;
         let servers = self.mirrors.iter().filter(|mirror| mirror.given_bytes() > 0);
         Ok(Fetched {
@@ -287,15 +275,6 @@ impl Download {
     fn given_bytes(&self) -> u64 {
         self.mirrors.iter().map(Mirror::given_bytes).sum()
     }
-
-    /// The servers that were given up, and why.
-    pub fn dropped(&self) -> Vec<(String, String)> {
-        let dropped = self.mirrors.iter().filter_map(|mirror| match mirror.standing() {
-            Standing::Dropped(why) => Some((mirror.shown(), why)),
-            _ => None,
-        });
-        dropped.collect()
-    }
 }
 
 /// Whether ranges of it can be fetched.
@@ -307,10 +286,7 @@ fn guarded_ended<R>(work: impl FnOnce() -> Result<R, Ended>) -> Result<R, Ended>
     let mut ended = None;
     let result = guarded(|| {
         work().map_err(|why| {
-            let error = match &why {
-                Ended::Lost(error) | Ended::Failed(error) => error.clone(),
-                Ended::NoRanges => Ended::NoRanges.into_error(),
-            };
+            let error = why.error();
             ended = Some(why);
             error
         })

@@ -177,9 +177,13 @@ impl PartialFile {
 
     /// Gives up what is there from a place on: it is of another archive.
     pub fn forget_from(&self, offset_bytes: u64) -> Result<()> {
-        let mut state = self.lock();
-        state.journal.ranges.remove(offset_bytes..u64::MAX);
-        state.journal.write(&journal_path(&self.path))
+        let _one = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = {
+            let mut state = self.lock();
+            state.journal.ranges.remove(offset_bytes..u64::MAX);
+            state.journal.clone()
+        };
+        journal.write(&journal_path(&self.path))
     }
 
     /// How many bytes are there from a place on, without a gap.
@@ -212,6 +216,8 @@ impl PartialFile {
         for gone in journal.ranges.iter().flat_map(|range| state.journal.ranges.gaps(range).collect::<Vec<_>>()) {
             synced.ranges.remove(gone);
         }
+        // Connections and readers do not wait for the journal's own sync.
+        drop(state);
         synced.write(&journal_path(&self.path))
     }
 
