@@ -1,7 +1,9 @@
 //! `fetch`: bytes, however badly they come.
 
 use {
-    crate::{common::*, server::*, site::*},
+    super::site::*,
+    crate::common::*,
+    crate::net::server::*,
     std::{
         fs,
         io::Write,

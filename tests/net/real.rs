@@ -1,7 +1,8 @@
 //! Servers that others wrote: Python's, nginx, and TLS with an authority of our own.
 
 use {
-    super::{client, common::*, get, head, options, url},
+    super::{client, get, head, options, url},
+    crate::common::*,
     slotpress::net::{Client, ClientOptions, NetErrorKind, Outcome, servers::SourceArg},
     slotpress::progress::NoProgress,
     std::{

@@ -1,7 +1,8 @@
 //! `list` and `prune`.
 
 use {
-    crate::{common::*, server::two_archives},
+    super::server::two_archives,
+    crate::common::*,
     serde_json::Value,
     std::{fs, path::Path, time::SystemTime},
 };
@@ -104,7 +105,7 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
 #[cfg(feature = "net")]
 #[test]
 fn a_list_of_a_server() {
-    let server = crate::server::Server::start(&[]);
+    let server = super::server::Server::start(&[]);
     let list = |url: &str| {
         let output = slotpress().args(["list", "--json", url]).output().expect("run");
         (output.status.code(), objects(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
