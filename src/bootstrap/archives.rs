@@ -177,6 +177,11 @@ fn fetch_one(
                 let path = file.publish(&name).map_err(Ended::Failed)?;
                 return Ok(FetchedArchive { path, name: choice.name.clone(), fetched: Some(fetched) });
             }
+            // Another archive than the one that was asked for: its bytes are of no use to the next run.
+            Err(Ended::Lost(error)) if error.kind() == ErrorKind::Damaged => {
+                drop(file.remove());
+                return Err(Ended::Lost(error));
+            }
             Err(Ended::NoRanges) => remotes.iter_mut().for_each(|remote| remote.accepts_ranges = false),
             Err(ended) => return Err(ended),
         }

@@ -2,5 +2,6 @@
 
 mod fetching;
 mod ledgers;
+mod servers;
 mod serving;
 mod site;
