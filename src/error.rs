@@ -6,6 +6,7 @@
 use std::{
     fmt, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Result of everything in this library.
@@ -51,12 +52,13 @@ pub struct Error {
     offset_bytes: Option<u64>,
     // Boxed, since hardly any error has one.
     existing_path: Option<Box<PathBuf>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error of the given kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None }
+        Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None, source: None }
     }
 
     /// Something failed (exit code 1).
@@ -97,7 +99,7 @@ impl Error {
             io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
             _ => None,
         };
-        let error = Self::failed(format!("cannot {doing} {}: {}", path.display(), plain(error)));
+        let error = Self::failed(format!("cannot {doing} {}: {}", path.display(), plain(error))).caused_by(same(error));
         match hint {
             Some(hint) => error.hint(hint),
             None => error,
@@ -106,7 +108,14 @@ impl Error {
 
     /// Reading an archive failed, where nobody knows its path any more.
     pub fn of_reading(error: &io::Error) -> Self {
-        inner(error).unwrap_or_else(|| Self::failed(format!("cannot read the archive: {error}")))
+        inner(error).unwrap_or_else(|| Self::failed(format!("cannot read the archive: {error}")).caused_by(same(error)))
+    }
+
+    /// Keeps what it came from, for [`std::error::Error::source`]; the message says it already.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
     }
 
     /// Adds what to do next.
@@ -151,7 +160,7 @@ impl Error {
         self.kind
     }
 
-    /// What to do next, where there is something.
+    /// What to do next, where there is something. Options of this library stand in backquotes.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -163,7 +172,20 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    /// The operating system's error, or the network's, with its code.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// The same error once more: an [`io::Error`] cannot be cloned.
+fn same(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
 
 /// The error that an operating system's error carries.
 fn inner(error: &io::Error) -> Option<Error> {
@@ -194,5 +216,19 @@ impl<T> IoContext<T> for io::Result<T> {
 impl<T> IoContext<T> for rustix::io::Result<T> {
     fn or_path(self, doing: &str, path: &Path) -> Result<T> {
         self.map_err(|error| Error::io(doing, path, &error.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, std::error::Error as _};
+
+    #[test]
+    fn the_systems_error_is_kept() {
+        let error = Error::io("open", Path::new("/x"), &io::Error::from_raw_os_error(13));
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(13));
+        assert_eq!(error.to_string(), "cannot open /x: permission denied");
+        assert!(Error::damaged("x").source().is_none());
     }
 }

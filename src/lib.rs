@@ -1,44 +1,284 @@
-//! slotpress: Solana snapshot archives on all cores.
+//! Solana snapshot archives on all cores: archive a ledger, restore a node that boots, verify what was downloaded,
+//! recompress what a validator wrote, measure compression levels, fetch and serve archives.
 //!
-//! The library behind the `slotpress` program. [`ledger`] knows what a validator keeps on disk; the features stand on
-//! it. Nothing in the library prints, reads flags or exits: long work reports through [`progress::Progress`].
+//! This is the library behind the program `slotpress`. Nothing in it prints, reads flags, or exits: long work reports
+//! through [`Progress`], and ends early when [`Progress::is_interrupted`] says so. What fails is an [`Error`], whose
+//! [`ErrorKind`] tells damage from a failing disk or network; options that an error or a hint names stand in backquotes.
+//!
+//! # Archive a ledger
+//!
+//! ```no_run
+//! use slotpress::{ArchiveOptions, Codec, NoProgress, archive};
+//!
+//! let options = ArchiveOptions::new("/mnt/ledger", "/mnt/snapshots").codec(Codec::zstd(3)).threads(8);
+//! let report = archive(&options, &NoProgress)?;
+//! println!("{} bytes in {:?}", report.output_bytes, report.taken.elapsed);
+//! # Ok::<(), slotpress::Error>(())
+//! ```
+//!
+//! The same ledger, settings and version give the same bytes, whatever the number of threads. With
+//! [`ArchiveOptions::base_slot`], the archive is an incremental one.
+//!
+//! # Restore, verify, recompress
+//!
+//! ```no_run
+//! use slotpress::{NamedArchive, NoProgress, RestoreOptions, VerifyOptions, restore, verify};
+//!
+//! let archive = NamedArchive::of_path("/mnt/snapshots/snapshot-350006937-….tar.zst".as_ref());
+//! let report = verify(&archive, None, &VerifyOptions::default(), &NoProgress)?;
+//! assert!(report.ok, "{:?}", report.failures);
+//!
+//! let report = restore(&RestoreOptions::new(archive.path, "/mnt/new-ledger"), &NoProgress)?;
+//! println!("slot {}, ready to boot from {}", report.slot, report.path.display());
+//! # Ok::<(), slotpress::Error>(())
+//! ```
+//!
+//! [`recompress`] makes another archive of an archive, [`inspect_archive`] and [`inspect_ledger`] look inside, and
+//! [`visit_accounts`] shows every account.
+//!
+//! # Fetch, bootstrap, serve
+//!
+//! With the features `net` and `serve`, which are on unless default features are turned off: [`find()`] ranks servers by
+//! how old the state will be at boot, [`fetch()`] downloads with resume, [`bootstrap()`] restores while it
+//! downloads, and [`serve()`] is the server for all of these.
+//!
+//! # Measure levels
+//!
+//! [`measure_levels()`] compresses and decompresses content at each level on all cores, as [`archive()`] would.
+//!
+//! # What is stable
+//!
+//! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The feature
+//! `internals` shows all modules, for this project's own tests; nothing in there is stable.
 
+// Without the program, a part of what it shows has no caller.
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
+
+#[cfg(feature = "internals")]
 pub mod archive;
-#[cfg(feature = "net")]
+#[cfg(not(feature = "internals"))]
+mod archive;
+#[cfg(all(feature = "internals", feature = "net"))]
 pub mod bootstrap;
+#[cfg(all(not(feature = "internals"), feature = "net"))]
+mod bootstrap;
+#[cfg(feature = "internals")]
 pub mod catalog;
+#[cfg(not(feature = "internals"))]
+mod catalog;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
+#[cfg(all(feature = "internals", feature = "cli"))]
 pub mod doctor;
+#[cfg(all(not(feature = "internals"), feature = "cli"))]
+mod doctor;
+#[cfg(feature = "internals")]
 pub mod error;
-#[cfg(feature = "net")]
+#[cfg(not(feature = "internals"))]
+mod error;
+#[cfg(all(feature = "internals", feature = "net"))]
 pub mod fetch;
+#[cfg(all(not(feature = "internals"), feature = "net"))]
+mod fetch;
+#[cfg(feature = "internals")]
 pub mod files;
-#[cfg(feature = "net")]
+#[cfg(not(feature = "internals"))]
+mod files;
+#[cfg(all(feature = "internals", feature = "net"))]
 pub mod find;
+#[cfg(all(not(feature = "internals"), feature = "net"))]
+mod find;
+#[cfg(feature = "internals")]
 pub mod format;
+#[cfg(not(feature = "internals"))]
+mod format;
+#[cfg(feature = "internals")]
 pub mod inspect;
+#[cfg(not(feature = "internals"))]
+mod inspect;
+#[cfg(feature = "internals")]
 pub mod io;
+#[cfg(not(feature = "internals"))]
+mod io;
+#[cfg(feature = "internals")]
 pub mod ledger;
+#[cfg(not(feature = "internals"))]
+mod ledger;
+#[cfg(feature = "internals")]
 pub mod levels;
+#[cfg(not(feature = "internals"))]
+mod levels;
+#[cfg(feature = "internals")]
 pub mod memory;
-#[cfg(feature = "net")]
+#[cfg(not(feature = "internals"))]
+mod memory;
+#[cfg(all(feature = "internals", feature = "net"))]
 pub mod net;
+#[cfg(all(not(feature = "internals"), feature = "net"))]
+mod net;
+#[cfg(feature = "internals")]
 pub mod pipeline;
+#[cfg(not(feature = "internals"))]
+mod pipeline;
+#[cfg(feature = "internals")]
 pub mod pool;
+#[cfg(not(feature = "internals"))]
+mod pool;
+#[cfg(feature = "internals")]
 pub mod progress;
+#[cfg(not(feature = "internals"))]
+mod progress;
+#[cfg(feature = "internals")]
 pub mod read;
+#[cfg(not(feature = "internals"))]
+mod read;
+#[cfg(feature = "internals")]
 pub mod read_back;
+#[cfg(not(feature = "internals"))]
+mod read_back;
+#[cfg(feature = "internals")]
 pub mod recompress;
+#[cfg(not(feature = "internals"))]
+mod recompress;
+#[cfg(feature = "internals")]
 pub mod restore;
+#[cfg(not(feature = "internals"))]
+mod restore;
+#[cfg(feature = "internals")]
 pub mod rules;
-#[cfg(feature = "serve")]
+#[cfg(not(feature = "internals"))]
+mod rules;
+#[cfg(all(feature = "internals", feature = "serve"))]
 pub mod serve;
+#[cfg(all(not(feature = "internals"), feature = "serve"))]
+mod serve;
+#[cfg(feature = "internals")]
 pub mod state;
+#[cfg(not(feature = "internals"))]
+mod state;
+#[cfg(feature = "internals")]
 pub mod stopwatch;
+#[cfg(not(feature = "internals"))]
+mod stopwatch;
+#[cfg(feature = "internals")]
 pub mod store;
+#[cfg(not(feature = "internals"))]
+mod store;
+#[cfg(feature = "internals")]
 pub mod synth;
+#[cfg(not(feature = "internals"))]
+mod synth;
+#[cfg(feature = "internals")]
 pub mod text;
+#[cfg(not(feature = "internals"))]
+mod text;
+#[cfg(feature = "internals")]
 pub mod threads;
+#[cfg(not(feature = "internals"))]
+mod threads;
+#[cfg(feature = "internals")]
 pub mod verify;
+#[cfg(not(feature = "internals"))]
+mod verify;
 
-pub use error::{Error, ErrorKind, Result};
+#[cfg(feature = "serve")]
+pub use serve::{
+    Event as ServeEvent, ServeOptions, Timeouts as ServeTimeouts, limits::Allowance, run as serve, tls::TlsFiles,
+    transfers::Finished as ServedTransfer,
+};
+pub use {
+    archive::{
+        ArchiveOptions, ArchiveReport, archive, archive_to,
+        encode::{Codec, Format, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+        layout::RecordLayout,
+        sink::Sink,
+        writer::FrameTotals,
+        zstd_params::ZstdParams,
+    },
+    error::{Error, ErrorKind, Result},
+    format::frame_hashes::Root,
+    inspect::{
+        ArchiveInspection, EntrySummary, LedgerInspection, inspect_archive, inspect_ledger,
+        visit::{Account, VisitOptions, visit_accounts},
+    },
+    io::{IoHint, Manners, pace::Pace},
+    ledger::{
+        bank_file::BankFile,
+        blockhash_queue::BlockhashQueue,
+        directory::{Layout as LedgerLayout, LedgerPaths},
+        lattice::LatticeHash,
+        names::{ArchiveName, Extension, Hash},
+    },
+    levels::{
+        LevelRow,
+        simple::{MeasureOptions, measure as measure_levels},
+        statistics::{Summary as LevelSummary, Warning as LevelWarning},
+    },
+    progress::{NoProgress, Progress, Step},
+    read::{IndexPolicy, compression::Compression, named::NamedArchive, walk::FrameStatistics},
+    read_back::ReadBackReport,
+    recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress},
+    restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+    rules::{
+        clients::{Client as SnapshotClient, ClientVerdict, Rule},
+        findings::{Check, Failure, Place},
+    },
+    state::check::{Assurance, CheckMode, CheckOptions, Completeness, StateOutcome},
+    stopwatch::Taken,
+    verify::{
+        VerifyOptions,
+        report::{CheckResult, Counts, VerifyReport},
+        verify_archives as verify, verify_ledger,
+    },
+};
+#[cfg(feature = "net")]
+pub use {
+    bootstrap::{
+        BootstrapOptions, BootstrapReport,
+        archives::{FetchOptions, FetchReport, FetchedArchive},
+        trust::Vouchers,
+    },
+    fetch::{Fetched, Limits as FetchLimits},
+    find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, Refused},
+    net::{
+        Remote, Url,
+        options::ClientOptions,
+        servers::{Offer, Place as OfferPlace, SourceArg},
+    },
+};
+
+/// Finds out which servers have a snapshot, how fast they are, and how old the state will be at boot. What the options name
+/// may be a private address; what servers lead to must be public.
+///
+/// # Errors
+/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That nobody has
+/// anything of use is no error here: see [`FindReport::require_candidate`].
+#[cfg(feature = "net")]
+pub fn find(client: &ClientOptions, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
+    find::find(&net::Client::new(client)?, options, progress)
+}
+
+/// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are. An earlier run that did
+/// not end is resumed.
+///
+/// # Errors
+/// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it.
+#[cfg(feature = "net")]
+pub fn fetch(client: &ClientOptions, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
+    bootstrap::archives::fetch_archives(&net::Client::new(client)?, options, progress)
+}
+
+/// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.
+///
+/// # Errors
+/// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it. Of [`ErrorKind::Damaged`]
+/// where the state is not what it should be: nothing of it is left in place.
+#[cfg(feature = "net")]
+pub fn bootstrap(
+    client: &ClientOptions,
+    options: &BootstrapOptions,
+    progress: &dyn Progress,
+) -> Result<BootstrapReport> {
+    bootstrap::bootstrap(&net::Client::new(client)?, options, progress)
+}

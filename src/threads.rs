@@ -21,6 +21,11 @@ use {
 pub const FEWER_THREADS: &str =
     "the system refuses to start more threads: going on with fewer (see ulimit -u, or TasksMax of the service)";
 
+/// Threads that can run at the same time here: what is started where nobody says how many.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Characters of a panic's message that an error shows: a line.
 const MESSAGE_CHARS_MAX: usize = 200;
 

@@ -21,6 +21,7 @@ mod levels;
 mod levels_codecs;
 mod levels_frames;
 mod levels_link;
+mod library;
 mod limits;
 mod lost_results;
 mod manners;

@@ -271,11 +271,7 @@ fn missing_storages_are_named() {
     ] {
         let ledger = ledger_of(chain, 26);
         fs::remove_file(ledger.path().join("accounts/run").join(file)).expect("removed");
-        assert_refused(
-            ledger.path(),
-            3,
-            &[&format!("storage {file} of the storages list is not in "), "--accounts DIR"],
-        );
+        assert_refused(ledger.path(), 3, &[&format!("storage {file} of the storages list is not in "), "--accounts"]);
         let (code, report) = verify(ledger.path());
         assert_eq!(code, Some(3));
         let storage = file.trim_end_matches(".meta").trim_end_matches(".data");

@@ -20,7 +20,7 @@ pub mod zstd_params;
 use {
     crate::{
         archive::{
-            encode::{Codec, EncodedFrame, FrameCompressor, encode_linked_frames},
+            encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
             layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
             plan::{Plan, PlanOptions},
             sink::{OpenSink, Sink},
@@ -29,7 +29,7 @@ use {
         error::{Error, Result},
         format::{
             frame_hashes::Root,
-            frames::{FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
+            frames::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
         },
         io::Manners,
         ledger::{
@@ -42,7 +42,9 @@ use {
         read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot, publish::check_output_dir},
+        threads::available_threads,
     },
+    derive_setters::Setters,
     std::{
         path::{Path, PathBuf},
         sync::Arc,
@@ -50,7 +52,9 @@ use {
 };
 
 /// What to archive, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct ArchiveOptions {
     /// Where the ledger is.
     pub paths: LedgerPaths,
@@ -76,6 +80,26 @@ pub struct ArchiveOptions {
     pub read_back: Option<Arc<dyn ReadBack>>,
     /// How to behave towards whoever else uses the machine.
     pub manners: Manners,
+}
+
+impl ArchiveOptions {
+    /// The newest state of a ledger, as a full archive into a directory that exists: zstd level 1, all cores.
+    pub fn new(ledger: impl Into<PathBuf>, out_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            paths: LedgerPaths::new(ledger),
+            out_dir: out_dir.into(),
+            slot: None,
+            base_slot: None,
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
+            frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
+            threads: available_threads(),
+            memory_bytes: None,
+            replace: false,
+            force_base: false,
+            read_back: None,
+            manners: Manners::default(),
+        }
+    }
 }
 
 /// What was archived.
@@ -298,7 +322,7 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!("a frame size of {frame_size_bytes} bytes is out of range"))
-        .hint("--frame-size takes 64KiB to 32MiB"))
+        .hint("`frame_size_bytes` takes 64KiB to 32MiB"))
 }
 
 /// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
@@ -313,10 +337,10 @@ fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path) -
             "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
         ))
         .hint(format!(
-            "use --base-slot {newest}; on another base, closed accounts may come back (--force-base takes that risk)"
+            "use `base_slot` {newest}; on another base, closed accounts may come back (`force_base` takes that risk)"
         ))),
         None => Err(Error::failed(format!("there is no full archive of slot {base_slot} in {places}"))
-            .hint("put the full archive there; --force-base goes without")),
+            .hint("put the full archive there; `force_base` goes without")),
     }
 }
 
@@ -333,10 +357,10 @@ pub(crate) fn threads_within(
     let worker_bytes = worker_memory_bytes(codec, frame_size_bytes)?;
     match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
         0 => Err(Error::usage(format!(
-            "--memory of {memory_bytes} bytes does not suffice for one worker, which takes {}",
+            "`memory_bytes` of {memory_bytes} bytes does not suffice for one worker, which takes {}",
             worker_bytes + other_bytes
         ))
-        .hint("give more memory, a smaller --frame-size or a lower --zstd-level")),
+        .hint("give more memory, a smaller `frame_size_bytes` or a lower `codec`")),
         workers => Ok(workers.min(threads)),
     }
 }

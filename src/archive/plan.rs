@@ -84,8 +84,6 @@ pub struct StorageFault {
 pub struct Plan {
     /// The bank.
     pub bank: BankFile,
-    /// The slot of the full archive below, for an incremental one.
-    pub base_slot: Option<u64>,
     /// What comes first: version, status cache, bank file.
     pub files: Vec<PlannedFile>,
     /// Then the storages, ordered by (slot, id).
@@ -146,9 +144,8 @@ impl Plan {
         progress: &dyn Progress,
         on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
     ) -> Result<Self> {
-        let base_slot = options.base_slot;
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
-        if let Some(base) = base_slot.filter(|base| base >= slot) {
+        if let Some(base) = options.base_slot.filter(|base| base >= slot) {
             return Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
                 .hint("the base slot is the slot of the full archive that the incremental one builds on"));
         }
@@ -158,106 +155,33 @@ impl Plan {
             read_obsolete(path, format, storages, &mut obsolete, on_fault)?;
         }
         progress.check()?;
-        let mut map_bytes: Vec<Option<u64>> = vec![None; storages.len()];
-        let mut missing = Vec::new();
-        let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
-            match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
-                Ok(at) => map_bytes[at] = Some(item.length_bytes),
-                // Emptied storages may be gone from disk.
-                Err(_) if item.length_bytes == 0 => {}
-                // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
-                Err(_) if base_slot.is_some_and(|base| item.slot <= base) => {}
-                // More are no more damage; a hostile bank file must not fill the memory.
-                Err(_) if missing.len() >= MISSING_MAX => {}
-                Err(_) => missing.push(item),
-            }
-            Ok(())
-        })?;
-        if bank.slot != *slot {
-            return Err(Error::damaged(format!(
-                "{} is of slot {}, not of the slot that its directory names",
-                snapshot.bank_file.display(),
-                bank.slot
-            )));
-        }
-        for item in missing {
-            let message = format!("storage {}.{} of the bank file's storage map is missing", item.slot, item.id);
-            let hint = "a ledger must be complete; an unpacked incremental archive needs --base-slot";
-            let error = Error::failed(message).hint(hint);
-            on_fault(StorageFault { slot: item.slot, id: item.id, is_missing: true, error })?;
-        }
+        let (bank, map_bytes) = read_bank(&snapshot, options.base_slot, on_fault)?;
         progress.check()?;
-
         let lists = obsolete_accounts.clone().map(|path| ObsoleteLists::open(path, format)).transpose()?;
-        let is_wanted = |file: &StorageFile| base_slot.is_none_or(|base| file.slot > base);
-        let scanned = if storages.iter().any(|file| file.is_split() && is_wanted(file)) {
-            let splits = storages.iter().zip(&obsolete).filter(|(file, _)| file.is_split() && is_wanted(file));
-            progress.stage("Scanning", Some(splits.clone().map(|(file, _)| file.file_bytes).sum()));
-            let splits = splits.map(|(storage, obsolete)| {
-                let Obsolete { list_offset: obsolete_list_offset, count: obsolete_count, .. } = *obsolete;
-                ToScan { storage, obsolete_list_offset, obsolete_count }
-            });
-            scan_splits(splits, lists.as_ref(), roots, (options.threads, &options.manners), progress)?
-        } else {
-            Vec::new()
-        };
-        // One for each split storage that is wanted, in their order.
-        let mut scanned = scanned.into_iter();
-
+        let wanted: Vec<Wanted<'_>> = storages
+            .iter()
+            .zip(&obsolete)
+            .zip(map_bytes)
+            .filter(|((file, _), _)| options.base_slot.is_none_or(|base| file.slot > base))
+            .map(|((file, obsolete), map_bytes)| Wanted { file, obsolete, map_bytes })
+            .collect();
+        let scanned = scan_wanted(&wanted, lists.as_ref(), roots, options, progress)?;
         // Agave 4.4 and later write no storage map: then the files and the obsolete records tell the lengths, and for a
         // ledger, the storages list which files there are.
         let has_map = bank.storage_count > 0;
-        let mut planned = Vec::with_capacity(storages.len());
-        let mut checkpoints = Vec::new();
-        let mut whole_storages = 0u64;
-        let (mut obsolete_records, mut obsolete_bytes) = (0, 0);
-        for ((file, obsolete), map_bytes) in storages.iter().zip(&obsolete).zip(&map_bytes) {
-            if !is_wanted(file) {
-                continue;
-            }
-            let path = || roots[usize::from(file.root)].path.join(file.file_name());
-            let length = match file.is_split() {
-                true => scanned.next().unwrap_or_else(|| Ok(ScannedSplit::default())).map(StorageLength::from),
-                false => {
-                    storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(path().display()))
-                }
-            };
-            let length = match length {
-                Ok(length) => length,
-                Err(error) => {
-                    let (slot, id) = (file.slot, u64::from(file.id));
-                    on_fault(StorageFault { slot, id, is_missing: false, error })?;
-                    continue;
-                }
-            };
-            whole_storages += u64::from(length.is_whole);
-            obsolete_records += obsolete.count;
-            obsolete_bytes += obsolete.cut_bytes;
-            if length.content_bytes > 0 {
-                let own = (checkpoints.len() as u32, length.checkpoints.len() as u32);
-                checkpoints.extend(length.checkpoints);
-                planned.push(PlannedStorage {
-                    file: *file,
-                    content_bytes: length.content_bytes,
-                    padding_bytes: length.padding_bytes,
-                    obsolete_list_offset: obsolete.list_offset,
-                    obsolete_count: obsolete.count,
-                    checkpoints: own,
-                });
-            }
-        }
-        if planned.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
+        let planned = plan_storages(&wanted, scanned, roots, has_map, on_fault)?;
+        if planned.storages.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
         }
         let files = plan_files(&snapshot)?;
-        if (files.len() + planned.len()) as u64 > ENTRIES_MAX {
+        if (files.len() + planned.storages.len()) as u64 > ENTRIES_MAX {
             return Err(Error::failed(format!("more than {ENTRIES_MAX} entries: Agave would refuse the archive")));
         }
+        let PlannedStorages { storages, checkpoints, obsolete_records, obsolete_bytes, whole_storages } = planned;
         Ok(Self {
             bank,
-            base_slot,
             files,
-            storages: planned,
+            storages,
             roots: snapshot.roots,
             obsolete_accounts: lists,
             checkpoints,
@@ -288,6 +212,129 @@ impl Plan {
     pub fn content_bytes(&self) -> u64 {
         self.entries().map(|entry| entry.content_bytes).sum()
     }
+}
+
+/// A storage that goes into the archive.
+struct Wanted<'a> {
+    file: &'a StorageFile,
+    obsolete: &'a Obsolete,
+    /// Its length as the storage map has it.
+    map_bytes: Option<u64>,
+}
+
+/// Storages as they go into the archive, and what was counted on the way.
+#[derive(Default)]
+struct PlannedStorages {
+    storages: Vec<PlannedStorage>,
+    checkpoints: Vec<Checkpoint>,
+    obsolete_records: u64,
+    obsolete_bytes: u64,
+    whole_storages: u64,
+}
+
+/// The bank, and the length that its storage map gives each storage. What the map names, but is not there, is a fault.
+fn read_bank(
+    snapshot: &BankSnapshot,
+    base_slot: Option<u64>,
+    on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
+) -> Result<(BankFile, Vec<Option<u64>>)> {
+    let BankSnapshot { slot, storages, .. } = snapshot;
+    let mut map_bytes: Vec<Option<u64>> = vec![None; storages.len()];
+    let mut missing = Vec::new();
+    let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
+        match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
+            Ok(at) => map_bytes[at] = Some(item.length_bytes),
+            // Emptied storages may be gone from disk.
+            Err(_) if item.length_bytes == 0 => {}
+            // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
+            Err(_) if base_slot.is_some_and(|base| item.slot <= base) => {}
+            // More are no more damage; a hostile bank file must not fill the memory.
+            Err(_) if missing.len() >= MISSING_MAX => {}
+            Err(_) => missing.push(item),
+        }
+        Ok(())
+    })?;
+    if bank.slot != *slot {
+        return Err(Error::damaged(format!(
+            "{} is of slot {}, not of the slot that its directory names",
+            snapshot.bank_file.display(),
+            bank.slot
+        )));
+    }
+    for item in missing {
+        let message = format!("storage {}.{} of the bank file's storage map is missing", item.slot, item.id);
+        let hint = "a ledger must be complete; an unpacked incremental archive needs `base_slot`";
+        let error = Error::failed(message).hint(hint);
+        on_fault(StorageFault { slot: item.slot, id: item.id, is_missing: true, error })?;
+    }
+    Ok((bank, map_bytes))
+}
+
+/// Looks into the split storages among those that are wanted: one result for each, in their order.
+fn scan_wanted(
+    wanted: &[Wanted<'_>],
+    lists: Option<&ObsoleteLists>,
+    roots: &[StorageRoot],
+    options: &PlanOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<Result<ScannedSplit>>> {
+    let splits = || wanted.iter().filter(|storage| storage.file.is_split());
+    if splits().next().is_none() {
+        return Ok(Vec::new());
+    }
+    progress.stage("Scanning", Some(splits().map(|storage| storage.file.file_bytes).sum()));
+    let to_scan = splits().map(|Wanted { file, obsolete, .. }| ToScan {
+        storage: file,
+        obsolete_list_offset: obsolete.list_offset,
+        obsolete_count: obsolete.count,
+    });
+    scan_splits(to_scan, lists, roots, (options.threads, &options.manners), progress)
+}
+
+/// How long each storage is in the archive; `scanned` has the split ones. Those of which nothing remains are left out, and
+/// so are those that are not as they should be, where `on_fault` returns no error.
+fn plan_storages(
+    wanted: &[Wanted<'_>],
+    scanned: Vec<Result<ScannedSplit>>,
+    roots: &[StorageRoot],
+    has_map: bool,
+    on_fault: &mut dyn FnMut(StorageFault) -> Result<()>,
+) -> Result<PlannedStorages> {
+    let mut planned = PlannedStorages { storages: Vec::with_capacity(wanted.len()), ..PlannedStorages::default() };
+    let mut scanned = scanned.into_iter();
+    for Wanted { file, obsolete, map_bytes } in wanted {
+        let path = || roots[usize::from(file.root)].path.join(file.file_name());
+        let length = match file.is_split() {
+            true => scanned.next().unwrap_or_else(|| Ok(ScannedSplit::default())).map(StorageLength::from),
+            false => {
+                storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(path().display()))
+            }
+        };
+        let length = match length {
+            Ok(length) => length,
+            Err(error) => {
+                let (slot, id) = (file.slot, u64::from(file.id));
+                on_fault(StorageFault { slot, id, is_missing: false, error })?;
+                continue;
+            }
+        };
+        planned.whole_storages += u64::from(length.is_whole);
+        planned.obsolete_records += obsolete.count;
+        planned.obsolete_bytes += obsolete.cut_bytes;
+        if length.content_bytes > 0 {
+            let own = (planned.checkpoints.len() as u32, length.checkpoints.len() as u32);
+            planned.checkpoints.extend(length.checkpoints);
+            planned.storages.push(PlannedStorage {
+                file: **file,
+                content_bytes: length.content_bytes,
+                padding_bytes: length.padding_bytes,
+                obsolete_list_offset: obsolete.list_offset,
+                obsolete_count: obsolete.count,
+                checkpoints: own,
+            });
+        }
+    }
+    Ok(planned)
 }
 
 #[derive(Clone, Copy, Default)]

@@ -27,7 +27,7 @@ pub enum Sink<'a> {
 
 impl<'a> Sink<'a> {
     /// Refuses before any work when the archive could not get its name.
-    pub fn check_name(&self, name: &str) -> Result<()> {
+    pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match self {
             Self::Dir { dir, replace: false } if dir.join(name).exists() => Err(already_exists(&dir.join(name))),
             _ => Ok(()),
@@ -35,7 +35,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Opens it for writing.
-    pub fn open(self) -> Result<OpenSink<'a>> {
+    pub(crate) fn open(self) -> Result<OpenSink<'a>> {
         match self {
             Self::Dir { dir, replace } => Ok(OpenSink::File { file: Unpublished::create(dir)?, replace }),
             Self::Stream(stream) => Ok(OpenSink::Stream(stream)),
@@ -44,7 +44,7 @@ impl<'a> Sink<'a> {
 }
 
 /// A sink that is being written to.
-pub enum OpenSink<'a> {
+pub(crate) enum OpenSink<'a> {
     /// A file without its name.
     File {
         /// The file.

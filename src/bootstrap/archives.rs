@@ -20,11 +20,14 @@ use {
         stopwatch::{Stopwatch, Taken},
         store::publish::Publishable,
     },
+    derive_setters::Setters,
     std::{fs, path::PathBuf, sync::Arc},
 };
 
 /// What to fetch, and where to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct FetchOptions {
     /// What sources to ask, and what is too old. URLs of archives are fetched as they are.
     pub find: FindOptions,
@@ -36,6 +39,19 @@ pub struct FetchOptions {
     pub limits: Limits,
     /// Servers that vouch for the state.
     pub trusted: Vec<Url>,
+}
+
+impl FetchOptions {
+    /// The best state that the sources have, as archives in a directory, which is made where it is not there.
+    pub fn new(sources: impl IntoIterator<Item = SourceArg>, dir: impl Into<PathBuf>) -> Self {
+        Self {
+            find: FindOptions::default().sources(Vec::from_iter(sources)),
+            wants_incremental: true,
+            dir: dir.into(),
+            limits: Limits::default(),
+            trusted: Vec::new(),
+        }
+    }
 }
 
 /// An archive in the directory.
@@ -112,7 +128,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
     let vouchers = Vouchers { is_expected: false, servers: vouching };
     if !options.trusted.is_empty() && !vouchers.is_vouched() {
         return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
-            .hint("what was fetched is kept; try again when they may have it, or give another --trust"));
+            .hint("what was fetched is kept; try again when they may have it, or give another `trusted`"));
     }
     Ok(FetchReport { archives, vouchers, taken: stopwatch.taken() })
 }

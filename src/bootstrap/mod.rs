@@ -23,6 +23,7 @@ use {
         threads::{guarded, spawn},
     },
     choose::Choice,
+    derive_setters::Setters,
     network::Network,
     std::{
         collections::BTreeSet,
@@ -42,7 +43,9 @@ const KEPT_HINT: &str = "what has arrived is kept: the same command goes on from
 const TRIES_MAX: usize = 4;
 
 /// What to bootstrap from, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct BootstrapOptions {
     /// What sources to ask, and what is too old.
     pub find: FindOptions,
@@ -58,6 +61,21 @@ pub struct BootstrapOptions {
     pub trusted: Vec<Url>,
     /// The hash of the genesis.
     pub expected_genesis_hash: Option<Hash>,
+}
+
+impl BootstrapOptions {
+    /// The best state that the sources have, into a new ledger.
+    pub fn new(sources: impl IntoIterator<Item = SourceArg>, ledger: impl Into<PathBuf>) -> Self {
+        Self {
+            find: FindOptions::default().sources(Vec::from_iter(sources)),
+            replaces_state: false,
+            wants_incremental: true,
+            restore: RestoreOptions::new("", ledger),
+            limits: Limits::default(),
+            trusted: Vec::new(),
+            expected_genesis_hash: None,
+        }
+    }
 }
 
 /// What was bootstrapped.

@@ -33,7 +33,7 @@ impl Vouchers {
 
 impl fmt::Display for Vouchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = self.is_expected.then_some("--expect-hash".to_string());
+        let expected = self.is_expected.then_some("`expect_hash`".to_string());
         let names: Vec<String> = expected.into_iter().chain(self.servers.iter().cloned()).collect();
         match names.is_empty() {
             true => f.write_str("none: slot and hash are what the source claims"),

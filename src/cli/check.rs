@@ -1,7 +1,7 @@
 //! The flags and the words about what is checked while an archive streams by.
 
 use {
-    super::{planned, ui::Ui, values},
+    super::{flags::with_flags, planned, ui::Ui, values},
     crate::{
         ledger::names::Hash,
         read_back::ReadBackReport,
@@ -79,9 +79,12 @@ impl AssuranceFields {
             StateOutcome::Checked { accounts } => {
                 Self { state: "checked", state_reason: None, accounts_checked: Some(*accounts), complete }
             }
-            StateOutcome::NotChecked(why) => {
-                Self { state: "not checked", state_reason: Some(why.clone()), accounts_checked: None, complete }
-            }
+            StateOutcome::NotChecked(why) => Self {
+                state: "not checked",
+                state_reason: Some(with_flags(why).into_owned()),
+                accounts_checked: None,
+                complete,
+            },
         }
     }
 }

@@ -16,6 +16,7 @@ mod examples;
 mod fetch;
 #[cfg(feature = "net")]
 mod find;
+mod flags;
 mod inspect;
 mod inspect_accounts;
 mod levels;

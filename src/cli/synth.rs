@@ -75,6 +75,7 @@ struct SynthLine<'a> {
     accounts: u64,
     storages: u64,
     storage_bytes: u64,
+    written_bytes: u64,
     elapsed_seconds: f64,
 }
 
@@ -105,6 +106,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
                 accounts: *accounts,
                 storages: *storages,
                 storage_bytes: *storage_bytes,
+                written_bytes: report.written_bytes,
                 elapsed_seconds: report.elapsed.as_secs_f64(),
             });
             continue;

@@ -1,7 +1,7 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
 use {
-    super::{ScreenArgs, lines, meter::Meter, stdout, stopping::Shown},
+    super::{ScreenArgs, flags::with_flags, lines, meter::Meter, stdout, stopping::Shown},
     crate::{
         error::{Error, Result},
         progress::{Progress, Step},
@@ -164,6 +164,10 @@ impl Ui {
 
     /// Prints a line of results. A reader that has gone away is not an error; [`Ui::finish`] returns any other.
     pub fn print(&self, line: &str) {
+        self.print_as_is(&with_flags(line));
+    }
+
+    fn print_as_is(&self, line: &str) {
         self.end_stage();
         if self.is_stdout_data.load(Relaxed) {
             self.stderr(line);
@@ -214,7 +218,7 @@ impl Ui {
 
     /// Prints a result as one line of JSON.
     pub fn print_json(&self, value: &impl Serialize) {
-        self.print(&to_json(value));
+        self.print_as_is(&to_json(value));
     }
 
     /// Is set when the user asks to stop: for what must outlive the screen.
@@ -237,15 +241,16 @@ impl Ui {
     /// Prints an error and what to do about it.
     pub fn error(&self, error: &Error) {
         self.end_stage();
+        let (message, hint) = (error.to_string(), error.hint_text().map(with_flags));
+        let message = with_flags(&message);
         if self.is_json || self.style == ProgressStyle::Json {
-            let line =
-                ErrorLine { message: error.to_string(), hint: error.hint_text(), exit_code: error.kind().exit_code() };
-            self.stderr(&to_json(&line));
+            let exit_code = error.kind().exit_code();
+            self.stderr(&to_json(&ErrorLine { message: message.into_owned(), hint: hint.as_deref(), exit_code }));
             return;
         }
-        self.labelled("error:", "1;31", &error.to_string());
-        if let Some(hint) = error.hint_text() {
-            self.labelled("hint:", "1;36", hint);
+        self.labelled("error:", "1;31", &message);
+        if let Some(hint) = hint {
+            self.labelled("hint:", "1;36", &hint);
         }
     }
 
@@ -388,6 +393,7 @@ impl Progress for Ui {
     }
 
     fn tell(&self, message: &str) {
+        let message = &with_flags(message);
         if self.style == ProgressStyle::Json || self.is_json {
             self.stderr(&to_json(&StatusLine { message }));
         } else if !self.is_quiet {
@@ -396,6 +402,7 @@ impl Progress for Ui {
     }
 
     fn warn(&self, message: &str) {
+        let message = &with_flags(message);
         if let Ok(mut shown) = self.shown_warnings.lock()
             && shown.len() < SHOWN_WARNINGS_MAX
             && !shown.insert(message.to_string())

@@ -92,7 +92,7 @@ pub fn threads(text: &str) -> Result<usize, String> {
 
 /// As many threads as asked for, or as the machine, the affinity and the control group allow.
 pub fn threads_or_all(threads: Option<usize>) -> usize {
-    threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    threads.unwrap_or_else(crate::threads::available_threads)
 }
 
 /// Reads a slot.

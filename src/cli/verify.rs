@@ -2,6 +2,7 @@
 
 use {
     super::{
+        flags::with_flags,
         network::{ArchiveInput, NetworkArgs},
         planned::{self, DECODING_WORKER_BYTES},
         ui::Ui,
@@ -191,9 +192,22 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         inputs.extend([full].into_iter().chain(incremental));
         report
     };
+    let report = in_words(report);
     print_report(&report, args.all, ui);
     inputs.iter().for_each(|input| input.print_transfer(ui));
     result_of(&report)
+}
+
+/// With flags in place of the library's options.
+fn in_words(mut report: VerifyReport) -> VerifyReport {
+    let told = |text: &mut String| *text = with_flags(text).into_owned();
+    report.checks.iter_mut().filter_map(|check| check.skipped.as_mut()).for_each(told);
+    for failure in report.failures.iter_mut().chain(&mut report.warnings) {
+        told(&mut failure.message);
+        failure.expected.iter_mut().for_each(told);
+        failure.hint = with_flags(&failure.hint).into_owned().into();
+    }
+    report
 }
 
 /// An error for what is not right, so that the exit code says it too.
@@ -259,7 +273,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
         let mut hints = BTreeSet::new();
         for group in groups_of(failures, lists_all) {
             print_group(word, &group, report.paths.len() > 1, ui);
-            hints.extend(group.iter().map(|failure| failure.hint));
+            hints.extend(group.iter().map(|failure| failure.hint.as_ref()));
         }
         for hint in hints {
             print_wrapped("  what to do: ", hint, ui);

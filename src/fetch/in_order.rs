@@ -112,5 +112,5 @@ fn wait_for(mirror: &Mirror, progress: &dyn Progress) -> Result<(), Ended> {
 /// The error for more than an operator wants.
 pub fn too_long(max_bytes: u64) -> Error {
     Error::failed(format!("the archive is longer than {max_bytes} bytes, which is the limit"))
-        .hint("--max-bytes raises it, if you trust the server")
+        .hint("`max_bytes` raises it, if you trust the server")
 }

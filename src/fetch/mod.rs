@@ -22,6 +22,7 @@ use {
         progress::Progress,
         threads::{guarded, panicked, spawn},
     },
+    derive_setters::Setters,
     mirrors::Mirror,
     std::{
         ops::ControlFlow,
@@ -50,7 +51,9 @@ const SAMPLE_BYTES: u64 = 64 * 1024;
 const SAMPLES_MAX: usize = 8;
 
 /// What bounds a download.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct Limits {
     /// Connections at a time.
     pub streams: usize,
@@ -212,7 +215,8 @@ impl Download {
         let result = match result {
             Err(_) if too_slow.load(Relaxed) => {
                 let rate = self.limits.min_rate_bytes_per_second.unwrap_or_default();
-                let message = format!("slower than --min-rate, {rate} bytes/s, for {} s", RATE_WINDOW.as_secs());
+                let message =
+                    format!("slower than `min_rate_bytes_per_second`, {rate} bytes/s, for {} s", RATE_WINDOW.as_secs());
                 Err(Ended::Failed(Error::new(ErrorKind::Network, message)))
             }
             other => other,

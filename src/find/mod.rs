@@ -17,11 +17,11 @@ use {
         net::{
             Client, Url,
             servers::{Offer, Place, SourceArg},
-            shown,
         },
         progress::Progress,
         threads::spawn_workers,
     },
+    derive_setters::Setters,
     rank::{Facts, pair_up},
     std::{
         collections::BTreeSet,
@@ -52,7 +52,9 @@ const MEASURE_ROUNDS_MAX: usize = 3;
 pub const REFUSED_MAX: usize = 10_000;
 
 /// What to look for, and where.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct FindOptions {
     /// Sources that the operator names.
     pub sources: Vec<SourceArg>,
@@ -178,7 +180,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let targets: Vec<(SourceArg, bool)> =
         named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
     if targets.is_empty() {
-        return Err(Error::usage("there is no server to ask").hint("give --source, --rpc or --cluster"));
+        return Err(Error::usage("there is no server to ask").hint("give `sources`, `rpc` or `cluster`"));
     }
     report.asked_count = targets.len();
     let answers = ask_all(client, &targets, progress)?;
@@ -248,7 +250,7 @@ impl FindReport {
             0 => Error::new(ErrorKind::Network, message)
                 .hint("`slotpress find` shows why each was refused; try again later, or give other sources"),
             stale => Error::new(ErrorKind::Network, format!("{message}: {stale} would be too old at boot"))
-                .hint("--max-age allows older ones; the validator then takes longer to catch up"),
+                .hint("`max_age_slots` allows older ones; the validator then takes longer to catch up"),
         })
     }
 
@@ -324,14 +326,5 @@ struct Until<'a> {
 impl Progress for Until<'_> {
     fn is_interrupted(&self) -> bool {
         self.progress.is_interrupted() || Instant::now() >= self.end
-    }
-}
-
-/// The host of a URL, or what stands for it: for tables.
-pub fn host_of(url: &Url) -> String {
-    match (url.host_str(), url.port()) {
-        (Some(host), Some(port)) => format!("{host}:{port}"),
-        (Some(host), None) => host.to_string(),
-        _ => shown(url),
     }
 }

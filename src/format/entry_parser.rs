@@ -144,11 +144,6 @@ impl EntryParser {
         self.end_zero_bytes
     }
 
-    /// Whether bytes other than zero came after the end of the archive.
-    pub fn has_junk_after_end(&self) -> bool {
-        self.has_junk
-    }
-
     /// How the stream ends, if it ends here.
     pub fn end(&self) -> TarEnd {
         match self.end_zero_bytes {

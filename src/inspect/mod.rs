@@ -8,6 +8,7 @@ pub mod accounts;
 pub mod owners;
 pub mod scan;
 pub mod superseded;
+pub mod visit;
 
 use {
     crate::{

@@ -169,6 +169,13 @@ impl<'a> Scan<'a> {
         self.findings.has_lost_accounts()
     }
 
+    /// Reads the archive's stream alone, whatever an index says.
+    pub fn ignore_index(&mut self) {
+        if let Source::Archive(archive) = &mut self.source {
+            archive.tail = None;
+        }
+    }
+
     /// Whether an error means that the index is worthless; it is then forgotten, and reading can start anew.
     pub fn distrust_index(&mut self, error: &Error) -> bool {
         let is_lost = self.has_lost_records();
@@ -218,6 +225,10 @@ impl Visitor for Scanning<'_> {
     fn records(&self) -> Option<&dyn RecordVisitor> {
         Some(&self.records)
     }
+
+    fn check(&self) -> Result<()> {
+        self.records.check()
+    }
 }
 
 /// Shows records to a visitor, and tells what is wrong with storages.
@@ -233,6 +244,10 @@ impl RecordVisitor for ToldFaults<'_> {
             findings: self.findings,
             storage: StorageRef::default(),
         })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.inner.check()
     }
 }
 

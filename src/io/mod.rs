@@ -79,7 +79,7 @@ impl Manners {
     }
 
     /// Reads from `inner` no faster than allowed.
-    pub fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
+    pub(crate) fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
         PacedReader { inner, pace: self.pace.clone(), progress }
     }
 }
@@ -113,7 +113,7 @@ impl IoHint {
 
     /// Gets ready to read a range of a file of the given length. When the result is dropped, the pages that were not in
     /// the page cache before are dropped too.
-    pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
+    pub(crate) fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let mut cold = Cold::default();
         if self != Self::None {
             cold = Cold::look(file, range, file_bytes);
@@ -130,7 +130,7 @@ impl IoHint {
 
     /// Notes what of some files is in the page cache. When the result is dropped, so are the pages that came since: for
     /// files that are read more than once, or by those who know nothing of manners. Files that are missing are left out.
-    pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
+    pub(crate) fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
             // A pipe would block in open until somebody writes to it.
             std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?;
@@ -143,13 +143,13 @@ impl IoHint {
     }
 
     /// Watches the files in the directories inside a directory.
-    pub fn watch_dirs(self, dir: PathBuf) -> Watch {
+    pub(crate) fn watch_dirs(self, dir: PathBuf) -> Watch {
         let inside = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         if self == Self::None { Watch::default() } else { self.watch(inside(dir).flat_map(inside)) }
     }
 
     /// Writes the files of a new directory to disk, and drops their pages. Best effort: whoever made them syncs them.
-    pub fn settle_dir(self, dir: &Path) {
+    pub(crate) fn settle_dir(self, dir: &Path) {
         let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
         if self != Self::None {
             files.for_each(|entry| settle(&entry.path()));

@@ -36,6 +36,7 @@ impl Cold {
         Self { runs: widened(runs, &inner, &outer), is_all }
     }
 
+    #[cfg(test)]
     /// Whether nothing of the range was resident.
     pub fn is_all(&self) -> bool {
         self.is_all

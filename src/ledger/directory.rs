@@ -33,6 +33,11 @@ pub struct LedgerPaths {
 }
 
 impl LedgerPaths {
+    /// A ledger with the validator's defaults.
+    pub fn new(ledger: impl Into<PathBuf>) -> Self {
+        Self { ledger: ledger.into(), ..Self::default() }
+    }
+
     /// The directory that holds archives and the `snapshots/` directory.
     pub fn snapshots_dir(&self) -> &Path {
         self.snapshots.as_deref().unwrap_or(&self.ledger)
@@ -64,7 +69,7 @@ pub enum Layout {
 
 impl Layout {
     /// How obsolete records are listed.
-    pub fn obsolete_format(self) -> ObsoleteFormat {
+    pub(crate) fn obsolete_format(self) -> ObsoleteFormat {
         if self == Self::TaggedList { ObsoleteFormat::Compact } else { ObsoleteFormat::Wide }
     }
 }
@@ -146,7 +151,7 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
     Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
-        .hint("name every accounts path with --accounts DIR; a deleted storage cannot be replaced"))
+        .hint("name every accounts path with `accounts`; a deleted storage cannot be replaced"))
 }
 
 /// The same, where storages may be missing.
@@ -226,7 +231,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
         let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
         return Err(if slots.is_empty() {
             Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.display()))
-                .hint("give the validator's ledger directory; where the validator runs with --snapshots, give that too")
+                .hint("give the validator's ledger directory; where the validator runs with `snapshots`, give that too")
         } else {
             Error::failed(format!(
                 "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the mark that a validator \
@@ -304,7 +309,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
                 dir.display(),
                 list_slots(&slots)
             ))
-            .hint("unpack one archive into one empty directory, or choose with --slot"));
+            .hint("unpack one archive into one empty directory, or choose with `slot`"));
         }
     };
     let bank_dir = dir.join("snapshots").join(found.to_string());
@@ -334,7 +339,7 @@ fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
                 return StorageRoot::open(run);
             }
             Err(Error::failed(format!("{} is not a directory", run.display()))
-                .hint("name every accounts path of the validator with --accounts DIR, as the validator's own flags do"))
+                .hint("name every accounts path of the validator with `accounts`, as the validator's own flags do"))
         })
         .collect()
 }
@@ -361,7 +366,7 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
     for target in &targets {
         if !is_dir(target)? {
             let message = format!("{} is not a directory: the hard links of the storages", target.display());
-            return Err(Error::failed(message).hint("name every accounts path of the validator with --accounts DIR"));
+            return Err(Error::failed(message).hint("name every accounts path of the validator with `accounts`"));
         }
     }
     targets.into_iter().map(StorageRoot::open).collect()

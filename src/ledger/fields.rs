@@ -125,11 +125,6 @@ impl<R: BufRead> FieldReader<R> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads an `f64`.
-    pub fn f64(&mut self) -> Result<f64> {
-        self.array().map(f64::from_le_bytes)
-    }
-
     /// Reads the byte in front of an optional field, or of a boolean: 0 or 1.
     pub fn flag(&mut self, name: &str) -> Result<bool> {
         match self.u8()? {

@@ -55,9 +55,9 @@ impl Input {
             Some(wanted) => choose_frames(total_frames, wanted, options.seed),
         };
         let chosen = Chosen::of(spans(), &chosen);
-        let untils: Vec<u64> = chosen.iter().map(|frame| until_entry_bytes(frame, &source.entry_lengths)).collect();
+        let rests: Vec<u64> = chosen.iter().map(|frame| until_entry_bytes(frame, &source.entry_lengths)).collect();
         let mut frames = source.load(chosen, options.threads, progress)?;
-        for (frame, until_entry_bytes) in frames.iter_mut().zip(untils) {
+        for (frame, until_entry_bytes) in frames.iter_mut().zip(rests) {
             frame.until_entry_bytes = until_entry_bytes;
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {

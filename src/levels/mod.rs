@@ -17,6 +17,7 @@ pub mod measure;
 pub mod recommend;
 pub mod sample;
 pub mod search;
+pub mod simple;
 pub mod sizes;
 mod source;
 pub mod statistics;

@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn storages_and_records() {
-        let datas: [&[u8]; 3] = [&[1, 2, 3], &[], &[9; 700]];
+        let contents: [&[u8]; 3] = [&[1, 2, 3], &[], &[9; 700]];
         let wanted: Vec<Vec<u8>> =
-            datas.iter().enumerate().map(|(number, data)| record(number as u8 + 1, data)).collect();
+            contents.iter().enumerate().map(|(number, data)| record(number as u8 + 1, data)).collect();
         let storage: Vec<u8> = wanted.iter().cloned().flat_map(padded).collect();
         let entry = Entry { kind: EntryKind::Storage { slot: 3, id: 4 }, content_bytes: storage.len() as u64 };
         let version = Entry { kind: EntryKind::Version, content_bytes: 5 };

@@ -119,11 +119,6 @@ impl Client {
         Self { inner: Arc::clone(&self.inner), is_operator: false }
     }
 
-    /// The options it was made with.
-    pub fn options(&self) -> &ClientOptions {
-        &self.inner.options
-    }
-
     pub(super) fn scope<'a>(&self, named: &'a Url) -> Scope<'a> {
         Scope { named: self.is_operator.then_some(named), allow_private: self.inner.options.allow_private }
     }
@@ -199,7 +194,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
     let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
     found.filter(|_| pem.len() as u64 <= CA_FILE_BYTES_MAX).ok_or_else(|| {
         Error::usage(format!("{} has no certificates", path.display()))
-            .hint("--ca-file takes certificates of authorities in PEM: -----BEGIN CERTIFICATE-----")
+            .hint("`ca_file` takes certificates of authorities in PEM: -----BEGIN CERTIFICATE-----")
     })
 }
 

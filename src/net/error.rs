@@ -93,7 +93,7 @@ impl NetError {
         }
         if causes.is_tls {
             return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
-                .hint("if the server's authority is your own, give its certificate with --ca-file");
+                .hint("if the server's authority is your own, give its certificate with `ca_file`");
         }
         match () {
             () if error.is_timeout() => Self::new(NetErrorKind::Timeout, url, "no connection in time"),
@@ -145,8 +145,9 @@ impl From<NetError> for Error {
             NetErrorKind::Forbidden => ErrorKind::Failed,
             _ => ErrorKind::Network,
         };
-        let made = Self::new(kind, error.message);
-        match error.hint {
+        let hint = error.hint;
+        let made = Self::new(kind, error.message.clone()).caused_by(error);
+        match hint {
             Some(hint) => made.hint(hint),
             None => made,
         }

@@ -31,8 +31,11 @@ pub use {
     remote::Remote,
     reqwest::Url,
     rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX},
-    transfer::{Outcome, Transfer},
+    transfer::Outcome,
 };
+
+#[cfg(any(test, feature = "internals"))]
+pub use transfer::Transfer;
 
 use crate::{
     error::{Error, Result},

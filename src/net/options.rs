@@ -1,9 +1,14 @@
 //! How a [`Client`](super::Client) connects.
 
-use std::{path::PathBuf, time::Duration};
+use {
+    derive_setters::Setters,
+    std::{path::PathBuf, time::Duration},
+};
 
 /// Times, certificates, proxy and bounds of a client. The defaults suit servers on other continents.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct ClientOptions {
     /// Until a connection stands, with its name looked up and TLS agreed.
     pub connect_timeout: Duration,

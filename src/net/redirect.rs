@@ -19,7 +19,7 @@ const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
 /// What an operator can do about a refused address.
 pub const ALLOW_PRIVATE_HINT: &str =
-    "--allow-private lets servers lead to private addresses; without it, only a source that you name may be private";
+    "`allow_private` lets servers lead to private addresses; without it, only a source that you name may be private";
 
 /// Which addresses a name may lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

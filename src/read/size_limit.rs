@@ -52,8 +52,8 @@ impl SizeLimit {
     }
 
     fn error(&self, found: &str) -> Error {
-        Error::failed(format!("the archive {found}, more than the {} bytes of --max-bytes", self.max_bytes)).hint(
-            "if it is the archive that you expect, give a larger --max-bytes; otherwise take it from another source",
+        Error::failed(format!("the archive {found}, more than the {} bytes of `max_bytes`", self.max_bytes)).hint(
+            "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
         )
     }
 }

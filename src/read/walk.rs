@@ -326,7 +326,7 @@ pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
     // `ZSTD_error_memory_allocation`, which the bindings tell by its words only.
     if zstd_safe::get_error_name(code).starts_with("Allocation error") {
         return Error::failed("not enough memory to decompress")
-            .hint("raise the limit (ulimit -v, MemoryMax of the service), or give fewer --threads");
+            .hint("raise the limit (ulimit -v, MemoryMax of the service), or give fewer `threads`");
     }
     Error::damaged(format!(
         "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",

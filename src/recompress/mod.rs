@@ -37,9 +37,10 @@ use {
         rules::clients::Rule,
         state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_outcome},
         stopwatch::{Stopwatch, Taken},
-        threads::{guarded, panicked, spawn},
+        threads::{available_threads, guarded, panicked, spawn},
     },
     crossbeam_channel::{Receiver, bounded},
+    derive_setters::Setters,
     std::{
         io::Read,
         path::{Path, PathBuf},
@@ -55,7 +56,9 @@ pub enum Source<'a> {
 }
 
 /// How to recompress.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct RecompressOptions {
     /// How frames are compressed.
     pub codec: Codec,
@@ -71,6 +74,21 @@ pub struct RecompressOptions {
     pub check: CheckOptions,
     /// How to behave towards whoever else uses the machine.
     pub manners: Manners,
+}
+
+/// zstd level 1, all cores, the state checked where damage could stay unnoticed otherwise.
+impl Default for RecompressOptions {
+    fn default() -> Self {
+        Self {
+            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
+            frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
+            threads: available_threads(),
+            memory_bytes: None,
+            base_slot: None,
+            check: CheckOptions::default(),
+            manners: Manners::default(),
+        }
+    }
 }
 
 /// What was recompressed.

@@ -119,7 +119,7 @@ impl Reading<'_> {
             return Ok(());
         }
         Err(Error::damaged("the archive's index does not say what is in it")
-            .hint("--check state goes by the accounts instead"))
+            .hint("`CheckMode::State` goes by the accounts instead"))
     }
 
     /// Whether the source as a whole is what it should be.
@@ -132,10 +132,10 @@ impl Reading<'_> {
             let findings = Findings::refusing(is_refused);
             let storages = judged.entries.storages();
             judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input {
-                Input::Stream { .. } => error.hint("an incremental archive from standard input needs --base-slot"),
+                Input::Stream { .. } => error.hint("an incremental archive from standard input needs `base_slot`"),
                 Input::File { archive, .. } if archive.name.is_none() => error.hint(
                     "if it is an incremental archive, rename it to incremental-snapshot-BASE_SLOT-SLOT-HASH.tar.zst, or \
-                     give it as standard input with --base-slot BASE_SLOT",
+                     give it as standard input with `base_slot` BASE_SLOT",
                 ),
                 Input::File { .. } => error,
             })?;

@@ -147,7 +147,7 @@ impl ArchiveCopy {
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
                 copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.manners, progress)
-                    .or_path("copy", &self.source_path)??;
+                    .or_path("copy", &self.source_path)?;
                 copy
             }
         };
@@ -202,13 +202,11 @@ fn copy_in_pieces(
     length_bytes: u64,
     manners: &Manners,
     progress: &dyn Progress,
-) -> std::io::Result<Result<()>> {
+) -> std::io::Result<()> {
     const PIECE_BYTES: u64 = 16 * 1024 * 1024;
     let mut copied = 0;
     while copied < length_bytes {
-        if let Err(error) = progress.check() {
-            return Ok(Err(error));
-        }
+        progress.check().map_err(std::io::Error::other)?;
         let end = length_bytes.min(copied + PIECE_BYTES);
         manners.wait(end - copied, progress);
         let behind = manners.io_hint.read_behind(from, &(copied..end), length_bytes);
@@ -222,7 +220,7 @@ fn copy_in_pieces(
         copied += piece;
         progress.advance(piece, piece);
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 fn is_same_file(a: &Path, b: &Path) -> bool {

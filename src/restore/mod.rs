@@ -49,7 +49,9 @@ use {
             settle::RATIO_TYPICAL,
         },
         stopwatch::{Stopwatch, Taken},
+        threads::available_threads,
     },
+    derive_setters::Setters,
     std::{
         path::{Path, PathBuf},
         sync::Arc,
@@ -72,7 +74,9 @@ pub enum RestoreLayout {
 }
 
 /// What to restore, and where to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct RestoreOptions {
     /// A full archive; or any archive, for [`RestoreLayout::Archive`]. `-` is standard input.
     pub archive: PathBuf,
@@ -97,6 +101,26 @@ pub struct RestoreOptions {
     pub read_back: Option<Arc<dyn ReadBack>>,
     /// How to behave towards whoever else uses the machine.
     pub manners: Manners,
+}
+
+impl RestoreOptions {
+    /// A full archive into a new ledger, from which a validator boots: all cores, the state checked where damage could stay
+    /// unnoticed otherwise.
+    pub fn new(archive: impl Into<PathBuf>, ledger: impl Into<PathBuf>) -> Self {
+        Self {
+            archive: archive.into(),
+            incremental: None,
+            paths: LedgerPaths::new(ledger),
+            layout: RestoreLayout::default(),
+            threads: available_threads(),
+            index: IndexPolicy::default(),
+            convert: None,
+            check: CheckOptions::default(),
+            expect_roots: Vec::new(),
+            read_back: None,
+            manners: Manners::default(),
+        }
+    }
 }
 
 /// Turns an archive into one that Agave reads, in a directory, with so many workers; returns its path.

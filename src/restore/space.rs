@@ -49,7 +49,7 @@ impl Space {
                 "not enough space under {}: {needed_bytes} bytes needed, {free_bytes} free",
                 dir.display()
             ))
-            .hint("free some space, or spread the accounts over several disks with --accounts"));
+            .hint("free some space, or spread the accounts over several disks with `accounts`"));
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl SpaceWatch {
              or of an accounts path, and some must stay free",
             dir.display()
         ))
-        .hint("free some space, or spread the accounts over several disks with --accounts"))
+        .hint("free some space, or spread the accounts over several disks with `accounts`"))
     }
 }
 

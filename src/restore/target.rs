@@ -141,7 +141,9 @@ impl Target {
 
     fn prepare_archive(paths: &LedgerPaths) -> Result<Self> {
         if paths.snapshots.is_some() || !paths.accounts.is_empty() {
-            return Err(Error::usage("--tree archive writes one tree: --snapshots and --accounts have no place in it"));
+            return Err(Error::usage(
+                "`RestoreLayout::Archive` writes one tree: `snapshots` and `accounts` have no place in it",
+            ));
         }
         let mut made = MadeDirs::default();
         let dir = paths.ledger.clone();
@@ -266,7 +268,7 @@ fn check_takes_directory(place: &Path, parent: &Path) -> Result<()> {
     match fs::symlink_metadata(place) {
         Ok(found) if found.is_symlink() => {
             Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.display()))
-                .hint("remove the link, or name the directory that the accounts should lie in with --accounts DIR"))
+                .hint("remove the link, or name the directory that the accounts should lie in with `accounts`"))
         }
         Ok(_) => check_same_file_system(place, parent),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -289,7 +291,7 @@ fn check_same_file_system(place: &Path, parent: &Path) -> Result<()> {
         place.display(),
         parent.display()
     ))
-    .hint("remove the link or the mount, and name a directory on that file system with --snapshots or --accounts"))
+    .hint("remove the link or the mount, and name a directory on that file system with `snapshots` or `accounts`"))
 }
 
 fn is_empty_or_missing(dir: &Path) -> Result<bool> {

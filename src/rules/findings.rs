@@ -12,6 +12,7 @@ use {
     },
     serde::Serialize,
     std::{
+        borrow::Cow,
         collections::BTreeMap,
         path::PathBuf,
         sync::{Mutex, MutexGuard, PoisonError},
@@ -71,18 +72,18 @@ pub struct Place {
 
 impl Place {
     /// In an entry.
-    pub fn entry(path: impl ToString) -> Self {
+    pub(crate) fn entry(path: impl ToString) -> Self {
         Self { entry: Some(path.to_string()), ..Self::default() }
     }
 
     /// In a frame that starts at this offset of the file.
-    pub fn frame(frame: Option<u64>, offset_bytes: Option<u64>) -> Self {
+    pub(crate) fn frame(frame: Option<u64>, offset_bytes: Option<u64>) -> Self {
         Self { frame, offset_bytes, ..Self::default() }
     }
 
     /// At an offset.
     #[must_use]
-    pub fn at(mut self, offset_bytes: u64) -> Self {
+    pub(crate) fn at(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
         self
     }
@@ -105,12 +106,12 @@ pub struct Failure {
     /// What is there.
     pub found: Option<String>,
     /// What to do.
-    pub hint: &'static str,
+    pub hint: Cow<'static, str>,
 }
 
 impl Failure {
     /// The same as an error.
-    pub fn to_error(&self) -> Error {
+    pub(crate) fn to_error(&self) -> Error {
         let mut message = self.message.clone();
         let account = self.place.account.map(|account| format!("account {account}"));
         for part in self.place.entry.iter().chain(&account) {
@@ -121,7 +122,7 @@ impl Failure {
                 message += &format!(", {word} {text}");
             }
         }
-        let error = Error::damaged(message).hint(self.hint);
+        let error = Error::damaged(message).hint(self.hint.as_ref());
         match self.place.offset_bytes {
             Some(offset_bytes) => error.at_offset(offset_bytes),
             None => error,
@@ -186,7 +187,7 @@ impl Findings {
             place,
             expected: expected.or_else(|| rule.expected().map(str::to_string)),
             found,
-            hint: rule.remedy(),
+            hint: rule.remedy().into(),
         };
         match self.refuses(rule) {
             true => Err(failure.to_error()),
@@ -210,7 +211,7 @@ impl Findings {
             place,
             expected: rule.expected().map(str::to_string),
             found: Some(error.to_string()),
-            hint: rule.remedy(),
+            hint: rule.remedy().into(),
         });
         Ok(())
     }

@@ -26,9 +26,11 @@ use {
         error::{Error, Result},
         io::IoHint,
         progress::Progress,
+        threads::available_threads,
     },
     body::Buffers,
     connection::Purpose,
+    derive_setters::Setters,
     files::OpenFiles,
     limits::{Allowance, Limits},
     metrics::Metrics,
@@ -53,7 +55,9 @@ use {
 pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
 
 /// What to serve, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct ServeOptions {
     /// Where the archives are; of several files of one name, the first is served.
     pub dirs: Vec<PathBuf>,
@@ -73,6 +77,26 @@ pub struct ServeOptions {
     pub timeouts: Timeouts,
     /// How long transfers may go on when asked to stop.
     pub grace: Duration,
+}
+
+/// Threads that answer, unless told otherwise: sending is the kernel's work.
+const THREADS_DEFAULT_MAX: usize = 8;
+
+impl ServeOptions {
+    /// Some directories at an address, without encryption: up to 1024 connections, 64 of each client, no limit of rates.
+    pub fn new(dirs: impl IntoIterator<Item = PathBuf>, listen: SocketAddr) -> Self {
+        Self {
+            dirs: Vec::from_iter(dirs),
+            listen,
+            tls: None,
+            metrics: None,
+            allowance: Allowance { total_rate: None, client_rate: None, connections: 1024, client_connections: 64 },
+            io_hint: IoHint::default(),
+            threads: available_threads().min(THREADS_DEFAULT_MAX),
+            timeouts: Timeouts { head: Duration::from_secs(15), stall: Duration::from_secs(60) },
+            grace: Duration::from_secs(60),
+        }
+    }
 }
 
 /// When to give up on a client.

@@ -17,6 +17,7 @@ use {
         read::Archive,
         rules::{clients::Rule, documents::judge_expectations, findings::Findings},
     },
+    derive_setters::Setters,
     std::path::Path,
 };
 
@@ -37,7 +38,9 @@ pub enum CheckMode {
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// How to check the state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct CheckOptions {
     /// What is checked.
     pub mode: CheckMode,
@@ -82,7 +85,7 @@ impl WhyNot {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Part => "an incremental archive alone is part of a state only",
-            Self::Frames => "--check frames",
+            Self::Frames => "`CheckMode::Frames`",
             Self::Checksums => "every frame carries a checksum",
         }
     }
@@ -91,7 +94,7 @@ impl WhyNot {
 impl CheckOptions {
     /// Why the state is not checked of what is a part of one, or of archives whose frames all carry checksums; `None`
     /// where it is.
-    pub fn why_not(&self, is_part: bool, has_frame_checksums: bool) -> Option<WhyNot> {
+    pub(crate) fn why_not(&self, is_part: bool, has_frame_checksums: bool) -> Option<WhyNot> {
         let is_asked = self.mode == CheckMode::State || self.expect_hash.is_some() || self.is_required;
         match self.mode {
             _ if is_part => Some(WhyNot::Part),
@@ -225,7 +228,7 @@ pub fn judge_outcome(
     let StateOutcome::NotChecked(why) = outcome else { return Ok(()) };
     if options.is_required {
         return Err(crate::Error::damaged(format!("the state is not checked: {why}"))
-            .hint("--require-state asks for it; leave it out to go without"));
+            .hint("`is_required` asks for it; leave it out to go without"));
     }
     if matches!(why_not, None | Some(WhyNot::Part)) {
         progress.warn(&format!("the state is not checked: {why}"));

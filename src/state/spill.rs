@@ -15,7 +15,7 @@ use {
     },
 };
 
-const MORE_MEMORY: &str = "give more --memory, or a --temporary-dir with room for 20 bytes per account";
+const MORE_MEMORY: &str = "give more `memory_bytes`, or a `temporary_dir` with room for 20 bytes per account";
 
 /// A temporary file that blocks of bytes are put into, by many threads.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Spill {
                 "finding superseded accounts takes more memory than it may, and {} is in memory too",
                 self.dir.display()
             ))
-            .hint("give more --memory, or write to a disk; --check frames goes without"));
+            .hint("give more `memory_bytes`, or write to a disk; `CheckMode::Frames` goes without"));
         }
         let stat = rustix::fs::statvfs(&self.dir).or_path("read the free space of", &self.dir)?;
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);

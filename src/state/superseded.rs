@@ -25,13 +25,8 @@ impl Superseded {
     }
 
     /// Records to read again.
-    pub fn len(&self) -> usize {
+    pub fn record_count(&self) -> usize {
         self.to_subtract.0.len() + self.duplicates.0.len()
-    }
-
-    /// Whether no record need be read again.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Whether a storage holds an account more than once.

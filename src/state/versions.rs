@@ -175,7 +175,7 @@ impl VersionLog {
         let mut round = Superseded::default();
         self.for_each_partition(threads, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
             round.add(found);
-            match round.len() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
+            match round.record_count() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
                 true => on_round(std::mem::take(&mut round).sorted()),
                 false => Ok(()),
             }
@@ -287,7 +287,7 @@ mod tests {
             let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
             prop_assert_eq!(found.count, expected.clone().count() as u64);
             let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
-            prop_assert_eq!(found.len(), subtract.len());
+            prop_assert_eq!(found.record_count(), subtract.len());
             for (key, storage) in subtract {
                 prop_assert!(is_listed(found.to_subtract.of_storage(*storage), &printer.of(&[*key; 32])));
             }
@@ -319,7 +319,7 @@ mod tests {
         assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
         let (mut superseded, mut found) = (0, 0);
         log.find_superseded(2, &u64::from, &mut |round| {
-            superseded += round.len();
+            superseded += round.record_count();
             found += round.accounts;
             Ok(())
         })

@@ -104,7 +104,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
 
 /// The error for a file that must not be replaced.
 pub fn already_exists(path: &Path) -> Error {
-    Error::exists(path).hint("--force replaces it, --skip-existing leaves it")
+    Error::exists(path).hint("`replace` replaces it, `skip_existing` leaves it")
 }
 
 /// Renames, unless the new name is taken.

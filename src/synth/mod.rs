@@ -152,7 +152,7 @@ fn check_options(options: &SynthOptions) -> Result<()> {
     let bytes = options.size_bytes.saturating_add(options.incremental_bytes.unwrap_or_default());
     if bytes > crate::format::limits::UNPACKED_BYTES_MAX {
         return Err(Error::usage(format!("a ledger of {bytes} bytes is out of range"))
-            .hint("clients read 4 TiB at most: choose a smaller --size"));
+            .hint("clients read 4 TiB at most: choose a smaller `size_bytes`"));
     }
     if options.storage_count.is_some_and(|count| count == 0 || count > STORAGES_MAX) {
         return Err(Error::usage(format!("a ledger has 1 to {STORAGES_MAX} storages")));

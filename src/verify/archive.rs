@@ -69,10 +69,10 @@ impl VerifiedArchive {
         let mut read = archive.read(&pass, &visitor)?;
         let judged = visitor.rules.finish(&archive, &mut read)?;
         if options.is_quick {
-            findings.skip(Check::Records, "--quick");
+            findings.skip(Check::Records, "`is_quick`");
             if archive.tail.is_some() {
-                findings.skip(Check::Frames, "--quick: all headers, and the content of the first");
-                findings.skip(Check::Entries, "--quick: as the index gives them");
+                findings.skip(Check::Frames, "`is_quick`: all headers, and the content of the first");
+                findings.skip(Check::Entries, "`is_quick`: as the index gives them");
             }
         }
         let counts = Counts {

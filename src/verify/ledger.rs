@@ -115,8 +115,8 @@ pub fn verify_snapshot(
     };
     let mut settled = Settled::default();
     if options.is_quick {
-        findings.skip(Check::Records, "--quick");
-        findings.skip(Check::State, "--quick");
+        findings.skip(Check::Records, "`is_quick`");
+        findings.skip(Check::State, "`is_quick`");
     } else {
         progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
         read(Task::Add, None)?;
@@ -169,7 +169,7 @@ impl<'a> StorageFaults<'a> {
         let missing = RefCell::new(snapshot.missing.iter().map(|missing| missing.slot).collect());
         let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
         if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
-            expected += "; or --base-slot, of an incremental archive";
+            expected += "; or `base_slot`, of an incremental archive";
         }
         Ok(Self { findings, missing, expected })
     }

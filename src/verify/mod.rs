@@ -28,14 +28,17 @@ use {
         },
         state::{
             accounts::Accounts,
+            check::STATE_MEMORY_BYTES_DEFAULT,
             settle::{RATIO_TYPICAL, Settled, log_bytes, settle},
         },
         stopwatch::Stopwatch,
+        threads::available_threads,
         verify::{
             archive::{VerifiedArchive, add_counts},
             report::{Counts, VerifyReport},
         },
     },
+    derive_setters::Setters,
     std::path::PathBuf,
 };
 
@@ -45,7 +48,9 @@ pub use {
 };
 
 /// How to verify.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct VerifyOptions {
     /// The clients that are to load it; none: every departure is a failure.
     pub clients: Vec<Client>,
@@ -63,6 +68,22 @@ pub struct VerifyOptions {
     pub expect_slot: Option<u64>,
     /// The roots that the archives must have, in their order; none for those beyond the list.
     pub expect_roots: Vec<Root>,
+}
+
+/// For all clients, on all cores, with 1 GiB for finding superseded records and the system's directory for temporary files.
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self {
+            clients: Vec::new(),
+            is_quick: false,
+            threads: available_threads(),
+            memory_bytes: STATE_MEMORY_BYTES_DEFAULT,
+            temporary_dir: std::env::temp_dir(),
+            expect_hash: None,
+            expect_slot: None,
+            expect_roots: Vec::new(),
+        }
+    }
 }
 
 /// Verifies an archive, or a full and an incremental one. An error means that verifying itself failed; what is wrong
@@ -155,7 +176,7 @@ fn judge(
     }
     let mut settled = Settled::default();
     match options.is_quick {
-        true => newest.findings.skip(Check::State, "--quick"),
+        true => newest.findings.skip(Check::State, "`is_quick`"),
         false => {
             let (findings, threads) = (&newest.findings, options.threads);
             settled = settle(accounts, bank, findings, threads, progress, &mut |task, wanted| {

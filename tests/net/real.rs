@@ -287,7 +287,7 @@ fn tls_with_an_authority_of_our_own() {
         let text = format!("https://{host}:{port}/{FULL_3500}");
         let error = head(&client(), &text).expect_err("an unknown authority");
         assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Tls, false), "{error}");
-        assert!(slotpress::Error::from(error).hint_text().is_some_and(|hint| hint.contains("--ca-file")));
+        assert!(slotpress::Error::from(error).hint_text().is_some_and(|hint| hint.contains("`ca_file`")));
         let remote = head(&trusting, &text).expect("trusted");
         let (result, got) = get(&trusting, &remote, None);
         assert!(result.is_ok() && got == fs::read(fixture(FULL_3500)).expect("read"));

@@ -39,6 +39,7 @@ impl LatticeAccumulator {
         Self { sum: LatticeHash::zero(), lanes: Kernel::new(Backend::best()).map(LaneAccumulator::new) }
     }
 
+    #[cfg(any(test, feature = "internals"))]
     /// The same with the given code; none where this machine does not have it. For tests and measurements.
     pub fn with_backend(backend: Backend) -> Option<Self> {
         let lanes = Kernel::new(backend).map(LaneAccumulator::new);

@@ -8,7 +8,9 @@ mod lanes;
 #[cfg(test)]
 mod tests;
 
-pub use {accumulator::LatticeAccumulator, lanes::Backend};
+pub use accumulator::LatticeAccumulator;
+#[cfg(any(test, feature = "internals"))]
+pub use lanes::Backend;
 
 use crate::ledger::names::Hash;
 

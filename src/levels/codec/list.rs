@@ -1,7 +1,7 @@
 //! Which codecs to measure: a list such as `zstd,lz4,zlib:1,6,9`.
 
 use {
-    super::{FrameCodec, ZstdLevel, bzip2::Bzip2Level, label, lz4::Lz4, none::NoCodec, zlib::ZlibLevel},
+    super::{FrameCodec, ZstdLevel, bzip2::Bzip2Level, lz4::Lz4, none::NoCodec, zlib::ZlibLevel},
     crate::{
         archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
         error::{Error, Result},
@@ -164,15 +164,17 @@ fn wrong(message: &str) -> Error {
     Error::usage(message).hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", names.join(", ")))
 }
 
+#[cfg(test)]
 /// Every codec of this build, as a list.
 pub fn all_built_in() -> String {
     let names: Vec<&str> = KNOWN.iter().filter(|known| known.new.is_some()).map(|known| known.name).collect();
     names.join(",")
 }
 
+#[cfg(test)]
 /// What people call an entry of a list.
 pub fn label_of(entry: &(&'static str, i32)) -> String {
-    label(entry.0, entry.1)
+    super::label(entry.0, entry.1)
 }
 
 #[cfg(test)]

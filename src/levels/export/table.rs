@@ -14,13 +14,6 @@ pub enum Shape {
     Codecs,
 }
 
-impl Shape {
-    /// What rows are, in words.
-    pub fn many(self) -> &'static str {
-        if self == Self::Levels { "levels" } else { "codecs" }
-    }
-}
-
 /// Stands behind times that are compared by CPU time.
 const CPU_MARK: char = '*';
 

@@ -38,11 +38,6 @@ impl Times {
         self.max = self.max.max(time);
     }
 
-    /// All of them together.
-    pub fn total(&self) -> Duration {
-        self.total
-    }
-
     /// What they amount to. The average and both ends are exact; the others come from the histogram.
     pub fn latency(&self) -> Latency {
         let samples = self.histogram.len();

@@ -1,0 +1,65 @@
+//! Archives a stopped validator's ledger, with a progress bar: `cargo run --release --example archive -- LEDGER OUT_DIR`.
+
+use {
+    indicatif::{ProgressBar, ProgressStyle},
+    slotpress::{ArchiveOptions, Codec, Error, ErrorKind, Progress, archive},
+    std::{env, process::ExitCode, sync::Mutex},
+};
+
+/// Shows what is read on a bar.
+#[derive(Default)]
+struct Bar(Mutex<Option<ProgressBar>>);
+
+impl Progress for Bar {
+    fn stage(&self, name: &str, total_bytes: Option<u64>) {
+        let bar = match total_bytes {
+            Some(bytes) => ProgressBar::new(bytes),
+            None => ProgressBar::new_spinner(),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {binary_bytes} {binary_bytes_per_sec} {eta}") {
+            bar.set_style(style);
+        }
+        bar.set_message(name.to_string());
+        if let Ok(mut shown) = self.0.lock() {
+            *shown = Some(bar);
+        }
+    }
+
+    fn advance(&self, input_bytes: u64, _output_bytes: u64) {
+        if let Ok(bar) = self.0.lock()
+            && let Some(bar) = &*bar
+        {
+            bar.inc(input_bytes);
+        }
+    }
+
+    fn warn(&self, message: &str) {
+        eprintln!("warning: {message}");
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [ledger, out_dir] = arguments.as_slice() else {
+        eprintln!("usage: archive LEDGER OUT_DIR");
+        return ExitCode::from(2);
+    };
+    let options = ArchiveOptions::new(ledger, out_dir).codec(Codec::zstd(1));
+    match archive(&options, &Bar::default()) {
+        Ok(report) => {
+            let taken = report.taken;
+            println!("{}: {} bytes in {:.1?}", report.name, report.output_bytes, taken.elapsed);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &Error) -> ExitCode {
+    eprintln!("error: {error}");
+    if let Some(hint) = error.hint_text() {
+        eprintln!("hint: {hint}");
+    }
+    // What exists already is no failure for whoever archives in turns.
+    if error.kind() == ErrorKind::Exists { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,57 @@
+//! Bootstraps into a directory from the first of some servers that has what is needed:
+//! `cargo run --release --example bootstrap -- LEDGER SOURCE...`
+
+use {
+    slotpress::{
+        BootstrapOptions, CheckMode, CheckOptions, ClientOptions, Progress, RestoreOptions, SourceArg, bootstrap,
+    },
+    std::{
+        env,
+        error::Error,
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// Tells what happens, a line each.
+#[derive(Default)]
+struct Lines {
+    bytes: AtomicU64,
+}
+
+impl Progress for Lines {
+    fn stage(&self, name: &str, _total_bytes: Option<u64>) {
+        println!("{name}");
+    }
+
+    fn advance(&self, input_bytes: u64, _output_bytes: u64) {
+        self.bytes.fetch_add(input_bytes, Relaxed);
+    }
+
+    fn tell(&self, message: &str) {
+        println!("{message}");
+    }
+
+    fn warn(&self, message: &str) {
+        println!("warning: {message}");
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args().skip(1);
+    let ledger = arguments.next().ok_or("usage: bootstrap LEDGER SOURCE...")?;
+    let sources: Vec<SourceArg> = arguments.map(|source| SourceArg::parse(&source)).collect::<Result<_, _>>()?;
+    let check = CheckOptions::default().mode(CheckMode::State);
+    let restore = RestoreOptions::new("", &ledger).check(check);
+    let options = BootstrapOptions::new(sources, &ledger).restore(restore);
+    let progress = Lines::default();
+    let report = bootstrap(&ClientOptions::default(), &options, &progress)?;
+    println!(
+        "slot {}, hash {}: {} bytes read in {:.1?}; vouched by: {}",
+        report.restore.slot,
+        report.restore.hash,
+        progress.bytes.load(Relaxed),
+        report.taken.elapsed,
+        report.vouchers
+    );
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Measuring zstd levels in one call, for whoever embeds this library.
+
+use {
+    super::{
+        LevelRow, RepeatOptions,
+        codec::{FrameCodec, ZstdLevel},
+        content::InputOptions,
+        input::Input,
+        measure::measure_levels,
+    },
+    crate::{
+        archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+        error::{Error, Result},
+        format::frames::FRAME_SIZE_BYTES_DEFAULT,
+        ledger::directory::LedgerPaths,
+        progress::Progress,
+        threads::available_threads,
+    },
+    derive_setters::Setters,
+    std::{ops::RangeInclusive, path::PathBuf, time::Duration},
+};
+
+/// What to measure, and how often.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option, into)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+pub struct MeasureOptions {
+    /// A ledger, an archive, an unpacked archive, or any file.
+    pub input: PathBuf,
+    /// zstd levels, from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`]; 1 to 10 by default.
+    pub levels: Vec<i32>,
+    /// Bytes of the input to take as a sample, held in memory; all, up to 1 GiB, where it is `None`.
+    pub sample_bytes: Option<u64>,
+    /// Bytes of content in a frame, 64 KiB to 32 MiB.
+    pub frame_size_bytes: u64,
+    /// At least so many runs of each level; 3 by default.
+    pub repeat: usize,
+    /// Threads, 1 to 1024.
+    pub threads: usize,
+}
+
+/// What is held in memory where nobody asks for more.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+impl MeasureOptions {
+    /// Levels 1 to 10 on an input, on all cores.
+    pub fn new(input: impl Into<PathBuf>) -> Self {
+        Self {
+            input: input.into(),
+            levels: (1..=10).collect(),
+            sample_bytes: None,
+            frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
+            repeat: 3,
+            threads: available_threads(),
+        }
+    }
+}
+
+/// Measures zstd levels: size, speed, CPU time and memory of compressing and decompressing, with the encoders that `archive`
+/// and `restore` use. Every level must bring back the same bytes.
+///
+/// # Errors
+/// The input cannot be read, a level does not exist, or what comes back from a level is not what went in.
+pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<LevelRow>> {
+    const LEVELS: RangeInclusive<i32> = ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX;
+    if let Some(level) = options.levels.iter().find(|level| !LEVELS.contains(level) || **level == 0) {
+        return Err(Error::usage(format!(
+            "zstd has no level {level}: 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1"
+        )));
+    }
+    crate::archive::check_frame_size(options.frame_size_bytes)?;
+    let threads = options.threads.clamp(1, 1024);
+    let input = InputOptions {
+        paths: LedgerPaths { ledger: options.input.clone(), ..LedgerPaths::default() },
+        slot: None,
+        base_slot: None,
+        frame_size_bytes: options.frame_size_bytes,
+        sample_bytes: options.sample_bytes,
+        seed: 0,
+        memory_bytes_max: MEMORY_BYTES_MAX,
+        threads,
+    };
+    let input = Input::read(&input, progress)?;
+    let codecs: Vec<ZstdLevel> = options.levels.iter().copied().map(ZstdLevel).collect();
+    let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(|codec| codec as &dyn FrameCodec).collect();
+    let repeat = RepeatOptions { repeat: options.repeat.max(1), min_time: Duration::ZERO, threads };
+    let mut rows = Vec::new();
+    measure_levels(&input, &codecs, &repeat, progress, &mut |row| {
+        rows.push(row);
+        Ok(())
+    })?;
+    Ok(rows)
+}
