@@ -72,9 +72,10 @@ fn every_account_is_visited_once() {
 
 #[test]
 fn damage_is_an_error_of_its_kind() {
-    let dir = temp_dir();
-    let path = dir.path().join(FULL_3500);
-    let mut bytes = std::fs::read(fixture(FULL_3500)).expect("read");
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let report = archive(&ArchiveOptions::new(ledger.path(), dir.path()), &NoProgress).expect("archived");
+    let path = report.path.expect("a path");
+    let mut bytes = std::fs::read(&path).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).expect("written");

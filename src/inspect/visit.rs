@@ -56,8 +56,9 @@ impl Default for VisitOptions {
 /// not grow with the archive.
 ///
 /// # Errors
-/// The archive cannot be read, or is damaged: then not all of its accounts were shown. The first error of `visit` ends the
-/// visit.
+/// The archive cannot be read, or is damaged as far as its frames tell: then not all of its accounts were shown. Frames
+/// without checksums, as Agave writes them, do not tell of every flipped bit: `verify`
+/// compares the state. The first error of `visit` ends the visit.
 pub fn visit_accounts(
     archive: &NamedArchive,
     options: &VisitOptions,
