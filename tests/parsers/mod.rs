@@ -1,13 +1,9 @@
 //! Parsers of what others wrote, given fixtures with some bytes changed, and bytes of any kind. The same targets are in
 //! `fuzz/`, for whoever has hours.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-#[path = "../common/mod.rs"]
-mod common;
 mod targets;
 
-use {common::*, proptest::prelude::*, std::fs, targets::TARGETS};
+use {crate::common::*, proptest::prelude::*, std::fs, targets::TARGETS};
 
 /// A file of every chain's ledger at slot 26, each of another version of Agave.
 fn of_ledgers(path: &str) -> Vec<Vec<u8>> {
@@ -113,7 +109,7 @@ fn no_bytes_upset_a_parser() {
     }
 }
 
-/// Writes the seeds for `fuzz/`: `FUZZ_SEEDS=fuzz/corpus cargo test --test parsers`.
+/// Writes the seeds for `fuzz/`: `FUZZ_SEEDS=fuzz/corpus cargo test --test suite parsers`.
 #[test]
 fn seeds_for_fuzzing() {
     let Some(dir) = std::env::var_os("FUZZ_SEEDS") else { return };
