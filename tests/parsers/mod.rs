@@ -53,14 +53,14 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "archive" => vec![targets::wrapped::in_one_frame(&small_tar()), small()],
         "entries" => vec![controlled([40, 0, 0]), controlled([3, 5, 7])],
-        "names" => vec![FULL_26.into(), INCREMENTAL_26_40.into(), b"26.3".to_vec()],
+        "names" => vec![FULL_26.into(), INCREMENTAL_26_40.into(), b"26.3".to_vec(), "5b".repeat(32).into()],
         "listing" => {
             let root = "5b".repeat(32);
             let json = format!(
                 r#"{{"version":1,"archives":[{{"name":"{FULL_26}","size_bytes":9,"age_seconds":7,"root":"{root}",
                 "frame_hashes":{{"offset_bytes":5,"frames":2}}}},{{"name":"x"}}]}}"#
             );
-            vec![json.into(), root.into()]
+            vec![json.into()]
         }
         "genesis" => {
             let entry =
