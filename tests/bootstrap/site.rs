@@ -52,6 +52,11 @@ pub fn larger_archive() -> Files {
 
 /// A full and an incremental archive, of which the full one takes several ranges.
 pub fn pair_of_archives() -> Files {
+    pair_and_genesis().0
+}
+
+/// The same, with the chain's genesis, for Agave itself.
+pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     let dir = temp_dir();
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
     fs::create_dir(&out).expect("made");
@@ -66,7 +71,7 @@ pub fn pair_of_archives() -> Files {
     let files = files_in(&out);
     assert_eq!(files.len(), 2);
     assert!(files.values().any(|bytes| bytes.len() > 2 << 20), "several ranges");
-    files
+    (files, fs::read(ledger.join("genesis.bin")).expect("read"))
 }
 
 /// Agave's own: one frame, no index.

@@ -190,12 +190,12 @@ pub struct Planned {
 fn worker_bytes(codecs: &[Box<dyn FrameCodec>], frame_size_bytes: u64) -> Result<u64> {
     let frame = vec![0; frame_size_bytes as usize];
     let mut compressed = Vec::new();
-    let bytes_of = |codec: &Box<dyn FrameCodec>| -> Result<u64> {
+    let mut bytes_of = |codec: &dyn FrameCodec| -> Result<u64> {
         let mut encoder = codec.new_encoder()?;
         encoder.encode(&frame, &mut compressed)?;
         Ok((encoder.context_bytes() + codec.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64)
     };
-    codecs.iter().map(bytes_of).try_fold(0, |most, bytes| bytes.map(|bytes| most.max(bytes)))
+    codecs.iter().map(|codec| bytes_of(codec.as_ref())).try_fold(0, |most, bytes| bytes.map(|bytes| most.max(bytes)))
 }
 
 /// How often to measure.
