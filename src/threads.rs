@@ -100,6 +100,39 @@ pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     count
 }
 
+/// A place where a test may let a thread panic: FAULTS_PANIC_AT is such a `place`, or `place:N` for the Nth time that
+/// any thread comes by. Not in releases, where this is nothing.
+#[inline]
+pub fn panic_point(place: &str) {
+    #[cfg(debug_assertions)]
+    panic_points::reached(place);
+    #[cfg(not(debug_assertions))]
+    let _ = place;
+}
+
+#[cfg(debug_assertions)]
+mod panic_points {
+    use std::sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    };
+
+    /// Where, and after how many that pass.
+    static CHOSEN: LazyLock<Option<(String, AtomicU64)>> = LazyLock::new(|| {
+        let chosen = std::env::var("FAULTS_PANIC_AT").ok()?;
+        let (place, number) = chosen.split_once(':').unwrap_or((&chosen, "1"));
+        Some((place.to_string(), AtomicU64::new(number.parse().unwrap_or(1))))
+    });
+
+    pub fn reached(place: &str) {
+        if let Some((chosen, left)) = &*CHOSEN
+            && chosen == place
+        {
+            assert!(left.fetch_sub(1, Relaxed) != 1, "an injected panic at {place}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

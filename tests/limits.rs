@@ -89,6 +89,9 @@ fn little_memory_is_a_clear_error() {
             vec!["verify", text(&archive)],
             vec!["verify", text(ledger.path())],
             vec!["inspect", text(&archive), "--accounts"],
+            vec!["inspect", text(&archive)],
+            vec!["inspect", text(ledger.path()), "--by-owner"],
+            vec!["levels", text(&archive), "--levels", "1,9", "--repeat", "1", "--min-time", "0"],
             vec!["synth", text(&synth), "--size", "4MiB"],
         ] {
             let mut command = Command::new("prlimit");
@@ -109,6 +112,35 @@ fn little_memory_is_a_clear_error() {
     assert!(codes.contains(&("--as=20000000", Some(1))) && codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
     let (code, said) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
     assert!(code == Some(2) && said.contains("out of range"), "{said}");
+}
+
+/// Where the limit is known, nothing begins that cannot end: it is told with the limit's name, before anything is made.
+#[test]
+fn what_is_planned_is_compared_with_limits() {
+    if !has_tool("prlimit") {
+        return;
+    }
+    let archive = fixture(FULL_26);
+    let dir = temp_dir();
+    let synth = dir.path().join("synth");
+    for (limit, arguments) in [
+        ("--data=40000000", vec!["inspect", text(&archive), "--by-owner"]),
+        ("--data=60000000", vec!["levels", text(&archive), "--levels", "19", "--repeat", "1"]),
+        ("--data=300000000", vec!["levels", text(&archive), "--levels", "1", "--sample", "1GiB"]),
+        ("--data=300000000", vec!["synth", text(&synth), "--size", "512MiB", "--storages", "1"]),
+    ] {
+        let mut command = Command::new("prlimit");
+        command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "2"]).stdin(Stdio::null());
+        let (code, said) = run(&mut command);
+        assert_eq!(code, Some(1), "{limit} {arguments:?}: {said}");
+        assert!(said.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {said}");
+    }
+    assert!(!synth.exists());
+    // Fewer workers, with a word.
+    let mut command = Command::new("prlimit");
+    command.arg("--data=220000000").arg(slotpress_path()).args(["inspect", text(&archive), "--threads", "8"]);
+    let (code, said) = run(&mut command);
+    assert!(code == Some(0) && said.contains("of 8 workers are used"), "{code:?} {said}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A panic anywhere ends the run, and leaves nothing behind; so does a system that refuses threads.
 
 use {
-    crate::common::{FULL_3500, fixture, ledger, slotpress_path, temp_dir},
+    crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir},
     slotpress::{
         Error, Result,
         archive::{ArchiveOptions, archive, encode::Codec, sink::Sink},
@@ -176,6 +176,81 @@ fn a_panic_anywhere_ends_the_run() {
             panics += 1;
         }
         assert!(panics >= 5, "{name}: {panics}");
+    }
+}
+
+/// Runs the program so that it panics the `number`th time that a thread comes by a place (`threads::panic_point`); what it
+/// says, where it has come by so often. It ends, with an error, exit code 1, and no word of the standard library's.
+#[cfg(debug_assertions)]
+pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "60"]).arg(slotpress_path()).args(arguments);
+    command.env("FAULTS_PANIC_AT", format!("{place}:{number}")).env_remove("RUST_BACKTRACE");
+    command.stdin(stdin.map_or(Stdio::null(), |path| fs::File::open(path).expect("opened").into()));
+    let output = command.output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let at = format!("{arguments:?}, {place} {number}: {:?} {said}", output.status);
+    if output.status.code() == Some(0) {
+        assert!(number > 1, "nobody comes by: {at}");
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(1), "{at}");
+    assert!(said.contains("error: ") && said.contains(&format!("an injected panic at {place}")), "{at}");
+    assert!(!said.contains("panicked at 'a") && !said.contains("thread '"), "{at}");
+    Some(said)
+}
+
+/// Every thread and every stage of the commands that only need files.
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_at_every_place_ends_the_program() {
+    let source = ledger("ledger-at-26");
+    let made = temp_dir();
+    let indexed = crate::common::archive(source.path(), made.path(), &["--frame-size", "64KiB"]);
+    let (source, indexed, plain) = (source.path(), indexed.as_path(), fixture(FULL_26));
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_string();
+    let (source, indexed, plain_text) = (text(source), text(indexed), text(&plain));
+    let by_index = ["frame by index", "entries by index", "document", "sorting"];
+    let in_order = ["decoder", "entries in order", "record worker", "document", "sorting"];
+    let cases: [(&[&str], &[&str], &[&str]); 6] = [
+        (
+            &["archive", &source, "-o", "OUT", "--frame-size", "64KiB"],
+            &["source", "encoder", "frame writer", "file writer"],
+            &[],
+        ),
+        (
+            &["recompress", &plain_text, "-o", "OUT"],
+            &in_order,
+            &["assembling", "encoder", "frame writer", "file writer"],
+        ),
+        (&["recompress", "-", "-o", "OUT"], &["entries in order"], &["assembling", "encoder", "frame writer"]),
+        (&["restore", &plain_text, "--ledger", "OUT"], &in_order, &["unpacking", "placing"]),
+        (&["restore", &indexed, "--ledger", "OUT", "--check", "state"], &by_index, &["unpacking", "placing"]),
+        (&["restore", "-", "--ledger", "OUT"], &["standard input"], &["unpacking"]),
+    ];
+    for (arguments, places, more) in cases {
+        for place in places.iter().chain(more) {
+            for number in [1, 2, 7] {
+                let dir = temp_dir();
+                let out = text(dir.path());
+                let arguments: Vec<&str> =
+                    arguments.iter().map(|word| if *word == "OUT" { &out } else { *word }).collect();
+                let arguments = [&arguments[..], &["--threads", "3"]].concat();
+                let stdin = arguments.contains(&"-").then_some(plain.as_path());
+                if panics_at(&arguments, place, number, stdin).is_none() {
+                    continue;
+                }
+                let left: Vec<String> = names(dir.path()).into_iter().filter(|name| name != "ledger.lock").collect();
+                assert_eq!(left, Vec::<String>::new(), "{arguments:?}, {place} {number}");
+            }
+        }
+    }
+    for (arguments, places) in [(["verify", &indexed], &by_index[..]), (["verify", &plain_text], &in_order[..])] {
+        for place in places {
+            for number in [1, 3] {
+                panics_at(&[&arguments[..], &["--threads", "3", "--memory", "64MiB"]].concat(), place, number, None);
+            }
+        }
     }
 }
 

@@ -127,6 +127,7 @@ impl FrameCompressor {
     /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
     /// it saves too little.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<bool> {
+        crate::threads::panic_point("encoder");
         let Codec { has_checksum, min_savings_percent, .. } = self.codec;
         to.clear();
         let Some(context) = &mut self.context else {

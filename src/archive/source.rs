@@ -45,6 +45,7 @@ impl Plan {
 
     /// Writes the tar bytes that a frame covers into `to`, which is as long as the frame.
     pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
+        crate::threads::panic_point("source");
         let mut number = span.first_entry as usize;
         let mut offset = span.offset_bytes;
         while !to.is_empty() {

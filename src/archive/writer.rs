@@ -60,6 +60,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
 
     /// Writes the next frame.
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
+        crate::threads::panic_point("frame writer");
         if self.codec.format == Format::Lz4 && self.totals.frames == 0 {
             self.put(&lz4::frame_header(self.codec.has_checksum))?;
         }

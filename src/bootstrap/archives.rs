@@ -9,7 +9,7 @@ use {
     },
     crate::{
         error::{Error, ErrorKind, Result},
-        fetch::{Download, Ended, Fetched, Limits, PartialFile},
+        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
         find::FindOptions,
         ledger::names::ArchiveName,
         net::{
@@ -173,6 +173,7 @@ fn fetch_one(
     let path = options.dir.join(&name);
     let there = |path: PathBuf| FetchedArchive { path, name: choice.name.clone(), fetched: None };
     if path.is_file() {
+        remove_left_journal(&options.dir, &name).map_err(Ended::Failed)?;
         return Ok(there(path));
     }
     let remotes = match &choice.place {

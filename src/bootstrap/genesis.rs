@@ -5,6 +5,7 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         files::open_file,
+        format::genesis_archive::{GENESIS_BYTES_MAX, GENESIS_FILE_NAME, unpack},
         ledger::names::Hash,
         net::{Client, NetErrorKind, Url, below, shown},
         progress::Progress,
@@ -20,12 +21,6 @@ use {
 /// What a server calls it.
 const ARCHIVE_NAME: &str = "genesis.tar.bz2";
 
-/// What a ledger calls it.
-const FILE_NAME: &str = "genesis.bin";
-
-/// The most bytes of either: Agave unpacks at most 10 MiB.
-const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
-
 /// Sees to it that a ledger has its genesis. Returns its hash, where it has one now.
 ///
 /// # Errors
@@ -37,7 +32,7 @@ pub fn provide(
     expected: Option<Hash>,
     progress: &dyn Progress,
 ) -> Result<Option<Hash>> {
-    let path = ledger.join(FILE_NAME);
+    let path = ledger.join(GENESIS_FILE_NAME);
     if path.exists() {
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
@@ -62,7 +57,7 @@ pub fn provide(
         let hash = hash_of(&genesis);
         check(hash, expected).map_err(|error| error.within(shown(&url)))?;
         place(ledger, ARCHIVE_NAME, &archive)?;
-        place(ledger, FILE_NAME, &genesis)?;
+        place(ledger, GENESIS_FILE_NAME, &genesis)?;
         return Ok(Some(hash));
     }
     match expected {
@@ -84,29 +79,6 @@ fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
             .hint("it is of another cluster: give that cluster's sources")),
         None => Ok(()),
     }
-}
-
-/// Takes `genesis.bin` out of an archive, and nothing else.
-fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
-    let wrong = |why: &str| Error::damaged(format!("the genesis archive makes no sense: {why}"));
-    // Headers and padding of a handful of entries beside it.
-    let tar = bzip2::read::BzDecoder::new(archive).take(GENESIS_BYTES_MAX + 64 * 1024);
-    let mut tar = tar::Archive::new(tar);
-    for entry in tar.entries().map_err(|error| wrong(&error.to_string()))?.take(8) {
-        let entry = entry.map_err(|error| wrong(&error.to_string()))?;
-        let is_it = entry.header().entry_type().is_file() && &*entry.path_bytes() == FILE_NAME.as_bytes();
-        if !is_it {
-            continue;
-        }
-        let mut genesis = Vec::new();
-        entry.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut genesis).map_err(|error| wrong(&error.to_string()))?;
-        return match genesis.len() as u64 {
-            0 => Err(wrong("an empty genesis.bin")),
-            length if length > GENESIS_BYTES_MAX => Err(wrong("a genesis.bin above 10 MiB")),
-            _ => Ok(genesis),
-        };
-    }
-    Err(wrong("no genesis.bin in it"))
 }
 
 /// Writes a file whole or not at all; one that is there stays.
@@ -137,29 +109,6 @@ fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
 #[allow(clippy::expect_used)]
 mod tests {
     use super::*;
-
-    fn archive(name: &str, content: &[u8]) -> Vec<u8> {
-        let mut tar = tar::Builder::new(Vec::new());
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, name, content).expect("appended");
-        let tar = tar.into_inner().expect("finished");
-        let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
-        bzip2.write_all(&tar).expect("compressed");
-        bzip2.finish().expect("compressed")
-    }
-
-    #[test]
-    fn only_a_genesis_is_taken() {
-        assert_eq!(unpack(&archive("genesis.bin", b"abc")).expect("unpacked"), b"abc");
-        for bad in [archive("other", b"abc"), archive("genesis.bin", b""), b"no archive".to_vec(), Vec::new()] {
-            assert!(unpack(&bad).is_err());
-        }
-        // A bomb: 64 MiB of zeros in a few bytes.
-        let bomb = archive("genesis.bin", &vec![0; 64 << 20]);
-        assert!(bomb.len() < 10_000 && unpack(&bomb).is_err());
-    }
 
     #[test]
     fn hashes_are_compared() {

@@ -9,7 +9,7 @@ use {
     },
     crate::{
         error::{Error, ErrorKind, Result},
-        fetch::{Download, Ended, Fetched, Limits, PartialFile},
+        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
         find::{self, FindOptions},
         ledger::names::ArchiveName,
         net::{Client, Remote, Url, servers::SourceArg},
@@ -138,6 +138,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             Places::Servers(_) => None,
         };
         if let Some(path) = local {
+            remove_left_journal(context.dir, &choice.name.to_string())?;
             self.supplied.push(supplement(vouching));
             return Ok(Supplied::File(path));
         }

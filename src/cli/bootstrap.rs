@@ -6,6 +6,7 @@ use {
         fetch::{ArchiveFields, print_fetched},
         manners::MannersArgs,
         network::{PeersArgs, TransferArgs},
+        planned::{self, DECODING_WORKER_BYTES, STREAM_BYTES},
         restore,
         ui::Ui,
         values,
@@ -119,6 +120,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let mut manners = args.manners.clone();
     let max_rate = manners.take_max_rate();
     let manners = manners.apply(ui);
+    let check = args.check.options(args.memory);
+    let other_bytes = check.memory_bytes.saturating_add(args.transfer.streams() as u64 * STREAM_BYTES);
     let options = BootstrapOptions {
         find: args.peers.find_options(&args.sources)?,
         replaces_state: args.replace_state,
@@ -129,9 +132,9 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
             expect_roots: Vec::new(),
             paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
             layout: RestoreLayout::Boot,
-            threads: values::threads_or_all(args.threads),
+            threads: planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), other_bytes, ui)?,
             index: IndexPolicy::Hint,
-            check: args.check.options(args.memory),
+            check,
             read_back: None,
             convert: Some(recompress_for_agave),
             manners,

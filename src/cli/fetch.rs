@@ -4,6 +4,7 @@ use {
     super::{
         manners::rate,
         network::{PeersArgs, TransferArgs},
+        planned::{self, STREAM_BYTES},
         ui::Ui,
         values,
     },
@@ -107,11 +108,13 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
         return Err(crate::Error::usage("--expect-root is for one archive"));
     }
+    let mut limits = args.transfer.limits(args.max_bytes, args.expect_root.first().copied());
+    limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
     let options = FetchOptions {
         find: args.peers.find_options(&args.sources)?,
         wants_incremental: !args.no_incremental && args.expect_root.is_empty(),
         dir: args.output.clone(),
-        limits: args.transfer.limits(args.max_bytes, args.expect_root.first().copied()),
+        limits,
         trusted: args.transfer.trusted()?,
     };
     let client = args.transfer.client(args.max_rate)?;

@@ -4,6 +4,7 @@ use {
     super::{
         inspect_accounts::{run_account, run_accounts},
         network::{ArchiveInput, NetworkArgs},
+        planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES},
         ui::Ui,
         values,
     },
@@ -182,7 +183,11 @@ fn check_flags(args: &InspectArgs) -> Result<()> {
 
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     check_flags(args)?;
-    let threads = values::threads_or_all(args.threads);
+    // What adding up accounts may take beside its workers.
+    let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
+    let other_bytes = if is_by_owner(args) { memory_bytes } else { 0 };
+    let worker_bytes = if args.input.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
+    let threads = planned::threads_that_fit(args.threads, || Ok(worker_bytes), other_bytes, ui)?;
     if args.input.is_dir() {
         values::check_ledger(&args.input)?;
         let paths = values::ledger_paths(&args.input, &args.snapshots, &args.accounts);
@@ -213,7 +218,7 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
             owner: args.owner,
             largest: args.largest.unwrap_or(LARGEST_DEFAULT),
             threads,
-            memory_bytes: values::memory_or_half(args.memory),
+            memory_bytes: planned::memory_or(args.memory, values::memory_or_half(None)),
             temporary_dir: args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir),
         };
         run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;

@@ -87,11 +87,16 @@ pub struct TransferArgs {
 
 #[cfg(feature = "net")]
 impl TransferArgs {
+    /// Connections at a time.
+    pub fn streams(&self) -> usize {
+        usize::from(self.streams)
+    }
+
     /// Bounds of downloads; of archives no longer than this.
     pub fn limits(&self, max_bytes: Option<u64>, expect_root: Option<Root>) -> Limits {
         let limits = Limits::default();
         Limits {
-            streams: usize::from(self.streams),
+            streams: self.streams(),
             max_bytes: max_bytes.unwrap_or(limits.max_bytes),
             min_rate_bytes_per_second: self.min_rate,
             expect_root,

@@ -19,8 +19,18 @@ const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 /// What every command takes beside buffers: parsed documents, the lists of a small archive.
 const COMMAND_BYTES: u64 = 16 << 20;
 
+/// What to do about too little memory.
+const SMALLER: &str = "raise the limit, or give less --memory, --sample or --frame-size, where the command has them";
+
 /// A worker that decodes frames of the usual size: one compressed, two decoded, the context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
+
+/// A worker that looks at files of a ledger: a window of each of a few.
+pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
+
+/// What one connection holds of a transfer: a frame until it is known to be right, and the buffers of its socket.
+#[cfg(feature = "net")]
+pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// As many workers as fit into the limits: what was asked for, or all cores. Each takes `worker_bytes`; the command takes
 /// `other_bytes` beside them. Warns of fewer.
@@ -35,7 +45,13 @@ pub fn threads_that_fit(
 ) -> Result<usize> {
     let threads = values::threads_or_all(asked);
     let Some(limit) = tightest_limit() else { return Ok(threads) };
-    let fitting = fitting(&limit, threads, worker_bytes()?, other_bytes)?;
+    // What a worker needs is measured by what it allocates: where that fails, there is no more to know.
+    let worker_bytes = worker_bytes().map_err(|error| {
+        let left = values::show_bytes(limit.left_bytes);
+        Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
+            .hint(SMALLER)
+    })?;
+    let fitting = fitting(&limit, threads, worker_bytes, other_bytes)?;
     if fitting < threads {
         ui.warn(&format!(
             "{} leaves {}: only {fitting} of {threads} workers are used",
@@ -57,7 +73,7 @@ fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -
             values::show_bytes(worker_bytes),
             values::show_bytes(other_bytes)
         ))
-        .hint("raise the limit, or give less --memory or a smaller --frame-size, where the command has them"));
+        .hint(SMALLER));
     };
     let addresses_bytes = if limit.is_of_addresses { THREAD_ADDRESSES_BYTES } else { 0 };
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))

@@ -14,7 +14,6 @@ use {
         archive::{encode::Codec, sink::Sink, worker_memory_bytes},
         error::{Error, IoContext, Result},
         format::frame_hashes::Root,
-        io::pipes::Interruptible,
         recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress},
         text,
     },
@@ -95,7 +94,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         // Not through the standard library's buffer, which a wait for bytes would not see.
         true => {
             let input = std::io::stdin().as_fd().try_clone_to_owned().or_path("open", Path::new("standard input"))?;
-            Source::Stream(Box::new(Interruptible::new(File::from(input), ui)))
+            Source::Stream(File::from(input))
         }
         false => Source::File(args.archive.clone()),
     };

@@ -1,10 +1,10 @@
 //! `slotpress synth`
 
 use {
-    super::{ui::Ui, values},
+    super::{planned, ui::Ui, values},
     crate::{
         error::Result,
-        synth::{AgaveVersion, SynthOptions, SynthReport, SynthState, synth},
+        synth::{AgaveVersion, SynthOptions, SynthReport, SynthState, memory_of, synth},
         text,
     },
     clap::{Args, ValueEnum},
@@ -80,7 +80,7 @@ struct SynthLine<'a> {
 }
 
 pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
-    let options = SynthOptions {
+    let mut options = SynthOptions {
         out_dir: args.out_dir.clone(),
         size_bytes: args.size,
         seed: args.seed,
@@ -89,6 +89,8 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         threads: values::threads_or_all(args.threads),
         agave: args.agave.into(),
     };
+    let memory = memory_of(&options)?;
+    options.threads = planned::threads_that_fit(args.threads, || Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     print_report(&synth(&options, ui)?, ui);
     Ok(())
 }

@@ -160,7 +160,7 @@ struct VerifyLine<'a> {
 }
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
-    let memory_bytes = values::memory_or_half(args.memory);
+    let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     let options = VerifyOptions {
         clients: asked_clients(&args.clients),
         is_quick: args.quick,

@@ -87,6 +87,7 @@ fn put(
     shown_bytes: u64,
     buffer: &mut Vec<u8>,
 ) -> Result<(), Ended> {
+    crate::threads::panic_point("whole file");
     let kept = file.kept_from(offset_bytes).min(bytes.len() as u64) as usize;
     let same = file.compare(offset_bytes, &bytes[..kept], buffer).map_err(Ended::Failed)?;
     if same < kept {

@@ -10,11 +10,12 @@ use {
         format::frame_hashes::Root,
     },
     rangemap::RangeSet,
+    rustix::fs::{Mode, OFlags},
     serde::{Deserialize, Serialize},
     std::{
-        fs,
-        io::{Read, Write},
-        path::Path,
+        fs::{self, File},
+        io::{BufWriter, Read, Write},
+        path::{Path, PathBuf},
     },
 };
 
@@ -110,20 +111,22 @@ impl Journal {
             identity: self.identity.clone(),
             ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),
         };
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new()
-            .prefix(super::partial::FETCH_PREFIX)
-            .suffix(".journal.new")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)) // less what the umask takes
-            .tempfile_in(dir)
-            .or_path("create a file in", dir)?;
+        // Whoever writes it has locked the download, so that nobody else writes here: one that a killed run left is replaced.
+        let new = new_path(path);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o666)).or_path("create", &new)?;
+        let mut file = BufWriter::new(File::from(file));
         serde_json::to_writer(&mut file, &lines).map_err(std::io::Error::from).or_path("write", path)?;
-        file.flush().and_then(|()| file.as_file().sync_data()).or_path("write", path)?;
-        let temporary = file.into_temp_path();
-        fs::rename(&temporary, path).or_path("write", path)?;
-        let _ = temporary.keep(); // the name is gone
-        Ok(())
+        file.flush().and_then(|()| file.get_ref().sync_data()).or_path("write", path)?;
+        fs::rename(&new, path).or_path("write", path)
     }
+}
+
+/// Where a journal is until it is on disk.
+pub fn new_path(journal: &Path) -> PathBuf {
+    let mut name = journal.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
 }
 
 /// A root as its digits, or nothing.

@@ -12,7 +12,10 @@ mod pieces;
 mod ranged;
 mod tail;
 
-pub use {journal::Identity, partial::PartialFile};
+pub use {
+    journal::Identity,
+    partial::{PartialFile, remove_left_journal},
+};
 
 use {
     crate::{
@@ -20,7 +23,7 @@ use {
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind, Remote},
         progress::Progress,
-        threads::{guarded, panicked, spawn},
+        threads::{guarded, panic_point, panicked, spawn},
     },
     derive_setters::Setters,
     mirrors::Mirror,
@@ -198,6 +201,14 @@ impl Download {
     /// Fetches what is missing. However it ends, readers of the file are told, and what has arrived is on disk, with a
     /// journal that says so.
     pub fn run(&self, progress: &dyn Progress) -> Result<Fetched, Ended> {
+        // Readers wait until they are told how it ended, even by a panic.
+        let result = guarded_ended(|| self.run_to_end(progress));
+        self.file.end(result.as_ref().map(drop).map_err(Ended::error));
+        result
+    }
+
+    fn run_to_end(&self, progress: &dyn Progress) -> Result<Fetched, Ended> {
+        panic_point("download");
         let started = Instant::now();
         let is_over = AtomicBool::new(false);
         let too_slow = AtomicBool::new(false);
@@ -226,7 +237,6 @@ impl Download {
             (Ok(_), Err(error)) => Err(Ended::Failed(error)),
             (result, _) => result,
         };
-        self.file.end(result.as_ref().map(drop).map_err(Ended::error));
         let root = result?;
         let servers = self.mirrors.iter().filter(|mirror| mirror.given_bytes() > 0);
         Ok(Fetched {
@@ -259,6 +269,7 @@ impl Download {
         let mut bytes_before = self.given_bytes();
         while !is_over.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
+            panic_point("journal");
             if synced.elapsed() >= SYNC_EVERY && self.file.unsynced_bytes() > 0 {
                 self.file.sync()?;
                 synced = Instant::now();

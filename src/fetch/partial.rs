@@ -5,7 +5,7 @@
 //! run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
 
 use {
-    super::journal::{Identity, Journal},
+    super::journal::{Identity, Journal, new_path},
     crate::{
         error::{Error, IoContext, Result},
         read::source::Source,
@@ -250,9 +250,22 @@ impl PartialFile {
     /// Removes file and journal.
     pub fn remove(&self) -> Result<()> {
         // The journal first: it must not tell of a file that is made anew.
-        remove_if_there(&journal_path(&self.path))?;
+        remove_journal(&self.path)?;
         remove_if_there(&self.path)
     }
+}
+
+/// Removes what a killed run has left of a download that has its final name: it had not come to removing its journal.
+pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
+    let path = dir.join(format!("{FETCH_PREFIX}{archive_name}"));
+    // There is no journal before there is a partial file, and none after it.
+    if path.exists() { Ok(()) } else { remove_journal(&path) }
+}
+
+fn remove_journal(partial: &Path) -> Result<()> {
+    let journal = journal_path(partial);
+    remove_if_there(&new_path(&journal))?;
+    remove_if_there(&journal)
 }
 
 /// Where the journal of a partial file is.
@@ -327,7 +340,7 @@ impl Publishable for PartialFile {
             _ => Error::io("publish", &to, &error),
         })?;
         sync_dir(dir)?;
-        remove_if_there(&journal_path(&self.path))?;
+        remove_journal(&self.path)?;
         Ok(to)
     }
 }

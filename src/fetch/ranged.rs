@@ -17,7 +17,7 @@ use {
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind},
         progress::Progress,
-        threads::{guarded, panicked, spawn},
+        threads::{guarded, panic_point, panicked, spawn},
     },
     std::{
         ops::{ControlFlow, Range},
@@ -240,6 +240,7 @@ impl Fetching<'_> {
 
     /// Fetches one piece, as far as it goes.
     fn fetch(&self, job: &Job, mirror: &Mirror, stopping: &Stopping<'_>) -> Result<()> {
+        panic_point("stream");
         let (at, marked) = (job.range.start, job.range.start);
         let mut receiver = Receiver { fetching: self, job, mirror, at, marked, frame: Vec::new() };
         let mut trouble = None;
@@ -317,6 +318,7 @@ struct Receiver<'a> {
 
 impl Receiver<'_> {
     fn take(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<ControlFlow<()>, Trouble> {
+        panic_point("range");
         // The whole file instead of a range: it is told by the transfer.
         if offset_bytes != self.at {
             return Ok(ControlFlow::Break(()));

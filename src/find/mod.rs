@@ -19,7 +19,7 @@ use {
             servers::{Offer, Place, SourceArg},
         },
         progress::Progress,
-        threads::spawn_workers,
+        threads::{guarded, panic_point, spawn_workers},
     },
     derive_setters::Setters,
     rank::{Facts, pair_up},
@@ -292,10 +292,12 @@ fn ask_all(
     let next = AtomicUsize::new(0);
     let until = Until { progress, end: Instant::now() + ASKING_TIME_MAX };
     let told = client.for_told_urls();
-    let work = || {
+    let died = Mutex::new(None);
+    let ask = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(((source, is_operator), slot)) = targets.get(number).zip(answers.get(number)) else { return };
+            panic_point("asking");
             if until.is_interrupted() {
                 return;
             }
@@ -307,12 +309,24 @@ fn ask_all(
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer.map_err(|error| error.to_string());
         }
     };
+    let work = || {
+        let asked = guarded(|| {
+            ask();
+            Ok(())
+        });
+        if let Err(error) = asked {
+            died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    };
     std::thread::scope(|scope| {
         // Where no thread can be started, the calling one asks all.
         if spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), progress, || &work) == 0 {
             work();
         }
     });
+    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
     progress.check()?;
     Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
 }

@@ -9,6 +9,7 @@ pub mod entry_parser;
 pub mod extension;
 pub mod frame_hashes;
 pub mod frames;
+pub mod genesis_archive;
 pub mod header_search;
 pub mod index;
 pub mod limits;

@@ -77,6 +77,7 @@ impl<'a> StreamWriter<'a> {
 
 impl Write for StreamWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        crate::threads::panic_point("file writer");
         let Mode::Direct { buffer, filled } = &mut self.mode else {
             let written = self.file.write(bytes)?;
             self.written += written as u64;

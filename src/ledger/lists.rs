@@ -71,7 +71,11 @@ pub struct ObsoleteItem {
 
 /// Reads a `storages_list`: (slot, id) of every storage, in the file's order.
 pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
-    let mut r = FieldReader::open(path, "the storages list")?;
+    parse_storages_list(FieldReader::open(path, "the storages list")?)
+}
+
+/// Reads the content of one, as [`read_storages_list`] does.
+pub fn parse_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
     let count = r.count("the list", 12)?;
     if count > STORAGES_MAX {
         return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
@@ -90,7 +94,8 @@ pub fn read_tagged_storages_list(path: &Path) -> Result<Vec<ListedStorage>> {
     parse_tagged_storages_list(FieldReader::open(path, "the storages list")?)
 }
 
-fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
+/// Reads the content of one, as [`read_tagged_storages_list`] does.
+pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
     let count = r.count("the list", 16)?;
     if count > STORAGES_MAX {
         return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));

@@ -12,7 +12,7 @@ use {
     crate::{
         error::{Error, IoContext, Result},
         progress::Progress,
-        threads::cannot_start,
+        threads::{cannot_start, panic_point},
     },
     reqwest::{
         Certificate, Proxy,
@@ -227,6 +227,7 @@ impl Resolve for Resolver {
         let host = name.as_str().to_ascii_lowercase();
         let reach = if self.unchecked.contains(&host) { Reach::Anywhere } else { self.reach };
         Box::pin(async move {
+            panic_point("resolver");
             let found = tokio::net::lookup_host((host, 0)).await?;
             let addresses = permitted(found, reach)?;
             Ok(Box::new(addresses.into_iter()) as Addrs)

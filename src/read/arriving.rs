@@ -9,7 +9,7 @@ use {
         error::{Error, IoContext, Result},
         io::pipes::Interruptible,
         progress::Progress,
-        threads::guarded,
+        threads::{guarded, panic_point},
     },
     std::{
         fs::File,
@@ -72,6 +72,7 @@ impl Arriving {
         let mut piece = vec![0; PIECE_BYTES];
         let mut bytes = 0;
         while !self.lock().is_unwanted {
+            panic_point("standard input");
             let read = match input.read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(read) => read,

@@ -195,6 +195,7 @@ impl<'a> BatchVisitor<'a> {
 pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<Batch>, free: &Sender<Batch>) {
     let mut visitor = BatchVisitor::new(visitor);
     for batch in batches {
+        crate::threads::panic_point("record worker");
         visitor.visit(&batch);
         // A full store of free batches has enough.
         let _ = free.try_send(batch);

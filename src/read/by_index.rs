@@ -199,6 +199,7 @@ impl Reading<'_> {
     }
 
     fn read_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &mut Vec<u8>) -> Result<ReadFrame> {
+        crate::threads::panic_point("frame by index");
         self.visitor.check()?;
         let FrameItem { number, frame, span, is_decoded, .. } = item;
         let mut read = ReadFrame::default();
@@ -276,6 +277,7 @@ impl Reading<'_> {
 
     /// Parses one frame's tar. Every header must be the one that the index promised.
     fn parse_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &[u8]) -> Result<Documents> {
+        crate::threads::panic_point("entries by index");
         let FrameItem { span, before, after, .. } = item;
         let entries = &self.tail.index.entries;
         let mut events = Events {

@@ -69,6 +69,7 @@ pub fn decode_observed<'a>(
         let recycler = recycler.clone();
         Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
             Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max } => {
+                crate::threads::panic_point("decoder");
                 let lost = match decoder.decode(&bytes, offset_bytes, content_bytes_max, to) {
                     Ok(()) => None,
                     Err(error) if error.kind() == ErrorKind::Damaged => {

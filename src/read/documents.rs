@@ -12,7 +12,7 @@ use {
             status_cache::{StatusCache, parse_status_cache},
             storages::STORAGES_MAX,
         },
-        threads::{cannot_start, guarded, panicked},
+        threads::{cannot_start, guarded, panic_point, panicked},
     },
     crossbeam_channel::{Receiver, Sender, bounded},
     std::{
@@ -176,7 +176,10 @@ impl<T: Send + 'static> Pushed<T> {
         let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (shared, on_thread) = (Arc::clone(&parse), receiver.clone());
         let work = move || match take(&shared) {
-            Some(parse) => guarded(|| parse(PieceReader { pieces: on_thread, current: Vec::new(), at: 0 })),
+            Some(parse) => guarded(|| {
+                panic_point("document");
+                parse(PieceReader { pieces: on_thread, current: Vec::new(), at: 0 })
+            }),
             None => Err(Error::failed("a document was parsed already")),
         };
         let parser = match Builder::new().spawn(work) {

@@ -19,7 +19,7 @@ use {
             entry_parser::{EntryParser, TarEnd, TarEvent},
             header_search::HeaderSearch,
         },
-        threads::{guarded, spawn_workers},
+        threads::{guarded, panic_point, spawn_workers},
     },
     crossbeam_channel::bounded,
     std::{
@@ -149,6 +149,7 @@ const DAMAGED_HEADERS_MAX: u64 = 50;
 
 impl Reading<'_> {
     fn content(&mut self, bytes: &[u8]) -> Result<()> {
+        panic_point("entries in order");
         let mut bytes = Cow::Borrowed(bytes);
         while self.damaged_headers < DAMAGED_HEADERS_MAX {
             if let Some(search) = &mut self.search {

@@ -5,7 +5,7 @@ use {
     crate::{
         error::{Error, Result},
         format::entry::BLOCK_BYTES,
-        io::{Manners, Watch},
+        io::{Manners, Watch, pipes::Interruptible},
         ledger::names::ArchiveName,
         progress::Progress,
         read::{
@@ -42,8 +42,8 @@ pub enum Input<'a> {
 const STANDARD_INPUT: &str = "standard input";
 
 impl<'s> Input<'s> {
-    /// Opens it, and looks at its first bytes.
-    pub fn open(source: Source<'s>, options: &RecompressOptions) -> Result<Self> {
+    /// Opens it, and looks at its first bytes. A wait for bytes ends when `wish` says so.
+    pub fn open(source: Source, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
         match source {
             Source::File(path) => {
                 let _watch = options.manners.io_hint.watch([&path]);
@@ -51,7 +51,8 @@ impl<'s> Input<'s> {
                 let archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
-            Source::Stream(mut reader) => {
+            Source::Stream(file) => {
+                let mut reader = Interruptible::new(file, wish);
                 let mut start = Vec::new();
                 reader
                     .by_ref()

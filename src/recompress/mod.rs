@@ -42,17 +42,32 @@ use {
     crossbeam_channel::{Receiver, bounded},
     derive_setters::Setters,
     std::{
-        io::Read,
+        fs::File,
         path::{Path, PathBuf},
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 /// Where the archive comes from.
-pub enum Source<'a> {
+#[derive(Debug)]
+pub enum Source {
     /// A file.
     File(PathBuf),
-    /// A stream, which has no name to check its content against.
-    Stream(Box<dyn Read + Send + 'a>),
+    /// A pipe, a terminal or a file, which has no name to check its content against. A wait for its bytes ends when
+    /// nobody wants them any more.
+    Stream(File),
+}
+
+/// Ends a wait for bytes of the source that nobody compresses any more.
+struct InputWish<'a> {
+    progress: &'a dyn Progress,
+    is_unwanted: &'a AtomicBool,
+}
+
+impl Progress for InputWish<'_> {
+    fn is_interrupted(&self) -> bool {
+        self.is_unwanted.load(Relaxed) || self.progress.is_interrupted()
+    }
 }
 
 /// How to recompress.
@@ -129,7 +144,7 @@ pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
 
 /// Recompresses an archive into a sink.
 pub fn recompress(
-    source: Source<'_>,
+    source: Source,
     sink: Sink<'_>,
     options: &RecompressOptions,
     progress: &dyn Progress,
@@ -142,7 +157,7 @@ pub fn recompress(
 }
 
 fn recompress_open(
-    source: Source<'_>,
+    source: Source,
     sink: Sink<'_>,
     options: &RecompressOptions,
     progress: &dyn Progress,
@@ -156,7 +171,9 @@ fn recompress_open(
         options.memory_bytes,
         decoding_side_bytes(options.frame_size_bytes),
     )?;
-    let mut input = Input::open(source, options)?;
+    let is_unwanted = AtomicBool::new(false);
+    let wish = InputWish { progress, is_unwanted: &is_unwanted };
+    let mut input = Input::open(source, options, &wish)?;
     if let Input::File { archive, .. } = &input {
         SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
     }
@@ -180,20 +197,33 @@ fn recompress_open(
     let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &sink_path, &options.codec);
     let (decoded, encoded) = std::thread::scope(|scope| -> Result<_> {
         let state = state.as_ref();
-        let reading = Reading { recycler: &recycler, frames_tx, options, threads, base_slot, state, progress };
+        let reading = Reading {
+            recycler: &recycler,
+            frames_tx,
+            is_unwanted: &is_unwanted,
+            options,
+            threads,
+            base_slot,
+            state,
+            progress,
+        };
         let input = &mut input;
         let decoding = spawn(scope, move || guarded(|| reading.run(input)))?;
-        let encoded = encode_linked_frames(
-            FrameQueue(frames_rx),
-            &|frame: Vec<u8>, content| {
-                recycler.give(std::mem::replace(content, frame));
-                Ok(content.len())
-            },
-            &options.codec,
-            threads,
-            &EncodeProgress(progress),
-            &mut |frame| writer.frame(&frame),
-        );
+        let encoded = guarded(|| {
+            encode_linked_frames(
+                FrameQueue(frames_rx),
+                &|frame: Vec<u8>, content| {
+                    recycler.give(std::mem::replace(content, frame));
+                    Ok(content.len())
+                },
+                &options.codec,
+                threads,
+                &EncodeProgress(progress),
+                &mut |frame| writer.frame(&frame),
+            )
+        });
+        // The decoding side may wait for a pipe into which nobody writes.
+        is_unwanted.store(encoded.is_err(), Relaxed);
         let decoded = decoding.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
         Ok((decoded, encoded))
     })?;

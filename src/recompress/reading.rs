@@ -28,7 +28,7 @@ use {
     crossbeam_channel::Sender,
     std::sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -48,6 +48,8 @@ pub struct Reading<'a> {
     pub recycler: &'a Recycler,
     /// Where frames go.
     pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
+    /// Whether nobody compresses any more.
+    pub is_unwanted: &'a AtomicBool,
     /// How to recompress.
     pub options: &'a RecompressOptions,
     /// Workers of the encoding side.
@@ -72,7 +74,7 @@ impl Reading<'_> {
         };
         let result = self.read(input, &mut frames);
         match result {
-            Err(_) if frames.is_refused => Ok(None),
+            Err(_) if frames.is_refused || self.is_unwanted.load(Relaxed) => Ok(None),
             Err(error) => {
                 let error = error.within_damaged(input.place());
                 let _ = self.frames_tx.send(Err(error.clone()));
@@ -218,6 +220,7 @@ impl EntrySink for Reframing<'_, '_> {
     }
 
     fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+        crate::threads::panic_point("assembling");
         self.assembler.content(bytes, &mut |frame| self.frames.send(frame))
     }
 

@@ -270,6 +270,7 @@ pub fn finish_boot_layout(
     }
 
     // From here on everything is on disk; only names are missing.
+    crate::threads::panic_point("placing");
     for (from, to) in &target.replaced {
         let inode = fs::symlink_metadata(from).or_path("read", from)?.ino();
         journal.add(Placed::Moved { path: to.clone(), inode, from: from.clone() });

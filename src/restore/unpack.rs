@@ -206,6 +206,7 @@ impl EntrySink for PlacedEntries<'_> {
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        crate::threads::panic_point("unpacking");
         self.writer.content(offset_bytes, bytes)
     }
 

@@ -83,6 +83,7 @@ pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
 
 /// Of records that are sorted by account, those that a newer one supersedes. `slot_of` tells the slot of a storage.
 pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Superseded {
+    crate::threads::panic_point("sorting");
     let mut found = Superseded::default();
     for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
         let newest = match versions {

@@ -183,8 +183,8 @@ impl VersionLog {
         on_round(round.sorted())
     }
 
-    /// Sorts each partition, makes something of it on one of `threads` threads, and hands that over. All versions of an
-    /// account are in one partition. Nothing is left in the log.
+    /// Sorts each partition that holds something, makes something of it on one of `threads` threads, and hands that over.
+    /// All versions of an account are in one partition. Nothing is left in the log.
     pub fn for_each_partition<R: Send>(
         &self,
         threads: usize,
@@ -192,11 +192,13 @@ impl VersionLog {
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
         let pool = Pool::start(threads)?;
-        let mut rest = self.partitions.as_slice();
+        // A small archive leaves most of them empty, and asking the pool for each takes longer than all else.
+        let partitions: Vec<_> = self.partitions.iter().filter(|partition| lock(partition).bytes() > 0).collect();
+        let mut rest = partitions.as_slice();
         while !rest.is_empty() {
             let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
             rest = after;
-            let read_one = |partition: &Mutex<Partition>| Ok(read(&self.take_sorted(partition)?));
+            let read_one = |partition: &&Mutex<Partition>| Ok(read(&self.take_sorted(partition)?));
             let results: Vec<R> = pool.run(|| group.par_iter().map(read_one).collect::<Result<_>>())?;
             results.into_iter().try_for_each(&mut *on_result)?;
         }
@@ -204,9 +206,9 @@ impl VersionLog {
     }
 
     /// How many of some partitions fit into the memory for sorting; one at least.
-    fn sortable_partitions(&self, partitions: &[Mutex<Partition>]) -> usize {
+    fn sortable_partitions(&self, partitions: &[&Mutex<Partition>]) -> usize {
         let mut left_bytes = self.sort_bytes;
-        let fits = |partition: &&Mutex<Partition>| {
+        let fits = |partition: &&&Mutex<Partition>| {
             let left = left_bytes.checked_sub(lock(partition).bytes());
             left_bytes = left.unwrap_or_default();
             left.is_some()

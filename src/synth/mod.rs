@@ -118,6 +118,32 @@ pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
 const ROUND_STORAGES: u64 = 8192;
 const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
 
+/// What making a ledger takes of memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynthMemory {
+    /// Each worker: the largest storage, twice while its buffer grows.
+    pub worker_bytes: u64,
+    /// Everything else: what is known of every storage.
+    pub other_bytes: u64,
+}
+
+/// What the storages of a state are known by: their sizes, places in lists, slots.
+const STORAGE_KNOWN_BYTES: u64 = 128;
+
+/// What [`synth`] is going to take of memory.
+///
+/// # Errors
+/// Sizes that make no sense.
+pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
+    check_options(options)?;
+    let layout = Layout::new(options.seed, options.size_bytes, options.storage_count, options.incremental_bytes);
+    let largest_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).max().unwrap_or(0);
+    Ok(SynthMemory {
+        worker_bytes: largest_bytes.saturating_mul(2),
+        other_bytes: layout.count().saturating_mul(STORAGE_KNOWN_BYTES),
+    })
+}
+
 /// Makes a ledger.
 ///
 /// Nothing is synced to disk. On an error, or when interrupted, what was made is removed again.

@@ -185,3 +185,46 @@ fn hostile_servers_are_refused() {
     let said = run(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
     assert!(said.code.is_some_and(|code| code != 0), "{said:?}");
 }
+
+/// Killed at random moments, the next run asks for what has not arrived, and for at most one range of each connection once
+/// more: the journal is written every second.
+#[test]
+fn what_arrived_is_hardly_fetched_again() {
+    const STREAMS: u64 = 8;
+    const RANGE_BYTES: u64 = 1 << 20;
+    const BLOCK_BYTES: usize = 4096;
+    let kills: u64 = std::env::var("FAULTS_KILLS").map_or(2, |text| text.parse().expect("a number"));
+    // No archive, and so without an index: ranges of 1 MiB, and no two blocks that are the same.
+    let bytes: Vec<u8> = (0..3u32 << 20)
+        .flat_map(|number| number.wrapping_mul(2_654_435_761).rotate_left(number % 31).to_le_bytes())
+        .collect();
+    let length = bytes.len() as u64;
+    let files = Files::from([(FULL_26.to_string(), bytes.clone())]);
+    for kill in 0..kills {
+        let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+        let url = server.url(&format!("/{FULL_26}"));
+        let mut child = std::process::Command::new(slotpress_path())
+            .args(["fetch", &url, "-o", text(dir.path()), "--streams", "8", "--max-rate", "4MiB", "-q"])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("starts");
+        std::thread::sleep(std::time::Duration::from_millis(400 + kill * 619 % 2300));
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
+        let partial = fs::read(dir.path().join(format!("slotpress-fetch-{FULL_26}"))).unwrap_or_default();
+        let blocks = partial.chunks(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES));
+        let arrived: u64 = blocks.filter(|(one, other)| one == other).map(|(one, _)| one.len() as u64).sum();
+        let before = asked_bytes(&server, length);
+        let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(files_in(dir.path()) == files);
+        let asked = asked_bytes(&server, length) - before;
+        // The end, which comes first, is looked at again.
+        let end = length / 8;
+        assert!(
+            asked <= length - arrived + STREAMS * RANGE_BYTES + end,
+            "{arrived} of {length} arrived, {asked} asked for"
+        );
+    }
+}

@@ -2,6 +2,7 @@
 
 mod fetching;
 mod ledgers;
+mod panics;
 mod servers;
 mod serving;
-mod site;
+pub mod site;

@@ -50,6 +50,30 @@ pub fn larger_archive() -> Files {
     files_in(&out)
 }
 
+/// A full and an incremental archive, of which the full one takes several ranges.
+pub fn pair_of_archives() -> Files {
+    pair_and_genesis().0
+}
+
+/// The same, with the chain's genesis, for Agave itself.
+pub fn pair_and_genesis() -> (Files, Vec<u8>) {
+    let dir = temp_dir();
+    let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    fs::create_dir(&out).expect("made");
+    let full = ledger.join("at-full");
+    let said = run(&["synth", text(&ledger), "--size", "8MiB", "--incremental", "1MiB"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = run(&["archive", text(&full), "-o", text(&out), "--frame-size", "256KiB"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let slot = said.line("archive")["slot"].to_string();
+    let said = run(&["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB", "--base-slot", &slot]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let files = files_in(&out);
+    assert_eq!(files.len(), 2);
+    assert!(files.values().any(|bytes| bytes.len() > 2 << 20), "several ranges");
+    (files, fs::read(ledger.join("genesis.bin")).expect("read"))
+}
+
 /// Agave's own: one frame, no index.
 pub fn agaves_archives() -> Files {
     [FULL_26, INCREMENTAL_26_40].map(|name| (name.to_string(), fs::read(fixture(name)).expect("read"))).into()

@@ -1,6 +1,14 @@
 //! A pipe in the place of a file: refused or passed over, never waited for.
 
-use {super::*, std::fs};
+use {
+    super::*,
+    std::{
+        fs,
+        io::{Read, Write},
+        process::Stdio,
+        time::{Duration, Instant},
+    },
+};
 
 /// Seconds after which a command counts as waiting.
 const SECONDS: &str = "20";
@@ -16,7 +24,7 @@ fn ends(arguments: &[&str]) -> (Option<i32>, String) {
         .args(["--signal=KILL", SECONDS])
         .arg(slotpress_path())
         .args(arguments)
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .output()
         .expect("runs");
     let (code, said) = said(&output);
@@ -104,4 +112,39 @@ fn in_the_place_of_what_is_written() {
             names(&target)
         );
     }
+}
+
+/// An output that fails ends the run, even while nobody writes into its input.
+#[test]
+fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    // In small frames, of which each is decoded when it is there.
+    let archive = fs::read(archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"])).expect("read");
+    let mut child = program(&["recompress", "-", "-o", "-", "--frame-size", "64KiB", "--check", "frames"])
+        .stdin(Stdio::piped())
+        .stdout(fs::File::options().write(true).open("/dev/full").expect("opened"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&archive[..archive.len() - 10_000]);
+        stdin
+    });
+    let until = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        match child.try_wait().expect("waits") {
+            Some(status) => break status,
+            None if Instant::now() > until => {
+                child.kill().expect("killed");
+                panic!("it waits for its input");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    drop(writer.join());
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("no space left on device"), "{said}");
 }

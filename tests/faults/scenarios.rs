@@ -1,5 +1,11 @@
 //! Commands that faults are tried on: their source, what they leave, and what must hold after a fault.
 
+#[cfg(feature = "net")]
+use crate::{
+    bootstrap::site::{Files, Way, ledger_tree, pair_and_genesis, restored, serve},
+    common::oracle::Oracle,
+    net::server::Server,
+};
 use {
     super::{strace::Call, *},
     std::{
@@ -18,6 +24,9 @@ pub struct Scenario {
     source: PathBuf,
     out: PathBuf,
     kind: Kind,
+    /// Where archives come from that are fetched.
+    #[cfg(feature = "net")]
+    server: Option<Server>,
 }
 
 enum Kind {
@@ -29,13 +38,36 @@ enum Kind {
     Tree,
     /// Nothing but a report.
     Report,
+    /// Archives by name, fetched.
+    #[cfg(feature = "net")]
+    Fetched(Files),
+    /// A ledger like this one, made of what is fetched.
+    #[cfg(feature = "net")]
+    Bootstrapped(BTreeMap<String, Option<Vec<u8>>>),
 }
 
 /// For `verify`, whose default is half of what is free: making and clearing tables of that size takes a second.
 const MEMORY: &str = "64MiB";
 
 /// The stages of a run, in their order.
-pub const STAGES: [&str; 5] = ["before writing", "writing", "syncing", "renaming", "after the last rename"];
+pub const STAGES: &[&str] = &["before writing", "writing", "syncing", "renaming", "after the last rename"];
+
+/// The same where archives are fetched one after the other.
+#[cfg(feature = "net")]
+const STAGES_OF_FETCH: &[&str] =
+    &["asking", "fetching", "writing the journal", "naming an archive", "after the last archive"];
+
+/// The same where a ledger is made of them.
+#[cfg(feature = "net")]
+const STAGES_OF_BOOTSTRAP: &[&str] = &[
+    "asking",
+    "fetching, unpacking",
+    "writing the journal",
+    "naming an archive",
+    "syncing",
+    "renaming",
+    "after the last rename",
+];
 
 /// The calls that change a file, or a directory.
 pub const CHANGING: &str = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,\
@@ -49,8 +81,31 @@ pub fn after_loading(calls: &[Call]) -> &[Call] {
 }
 
 impl Scenario {
+    /// The stages of a run, in their order.
+    pub fn stage_names(&self) -> &'static [&'static str] {
+        match self.kind {
+            #[cfg(feature = "net")]
+            Kind::Fetched(_) => STAGES_OF_FETCH,
+            #[cfg(feature = "net")]
+            Kind::Bootstrapped(_) => STAGES_OF_BOOTSTRAP,
+            _ => STAGES,
+        }
+    }
+
     /// The command line.
     pub fn arguments(&self) -> Vec<String> {
+        #[cfg(feature = "net")]
+        if let Some(server) = &self.server {
+            let (url, out, accounts) = (server.url("/"), text(&self.out), self.accounts());
+            let arguments = match self.kind {
+                Kind::Fetched(_) => vec!["fetch", &url, "-o", out, "--streams", "2"],
+                _ => {
+                    let accounts = text(&accounts);
+                    vec!["bootstrap", &url, "--ledger", out, "--accounts", accounts, "--streams", "2", "--threads", "2"]
+                }
+            };
+            return arguments.into_iter().map(str::to_string).collect();
+        }
         let (source, out) = (text(&self.source).to_string(), text(&self.out).to_string());
         let arguments = match (self.name, &self.kind) {
             (name, Kind::Archive(..)) => vec![name.into(), source, "-o".into(), out, "--force".into()],
@@ -62,6 +117,8 @@ impl Scenario {
                 vec!["restore".into(), source, "--tree".into(), "archive".into(), "--ledger".into(), out]
             }
             (_, Kind::Report) => vec!["verify".into(), source, "--memory".into(), MEMORY.into()],
+            #[cfg(feature = "net")]
+            (_, Kind::Fetched(_) | Kind::Bootstrapped(_)) => Vec::new(),
         };
         arguments.into_iter().chain(["--threads".to_string(), "2".to_string()]).collect()
     }
@@ -81,6 +138,10 @@ impl Scenario {
 
     /// The source as it is now.
     pub fn source_tree(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+        #[cfg(feature = "net")]
+        if self.server.is_some() {
+            return BTreeMap::new();
+        }
         if self.source.is_file() {
             return BTreeMap::from([(name(&self.source), fs::read(&self.source).ok())]);
         }
@@ -96,6 +157,8 @@ impl Scenario {
             Kind::Ledger => "fastboot_version",
             Kind::Tree => "/version",
             Kind::Report => return vec![0; calls.len()],
+            #[cfg(feature = "net")]
+            Kind::Fetched(_) | Kind::Bootstrapped(_) => return self.stages_of_fetching(calls),
         };
         let (mut stage, mut is_last) = (0, false);
         let is_archive = matches!(self.kind, Kind::Archive(..));
@@ -121,13 +184,61 @@ impl Scenario {
         calls.iter().map(one).collect()
     }
 
+    /// The same where archives are fetched: while one is, its journal is written now and then.
+    #[cfg(feature = "net")]
+    fn stages_of_fetching(&self, calls: &[Call]) -> Vec<usize> {
+        let is_bootstrap = matches!(self.kind, Kind::Bootstrapped(_));
+        let (syncing, renaming, after) = if is_bootstrap { (4, 5, 6) } else { (4, 4, 4) };
+        let mut next = 0;
+        let one = |call: &Call| {
+            let line = call.line.as_str();
+            let is_rename = call.name.starts_with("rename");
+            let makes = call.name == "openat" && line.contains("O_CREAT");
+            let stage = match next {
+                stage if stage == after => stage,
+                stage if stage == renaming => stage,
+                _ if makes && line.contains("slotpress-partial-journal") => renaming,
+                _ if is_bootstrap && call.name == "syncfs" => syncing,
+                stage if is_bootstrap && stage == syncing => stage,
+                _ if line.contains("/slotpress-fetch-") && line.contains(".journal") && (makes || is_rename) => 2,
+                _ if line.contains("/slotpress-fetch-") && is_rename => 3,
+                _ if makes && line.contains("/slotpress-fetch-") => 1,
+                stage => stage,
+            };
+            next = match stage {
+                // Bytes go on arriving.
+                2 if is_rename => 1,
+                3 if is_rename && line.contains("/incremental-snapshot-") => {
+                    if is_bootstrap {
+                        3
+                    } else {
+                        after
+                    }
+                }
+                3 if is_rename => {
+                    if is_bootstrap {
+                        3
+                    } else {
+                        0
+                    }
+                }
+                stage if is_bootstrap && stage == renaming && is_rename && line.contains("fastboot_version") => after,
+                stage => stage,
+            };
+            stage
+        };
+        calls.iter().map(one).collect()
+    }
+
     /// Whether something looks complete.
     pub fn is_complete(&self) -> bool {
         match &self.kind {
+            #[cfg(feature = "net")]
+            Kind::Fetched(files) => files.keys().all(|name| self.out.join(name).exists()),
+            #[cfg(feature = "net")]
+            Kind::Bootstrapped(_) => has_marked_slot(&self.out),
             Kind::Archive(name, _) => self.out.join(name).exists(),
-            Kind::Ledger => fs::read_dir(self.out.join("snapshots")).is_ok_and(|mut dir| {
-                dir.any(|entry| entry.is_ok_and(|it| it.path().join("fastboot_version").exists()))
-            }),
+            Kind::Ledger => has_marked_slot(&self.out),
             Kind::Tree => self.out.join("version").exists(),
             Kind::Report => true,
         }
@@ -141,9 +252,14 @@ impl Scenario {
     /// Whatever has a final name is whole.
     pub fn check_final_names(&self, at: &str) {
         let archives = fs::read_dir(&self.out).into_iter().flatten().map(|entry| entry.expect("an entry").path());
-        for path in archives.filter(|path| name(path).starts_with("snapshot-") && path.is_file()) {
+        let is_archive = |path: &Path| ["snapshot-", "incremental-"].iter().any(|start| name(path).starts_with(start));
+        for path in archives.filter(|path| is_archive(path) && path.is_file()) {
             let expected = match &self.kind {
                 Kind::Archive(_, bytes) => bytes,
+                #[cfg(feature = "net")]
+                Kind::Fetched(files) => &files[&name(&path)],
+                #[cfg(feature = "net")]
+                Kind::Bootstrapped(tree) => tree[&name(&path)].as_ref().expect("a file"),
                 _ => &fs::read(&self.source).expect("read"),
             };
             assert!(&fs::read(&path).expect("read") == expected, "{at}: {} is not whole", path.display());
@@ -162,6 +278,20 @@ impl Scenario {
             }
             Kind::Tree => arguments.push(text(&self.out).into()),
             Kind::Report => return,
+            #[cfg(feature = "net")]
+            Kind::Fetched(_) => return,
+            #[cfg(feature = "net")]
+            Kind::Bootstrapped(expected) => {
+                let mut found = ledger_tree(&self.out);
+                found.extend(
+                    ledger_tree(&self.accounts()).into_iter().map(|(path, file)| (format!("accounts/{path}"), file)),
+                );
+                found.retain(|path, _| path != "ledger.lock" && !path.starts_with("slotpress-"));
+                let names = |tree: &BTreeMap<String, Option<Vec<u8>>>| tree.keys().cloned().collect::<Vec<_>>();
+                assert_eq!(names(&found), names(expected), "{at}");
+                assert!(found == *expected, "{at}: another ledger");
+                return;
+            }
         }
         let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(code, Some(0), "{at}: what looks complete is not: {said}");
@@ -170,7 +300,7 @@ impl Scenario {
     /// Names that a run which ended by itself leaves to nobody.
     pub fn partial_names(&self) -> BTreeSet<String> {
         let names = names(self.dir.path()).into_iter();
-        names.filter(|name| name.contains("slotpress-partial") || name.contains("tmp")).collect()
+        names.filter(|name| name.contains("slotpress-") || name.contains("tmp")).collect()
     }
 
     /// After a fault: everything that must hold, and a rerun.
@@ -180,15 +310,53 @@ impl Scenario {
         let was_complete = self.is_complete();
         let arguments = self.arguments();
         let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-        if !was_complete || matches!(self.kind, Kind::Archive(..) | Kind::Report) {
+        #[cfg(feature = "net")]
+        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Report | Kind::Fetched(_));
+        #[cfg(not(feature = "net"))]
+        let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Report);
+        if !was_complete || runs_again {
             assert_eq!(code, Some(0), "{at}: a rerun fails: {said}\n{:?}", names(self.dir.path()));
         } else {
-            assert!(code == Some(1) && said.contains("exists already"), "{at}: {code:?} {said}");
+            assert!(code == Some(1) && said.contains("already"), "{at}: {code:?} {said}");
         }
         assert!(self.is_complete(), "{at}: a rerun leaves nothing");
         self.check_final_names(at);
         assert_eq!(self.partial_names(), BTreeSet::new(), "{at}: is left");
     }
+}
+
+/// Whether a ledger has a bank snapshot that says it is whole.
+fn has_marked_slot(ledger: &Path) -> bool {
+    fs::read_dir(ledger.join("snapshots"))
+        .is_ok_and(|mut dir| dir.any(|entry| entry.is_ok_and(|it| it.path().join("fastboot_version").exists())))
+}
+
+/// Archives that are fetched from a server that knows ranges, alone and into a ledger.
+#[cfg(feature = "net")]
+pub fn net_scenarios() -> Vec<Scenario> {
+    let (files, genesis) = pair_and_genesis();
+    let restored = restored(&files);
+    let ledger = restored.path().join("ledger");
+    let mut expected = ledger_tree(&ledger);
+    expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
+    // What every rerun must give byte for byte is a ledger that Agave starts from.
+    let slot = expected.keys().find_map(|path| path.strip_suffix("/fastboot_version")).expect("a bank snapshot");
+    fs::write(restored.path().join("genesis.bin"), genesis).expect("written");
+    for oracle in Oracle::all() {
+        let state = oracle.load_dir(&ledger.join(slot), &[ledger.join("accounts")], restored.path());
+        println!("{}: {state:?}", oracle.path.display());
+    }
+    ["fetch", "bootstrap"]
+        .map(|name| {
+            let dir = temp_dir();
+            let kind = match name {
+                "fetch" => Kind::Fetched(files.clone()),
+                _ => Kind::Bootstrapped(expected.clone()),
+            };
+            let (source, out) = (dir.path().join("nothing"), dir.path().join("out"));
+            Scenario { name, dir, source, out, kind, server: Some(serve(&files, Way::Ranges)) }
+        })
+        .into()
 }
 
 /// Everything that faults are tried on.
@@ -197,7 +365,15 @@ pub fn scenarios() -> Vec<Scenario> {
         let dir = temp_dir();
         let (source, kind) = kind(dir.path());
         let out = dir.path().join("out");
-        Scenario { name, dir, source, out, kind }
+        Scenario {
+            name,
+            dir,
+            source,
+            out,
+            kind,
+            #[cfg(feature = "net")]
+            server: None,
+        }
     };
     let into_archive = |dir: &Path, command: &str, source: PathBuf| {
         let first = dir.join("first");

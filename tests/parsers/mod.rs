@@ -5,43 +5,69 @@ mod targets;
 
 use {crate::common::*, proptest::prelude::*, std::fs, targets::TARGETS};
 
+/// A file of every chain's ledger at slot 26, each of another version of Agave.
+fn of_ledgers(path: &str) -> Vec<Vec<u8>> {
+    let ledgers = [ledger("ledger-at-26")].into_iter();
+    let ledgers = ledgers.chain([AGAVE_4_4, AGAVE_4_5_SPLIT].map(|chain| ledger_of(chain, 26)));
+    ledgers.filter_map(|ledger| fs::read(ledger.path().join(path)).ok()).collect()
+}
+
+/// A tar of the documents and the smallest storages, which is no whole snapshot: small, and with an entry of every kind.
+fn small_tar() -> Vec<u8> {
+    let entries: Vec<TarEntry> = entries(&fixture(FULL_26));
+    let kept = |entry: &TarEntry| !entry.path.starts_with("accounts/") || entry.content.len() < 19_350;
+    make_tar(&entries.into_iter().filter(kept).collect::<Vec<_>>())
+}
+
+/// The skippable frames at the end of an archive: each from its magic number to the next, or the end.
+fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let is_start =
+        |at: &usize| bytes[*at..].first_chunk().is_some_and(|magic| (u32::from_le_bytes(*magic) >> 4) == 0x0184_d2a5);
+    let starts: Vec<usize> = (0..bytes.len()).filter(is_start).collect();
+    let frame = |start: &usize| {
+        let length = u32::from_le_bytes(*bytes[start + 4..].first_chunk().expect("a length")) as usize;
+        bytes.get(*start..start + 8 + length).map(<[u8]>::to_vec)
+    };
+    starts.iter().filter_map(frame).filter(|frame| frame.len() > 16).collect()
+}
+
 /// Bytes that are nearly right, for a target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let archive = fixture(FULL_26);
-    let files = contents(&archive);
-    let file = |path: &str| files[path].clone();
-    let ledger = || ledger("ledger-at-26");
-    let written = || {
-        let (ledger, out) = (ledger(), temp_dir());
-        fs::read(crate::common::archive(ledger.path(), out.path(), &[])).expect("read")
-    };
+    let small = || targets::wrapped::with_index(&small_tar(), 16_384, &|_| {});
+    let controlled = |control: [u8; 3]| [control.as_slice(), &small_tar()].concat();
     match target {
-        "tar" => vec![tar_of(&archive)[..20_000].to_vec()],
+        "tar" => vec![tar_of(&archive)[..20_000].to_vec(), small_tar()],
         "frame" => vec![fs::read(&archive).expect("read")[..64].to_vec()],
-        "bank_file" => vec![file("snapshots/26/26")],
-        "status_cache" => vec![file("snapshots/status_cache")],
-        "obsolete" => vec![fs::read(ledger().path().join("snapshots/26/obsolete_accounts")).expect("read")],
+        "bank_file" => of_ledgers("snapshots/26/26"),
+        "status_cache" => of_ledgers("snapshots/26/status_cache"),
+        "storages_list" => of_ledgers("snapshots/26/storages_list"),
+        "obsolete" => of_ledgers("snapshots/26/obsolete_accounts"),
+        "split" => of_ledgers("accounts/run/26.26.meta"),
         "records" => {
+            let files = contents(&archive).into_iter();
             let mut storages: Vec<Vec<u8>> =
-                files.into_iter().filter(|(path, _)| path.starts_with("accounts/")).map(|(_, bytes)| bytes).collect();
+                files.filter(|(path, _)| path.starts_with("accounts/")).map(|(_, bytes)| bytes).collect();
             storages.sort_by_key(Vec::len);
             storages.into_iter().filter(|bytes| !bytes.is_empty()).take(2).collect()
         }
-        "archive" => vec![fs::read(&archive).expect("read"), written()],
-        "names" => vec![FULL_26.into(), INCREMENTAL_26_40.into(), b"26.3".to_vec()],
-        // The skippable frames at the end of an archive: each from its magic number to the next, or the end.
-        "index" | "seek_table" => {
-            let bytes = written();
-            let is_start = |at: &usize| {
-                bytes[*at..].first_chunk().is_some_and(|magic| (u32::from_le_bytes(*magic) >> 4) == 0x0184_d2a5)
-            };
-            let starts: Vec<usize> = (0..bytes.len()).filter(is_start).collect();
-            let frame = |start: &usize| {
-                let length = u32::from_le_bytes(*bytes[start + 4..].first_chunk().expect("a length")) as usize;
-                bytes.get(*start..start + 8 + length).map(<[u8]>::to_vec)
-            };
-            starts.iter().filter_map(frame).filter(|frame| frame.len() > 16).collect()
+        "archive" => vec![targets::wrapped::in_one_frame(&small_tar()), small()],
+        "entries" => vec![controlled([40, 0, 0]), controlled([3, 5, 7])],
+        "names" => vec![FULL_26.into(), INCREMENTAL_26_40.into(), b"26.3".to_vec(), "5b".repeat(32).into()],
+        "listing" => {
+            let root = "5b".repeat(32);
+            let json = format!(
+                r#"{{"version":1,"archives":[{{"name":"{FULL_26}","size_bytes":9,"age_seconds":7,"root":"{root}",
+                "frame_hashes":{{"offset_bytes":5,"frames":2}}}},{{"name":"x"}}]}}"#
+            );
+            vec![json.into()]
         }
+        "genesis" => {
+            let entry =
+                |path: &str, content: &[u8]| TarEntry { path: path.into(), kind: b'0', content: content.into() };
+            vec![make_tar(&[entry("rocksdb/CURRENT", b"x"), entry("genesis.bin", b"the genesis")])]
+        }
+        "index" | "hashes" | "seek_table" => skippable_frames(&small()),
         _ => Vec::new(),
     }
 }
@@ -53,13 +79,13 @@ fn changes() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, Option<pr
 
 #[test]
 fn no_bytes_upset_a_parser() {
-    for (name, target) in TARGETS {
+    for &(name, target) in TARGETS {
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name}");
         seeds.iter().for_each(|seed| target(seed));
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
             // An archive takes as long as a hundred of the others.
-            cases: if name == "archive" { 60 } else { 200 },
+            cases: if matches!(name, "archive" | "entries") { 60 } else { 200 },
             failure_persistence: None,
             ..ProptestConfig::default()
         });

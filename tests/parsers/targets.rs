@@ -1,10 +1,15 @@
 //! What parses bytes that others wrote, each with what must hold for any bytes. Shared by the property tests here and
 //! by `fuzz/`. Nothing may panic, and nothing may be said at more length than a line.
 
+#[path = "wrapped.rs"]
+pub mod wrapped;
+
 use slotpress::{
     Error, Result,
     format::{
         entry_parser::{EntryParser, TarEvent},
+        frame_hashes::{self, Root},
+        genesis_archive,
         index::Index,
         seek_table::parse_seek_table,
         zstd_frame::{parse_block_header, parse_frame_start},
@@ -12,9 +17,10 @@ use slotpress::{
     ledger::{
         bank_file::parse_bank_file_and_end,
         fields::FieldReader,
-        lists::{ObsoleteFormat, scan_obsolete_accounts},
+        lists::{ObsoleteFormat, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts},
         names::{ArchiveName, parse_storage_name},
         records::{Record, RecordFault, RecordSink, RecordWalker},
+        split::{MetaRange, MetaWalk},
         status_cache::parse_status_cache,
     },
     progress::NoProgress,
@@ -85,6 +91,17 @@ pub fn index(bytes: &[u8]) {
     }
 }
 
+/// Hashes of frames: as many as there are frames, and written as they were read.
+pub fn hashes(bytes: &[u8]) {
+    let frames = bytes.len().saturating_sub(16) / 32;
+    for frames in [frames, frames + 1] {
+        if let Some(hashes) = check(frame_hashes::parse_frame(bytes, frames)) {
+            assert_eq!(hashes.len(), frames);
+            assert_eq!(frame_hashes::to_frame(&hashes).expect("small")[8..], bytes[8..]);
+        }
+    }
+}
+
 /// A seek table.
 pub fn seek_table(bytes: &[u8]) {
     if let Some(items) = check(parse_seek_table(bytes)) {
@@ -121,6 +138,42 @@ pub fn obsolete(bytes: &[u8]) {
     }
 }
 
+/// A list of storages, of both formats.
+pub fn storages_list(bytes: &[u8]) {
+    if let Some(list) = check(parse_storages_list(fields(bytes))) {
+        assert_eq!(8 + 12 * list.len(), bytes.len());
+    }
+    if let Some(list) = check(parse_tagged_storages_list(fields(bytes))) {
+        assert!(8 + 16 * list.len() <= bytes.len());
+    }
+}
+
+/// The `.meta` file of a split storage, with a `.data` file and without: the same entries whatever is read at a time.
+pub fn split(bytes: &[u8]) {
+    for data_bytes in [None, Some(1 << 30)] {
+        let walk = |window_bytes| {
+            let range =
+                MetaRange { meta_bytes: bytes.len() as u64, data_bytes, first: 64, limit: u64::MAX, window_bytes };
+            let mut read = |to: &mut [u8], at: u64| {
+                let at = at as usize;
+                to.copy_from_slice(bytes.get(at..at + to.len()).expect("within the file"));
+                Ok(())
+            };
+            let (mut window, mut entries) = (Vec::new(), 0);
+            let mut walk = MetaWalk::new(range, &mut window, &mut read);
+            let error = loop {
+                match walk.next_entry() {
+                    Ok(Some(_)) => entries += 1,
+                    end => break check(end).is_none(),
+                }
+            };
+            assert!(entries <= bytes.len());
+            (entries, error)
+        };
+        assert_eq!(walk(64), walk(1 << 16));
+    }
+}
+
 /// The records of a storage: the same in whatever pieces they come.
 pub fn records(bytes: &[u8]) {
     #[derive(Default, PartialEq, Debug)]
@@ -149,19 +202,59 @@ pub fn records(bytes: &[u8]) {
     }
 }
 
-/// Names of archives and storages: one that parses is shown as it was.
+/// Names of archives and storages, and roots: one that parses is shown as it was.
 pub fn names(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Some(name) = ArchiveName::parse(&text) {
         assert_eq!(ArchiveName::parse(&name.to_string()), Some(name));
+    }
+    if let Ok(root) = text.parse::<Root>() {
+        assert_eq!(root.to_string().parse::<Root>(), Ok(root));
     }
     if let Some((slot, id)) = parse_storage_name(&text) {
         assert_eq!(format!("{slot}.{id}"), text);
     }
 }
 
+/// A server's list of archives.
+#[cfg(feature = "net")]
+pub fn listing(bytes: &[u8]) {
+    if let Some(listed) = slotpress::net::listing::parse(bytes) {
+        assert!(listed.len() <= bytes.len());
+    }
+}
+
+/// A genesis archive, and any tar as the content of one.
+pub fn genesis(bytes: &[u8]) {
+    check(genesis_archive::unpack(bytes));
+    let mut compressed = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    std::io::Write::write_all(&mut compressed, &wrapped::with_checksums(bytes.to_vec())).expect("compressed");
+    check(genesis_archive::unpack(&compressed.finish().expect("compressed")));
+}
+
 /// A whole archive through `verify`: a report or an error, whatever is in it.
 pub fn archive(bytes: &[u8]) {
+    verify(bytes);
+}
+
+/// Any tar stream through `verify`, in one frame, and in many of them with an index. The first bytes say how large frames
+/// are, and what the index tells wrongly.
+pub fn entries(bytes: &[u8]) {
+    let Some((&[frame_size, which, change], tar)) = bytes.split_first_chunk() else { return };
+    let tar = wrapped::with_checksums(tar.to_vec());
+    verify(&wrapped::in_one_frame(&tar));
+    verify(&wrapped::with_index(&tar, 512 * (1 + usize::from(frame_size)), &|entries| {
+        let count = entries.len().max(1);
+        match (entries.get_mut(usize::from(which) % count), change) {
+            (_, 0) | (None, _) => {}
+            (Some(_), 1) => entries.truncate(usize::from(which) % count),
+            (Some(entry), change) if !entry.kind.is_dir() => entry.content_bytes ^= 1 << (change % 34),
+            _ => entries.reverse(),
+        }
+    }));
+}
+
+fn verify(bytes: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
     std::fs::write(&path, bytes).expect("written");
@@ -181,15 +274,22 @@ pub fn archive(bytes: &[u8]) {
 }
 
 /// All of them by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: &[(&str, Target)] = &[
     ("tar", tar),
     ("frame", frame),
     ("index", index),
+    ("hashes", hashes),
     ("seek_table", seek_table),
     ("bank_file", bank_file),
     ("status_cache", status_cache),
+    ("storages_list", storages_list),
     ("obsolete", obsolete),
+    ("split", split),
     ("records", records),
     ("names", names),
+    #[cfg(feature = "net")]
+    ("listing", listing),
+    ("genesis", genesis),
     ("archive", archive),
+    ("entries", entries),
 ];

@@ -4,7 +4,7 @@ use {
     super::provenance,
     crate::{
         archive::check_frame_size,
-        cli::{ui::Ui, values},
+        cli::{planned, ui::Ui, values},
         error::{Error, Result},
         ledger::directory::LedgerPaths,
         levels::{
@@ -64,7 +64,7 @@ pub struct InputArgs {
 
 /// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
 /// size of a ledger (docs/levels.md).
-const MEMORY_BYTES_MAX: u64 = 1 << 30;
+pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 impl SourceArgs {
     /// The input's path.
@@ -80,6 +80,15 @@ impl SourceArgs {
     /// Reads the input in frames of one size, or a sample of it, limited in size where no other amount was asked for,
     /// and says where it is a sample that was not asked for.
     pub fn read(&self, frame_size_bytes: u64, threads: usize, bytes_max: u64, ui: &Ui) -> Result<Input> {
+        self.read_held(frame_size_bytes, threads, self.held_bytes(bytes_max), ui)
+    }
+
+    /// The bytes that are held in memory at most: what was asked for, or a part of what limits leave.
+    fn held_bytes(&self, bytes_max: u64) -> u64 {
+        planned::memory_or(self.sample, bytes_max.min(MEMORY_BYTES_MAX))
+    }
+
+    fn read_held(&self, frame_size_bytes: u64, threads: usize, held_bytes: u64, ui: &Ui) -> Result<Input> {
         let options = InputOptions {
             paths: self.paths(),
             slot: self.slot,
@@ -87,7 +96,7 @@ impl SourceArgs {
             frame_size_bytes,
             sample_bytes: self.sample,
             seed: self.seed,
-            memory_bytes_max: bytes_max.min(MEMORY_BYTES_MAX),
+            memory_bytes_max: held_bytes.min(MEMORY_BYTES_MAX),
             threads,
         };
         let input = Input::read(&options, ui)?;
@@ -142,22 +151,51 @@ impl InputArgs {
         self.source.paths()
     }
 
-    /// Workers.
-    pub fn threads(&self) -> usize {
+    /// Workers that were asked for.
+    pub fn threads_asked(&self) -> usize {
         values::threads_or_all(self.threads)
     }
 
-    /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
-    pub fn read(&self, ui: &Ui) -> Result<(Input, Subject)> {
-        self.read_up_to(MEMORY_BYTES_MAX, ui)
+    /// What the run may take: as many workers as fit, with the most demanding of some codecs, beside what is measured
+    /// and what becomes of it.
+    ///
+    /// # Errors
+    /// Not even one fits.
+    pub fn plan(&self, bytes_max: u64, codecs: &[Box<dyn FrameCodec>], ui: &Ui) -> Result<Planned> {
+        let held_bytes = self.source.held_bytes(bytes_max);
+        let worker_bytes = || worker_bytes(codecs, self.frame_size);
+        let threads = planned::threads_that_fit(self.threads, worker_bytes, held_bytes.saturating_mul(2), ui)?;
+        Ok(Planned { threads, held_bytes })
     }
 
-    /// The same, limited in size where no other amount was asked for.
-    pub fn read_up_to(&self, bytes_max: u64, ui: &Ui) -> Result<(Input, Subject)> {
-        let input = self.source.read(self.frame_size, self.threads(), bytes_max, ui)?;
-        let subject = self.source.subject(&input, self.threads());
+    /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
+    pub fn read(&self, planned: Planned, ui: &Ui) -> Result<(Input, Subject)> {
+        let input = self.source.read_held(self.frame_size, planned.threads, planned.held_bytes, ui)?;
+        let subject = self.source.subject(&input, planned.threads);
         Ok((input, subject))
     }
+}
+
+/// What a run may take of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    /// Workers.
+    pub threads: usize,
+    /// Bytes of the input that are held in memory at most.
+    held_bytes: u64,
+}
+
+/// What one worker takes with the most demanding of some codecs: its context once it has been used, which is when most
+/// of it is allocated, and a frame before, compressed, and after.
+fn worker_bytes(codecs: &[Box<dyn FrameCodec>], frame_size_bytes: u64) -> Result<u64> {
+    let frame = vec![0; frame_size_bytes as usize];
+    let mut compressed = Vec::new();
+    let mut bytes_of = |codec: &dyn FrameCodec| -> Result<u64> {
+        let mut encoder = codec.new_encoder()?;
+        encoder.encode(&frame, &mut compressed)?;
+        Ok((encoder.context_bytes() + codec.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64)
+    };
+    codecs.iter().map(|codec| bytes_of(codec.as_ref())).try_fold(0, |most, bytes| bytes.map(|bytes| most.max(bytes)))
 }
 
 /// How often to measure.

@@ -2,7 +2,7 @@
 
 use {
     super::{
-        input::{InputArgs, RepeatArgs},
+        input::{InputArgs, MEMORY_BYTES_MAX, RepeatArgs},
         table::{codecs_of, wrap},
     },
     crate::{
@@ -120,7 +120,7 @@ fn window(text: &str) -> Result<u64, String> {
 }
 
 impl LinkFlags {
-    fn question(&self, input: &InputArgs) -> Result<LinkQuestion> {
+    fn question(&self, input: &InputArgs, threads: usize) -> Result<LinkQuestion> {
         let link = Link {
             bandwidth_bits_per_second: self.bandwidth,
             rtt_seconds: self.rtt,
@@ -140,7 +140,7 @@ impl LinkFlags {
             read_bytes_per_second: self.read_rate.unwrap_or(READ_BYTES_PER_SECOND),
             place_bytes_per_second: self.place_rate.unwrap_or(PLACE_BYTES_PER_SECOND),
             frame_size_bytes: input.frame_size,
-            threads: input.threads(),
+            threads,
         };
         Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price, any_format: self.any_format })
     }
@@ -149,17 +149,18 @@ impl LinkFlags {
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     let list = codecs_of(&args.codec, args.levels.as_deref())?;
     args.input.check()?;
-    let question = args.link.question(&args.input)?;
+    let planned = args.input.plan(MEMORY_BYTES_MAX, &list.codecs(), ui)?;
+    let question = args.link.question(&args.input, planned.threads)?;
     let export = |format, path: &Option<PathBuf>| {
         path.as_ref().map(|path| ExportFile::new(format, path, args.input.path())).transpose()
     };
     let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
     let html_file = export(Format::Html, &args.html)?;
 
-    let (input, subject) = args.input.read(ui)?;
+    let (input, subject) = args.input.read(planned, ui)?;
     let codecs = list.measuring_order().codecs();
     let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();
-    let repeat = args.repeat.options(args.input.threads());
+    let repeat = args.repeat.options(planned.threads);
     let mut rows = Vec::new();
     let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| {
         rows.push(row);

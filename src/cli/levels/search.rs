@@ -7,6 +7,7 @@ use {
         cli::ui::Ui,
         error::{Error, Result},
         levels::{
+            codec::list::CodecList,
             export::{ExportFile, Format, Subject},
             list::LevelList,
             search::{
@@ -93,15 +94,17 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
     args.input.check()?;
     let exports = exports(args)?;
     let budget = args.budget.or(args.evaluations.is_none().then_some(BUDGET_DEFAULT));
-    let frames = (args.input.threads() as u64 * FRAMES_PER_WORKER).max(FRAMES_MIN);
-    let (input, subject) = args.input.read_up_to(args.input.frame_size.saturating_mul(frames), ui)?;
+    let frames = (args.input.threads_asked() as u64 * FRAMES_PER_WORKER).max(FRAMES_MIN);
+    let codecs = CodecList::parse("zstd", &levels)?.codecs();
+    let planned = args.input.plan(args.input.frame_size.saturating_mul(frames), &codecs, ui)?;
+    let (input, subject) = args.input.read(planned, ui)?;
     let options = SearchOptions {
         levels,
         layouts: args.layout.layouts(),
         seed: args.input.source.seed,
         evaluations_max: args.evaluations,
         budget,
-        threads: args.input.threads(),
+        threads: planned.threads,
     };
     if !ui.is_json() {
         ui.print(&subject.name);

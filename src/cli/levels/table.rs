@@ -3,7 +3,7 @@
 use {
     super::{
         frames::default_sizes,
-        input::{InputArgs, RepeatArgs},
+        input::{InputArgs, MEMORY_BYTES_MAX, RepeatArgs},
     },
     crate::{
         ErrorKind,
@@ -91,7 +91,8 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let list = codecs(args)?;
     args.input.check()?;
     let exports = exports(args)?;
-    let repeat = args.repeat.options(args.input.threads());
+    let planned = args.input.plan(MEMORY_BYTES_MAX, &list.codecs(), ui)?;
+    let repeat = args.repeat.options(planned.threads);
     if args.scratch.is_some() && !args.end_to_end {
         return Err(Error::usage("--scratch goes with --end-to-end").hint("add --end-to-end"));
     }
@@ -114,7 +115,7 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
         let result = bench.measure(&levels, ui, &mut |row| screen.row(row));
         return screen.finish(result);
     }
-    let (input, subject) = args.input.read(ui)?;
+    let (input, subject) = args.input.read(planned, ui)?;
     let shape = if list.is_zstd() { Shape::Levels } else { Shape::Codecs };
     let codecs = list.measuring_order().codecs();
     let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();

@@ -1,0 +1,17 @@
+//! Every target in one program, which is compiled sooner than one for each: FUZZ_TARGET names the one to run.
+
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../tests/parsers/targets.rs"]
+mod targets;
+
+use std::sync::LazyLock;
+
+static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
+    let name = std::env::var("FUZZ_TARGET").expect("FUZZ_TARGET names a target");
+    let target = targets::TARGETS.iter().find(|(known, _)| *known == name);
+    target.unwrap_or_else(|| panic!("{name} is no target")).1
+});
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| TARGET(bytes));

@@ -1,0 +1,79 @@
+//! Archives made of any tar stream, so that what is altered gets past checksums and frames to whoever reads entries.
+
+use slotpress::format::{
+    entry::Entry,
+    entry_parser::{EntryParser, TarEvent},
+    frame_hashes::{self, frame_hash},
+    index::Index,
+    seek_table::{SeekTableItem, seek_table_frame},
+    zstd_frame::pzstd_frame,
+};
+
+const BLOCK_BYTES: usize = 512;
+
+/// Where a header's checksum is, and where the length of its content.
+const CHECKSUM: std::ops::Range<usize> = 148..156;
+const LENGTH: std::ops::Range<usize> = 124..136;
+
+/// The same tar, where every header has the checksum of its bytes, as far as lengths lead to headers.
+pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while let Some(header) = tar.get_mut(at..at + BLOCK_BYTES) {
+        if header.iter().any(|byte| *byte != 0) {
+            header[CHECKSUM].fill(b' ');
+            let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+            header[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+        let length = std::str::from_utf8(&header[LENGTH]).unwrap_or_default();
+        let length = usize::from_str_radix(length.trim_matches(['\0', ' ']), 8).unwrap_or_default();
+        at += BLOCK_BYTES + length.min(tar.len()).next_multiple_of(BLOCK_BYTES);
+    }
+    tar
+}
+
+/// An archive of one zstd frame.
+pub fn in_one_frame(tar: &[u8]) -> Vec<u8> {
+    zstd::bulk::compress(tar, 1).expect("compressed")
+}
+
+/// An archive of frames of the given size, with all that slotpress writes behind them. `alter` changes what the index says.
+pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
+    let (mut archive, mut items, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+    let item = |bytes: &[u8], content_bytes: usize| SeekTableItem {
+        compressed_bytes: bytes.len() as u32,
+        content_bytes: content_bytes as u32,
+    };
+    for piece in tar.chunks(frame_size_bytes) {
+        let frame = in_one_frame(piece);
+        let mark = pzstd_frame(frame.len() as u32);
+        hashes.push(frame_hash(&mark, &frame));
+        items.extend([item(&mark, 0), item(&frame, piece.len())]);
+        archive.extend_from_slice(&mark);
+        archive.extend_from_slice(&frame);
+    }
+    let mut index = Index {
+        writer: "a test".into(),
+        settings: String::new(),
+        frame_size_bytes: frame_size_bytes as u64,
+        entries: entries(tar),
+    };
+    alter(&mut index.entries);
+    for frame in [frame_hashes::to_frame(&hashes).expect("small"), index.to_frame().expect("small")] {
+        items.push(item(&frame, 0));
+        archive.extend_from_slice(&frame);
+    }
+    archive.extend_from_slice(&seek_table_frame(&items).expect("small"));
+    archive
+}
+
+/// The entries of a tar, up to the first that is none.
+fn entries(tar: &[u8]) -> Vec<Entry> {
+    let (mut parser, mut entries) = (EntryParser::tolerant(), Vec::new());
+    let _ = parser.feed(tar, &mut |event| {
+        if let TarEvent::Begin(entry) = event {
+            entries.push(entry);
+        }
+        Ok(())
+    });
+    entries
+}
