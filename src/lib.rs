@@ -26,6 +26,7 @@ pub mod net;
 pub mod pipeline;
 pub mod pool;
 pub mod progress;
+pub mod quantity;
 pub mod read;
 pub mod read_back;
 pub mod recompress;

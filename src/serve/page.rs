@@ -94,7 +94,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
             archive.name.slot,
             newest.saturating_sub(archive.name.slot),
             duration(archive.age(unix_ns(now))),
-            indicatif::HumanBytes(archive.size_bytes),
+            crate::quantity::bytes(archive.size_bytes),
         );
     }
     html.push_str("</tbody></table></div>\n");
@@ -136,9 +136,9 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
             html,
             "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}/s</tr>",
             transfer.name,
-            indicatif::HumanBytes(transfer.sent_bytes()),
-            indicatif::HumanBytes(transfer.total_bytes()),
-            indicatif::HumanBytes(rate as u64),
+            crate::quantity::bytes(transfer.sent_bytes()),
+            crate::quantity::bytes(transfer.total_bytes()),
+            crate::quantity::bytes(rate as u64),
         );
     }
     html.push_str("</tbody></table></div>\n");

@@ -48,6 +48,7 @@ pub struct Range {
 
 /// Two neighbouring levels, and where one overtakes the other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
     /// How the stages follow each other.
     pub way: Way,
@@ -199,7 +200,7 @@ mod tests {
     }
 
     fn question(link: Link) -> LinkQuestion {
-        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false }
+        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false, is_assumed: false }
     }
 
     /// One after the other, 100 s more of compressing against 2 GB less to send: 20 MB/s of payload, 170 Mbit/s.
