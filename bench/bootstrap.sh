@@ -9,7 +9,7 @@
 # for the time of syncing), STREAMS (8). Needs nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
 #
 # curl and tar only unpack: they check nothing, and leave no ledger that boots. `floor` is the slowest stage alone: the download
-# (fetch), or the restore with the same checks from a file.
+# (fetch), or the restore with the same checks from a file. After the last byte, a bootstrap settles the state, syncs and renames.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 rtt=${RTT:-30ms}
@@ -72,8 +72,8 @@ bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); 
 # What each candidate does, in the receiver's namespace, with the archive at $url.
 fetch() { "$slotpress" -q fetch "$url" -o "$work/out" --streams "$streams"; }
 restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/ledger" --check state; }
-bootstrap() { "$slotpress" -q bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }
-bootstrap_frames() { "$slotpress" -q bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams" --check frames; }
+bootstrap() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }
+bootstrap_frames() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams" --check frames; }
 curl_zstd_tar() { curl -sf "$url" | zstd -dc | tar -x -C "$work/out" -f -; }
 aria2c_then_tar() { aria2c -q -x16 -s16 -k1M -d "$work/out" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
 curl_then_tar() { curl -sf -o "$work/out/$archive" "$url" && zstd -dc "$work/out/$archive" | tar -x -C "$work/out" -f -; }
@@ -104,12 +104,15 @@ for rate in "${rates[@]}"; do
             }
             sync -f "$work/out"
             awk -v a="$start" -v b="$(now)" 'BEGIN {printf "%.3f\n", b-a}' >>"$work/$rate-$candidate"
+            sed -n 's/.*"after_last_byte_seconds":\([0-9.]*\).*/\1/p' "$work/log" >>"$work/$rate-$candidate-after"
             awk 'END {print $1/1024}' "$work/memory" >>"$work/$rate-$candidate-memory"
         done
     done
     echo "== $rate$([ "$rate" = none ] || echo ", $rtt")"
     for candidate in "${candidates[@]}"; do
-        printf '%-18s %8s s   %6.0f MiB\n' "$candidate" "$(median <"$work/$rate-$candidate")" "$(median <"$work/$rate-$candidate-memory")"
+        after=$(median <"$work/$rate-$candidate-after")
+        printf '%-18s %8s s   %6.0f MiB%s\n' "$candidate" "$(median <"$work/$rate-$candidate")" \
+            "$(median <"$work/$rate-$candidate-memory")" "${after:+   ${after:0:5} s after the last byte}"
     done
     kill "$nginx_id"; wait "$nginx_id" 2>/dev/null || true
     [ "$rate" = none ] || { kill "$shaper_id"; wait "$shaper_id" 2>/dev/null || true; }

@@ -1,12 +1,8 @@
 //! What is archived is what the validator would have archived: names, entries and contents are those of Agave's own
 //! archives of the same states.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     std::{
         collections::BTreeSet,
         fs,

@@ -1,11 +1,7 @@
 //! Bad input makes a clear error: what failed, on which path, why, and what to do. Nothing is written.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     slotpress::{
         archive::plan::Plan,
         format::frames::FrameSpan,

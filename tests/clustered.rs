@@ -1,11 +1,7 @@
 //! Clustered archives: the same accounts, in another order.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     std::{
         fs,
         path::{Path, PathBuf},

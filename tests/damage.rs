@@ -1,12 +1,8 @@
 //! A damaged or hostile archive makes restore fail with a clear error, and leaves nothing; or it does not matter, and
 //! the result is the same. Never a panic, never a file outside, never a ledger that looks complete.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     slotpress::{
         Error, ErrorKind,
         format::{

@@ -1,11 +1,7 @@
 //! The same ledger, settings and version give the same bytes, whatever the number of threads.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     slotpress::{
         archive::{ArchiveOptions, archive, encode::Codec},
         io::Manners,

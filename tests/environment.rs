@@ -1,12 +1,8 @@
 //! What an operator exports, and the real program. Every command with every variable is tried in the unit tests of
 //! `cli::environment`, where nothing is run.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir},
+    crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir},
     std::{ffi::OsStr, fs, path::Path},
 };
 

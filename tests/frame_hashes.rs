@@ -1,11 +1,7 @@
 //! Frame hashes and the root: one number stands for every byte of an archive, and what somebody else made is found.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     slotpress::{
         format::{
             frame_hashes::{Root, frame_hash, hashes_frame_bytes},

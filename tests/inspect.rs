@@ -1,11 +1,7 @@
 //! Looking at accounts: what is counted and found is what a plain walk over the tar finds.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{
+    crate::common::{
         records::{Plain, newest, records, unbase64},
         *,
     },

@@ -1,11 +1,7 @@
 //! Ctrl-C while the program waits for somebody else: for input that does not come, for a reader that does not read.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{FULL_3500, fixture, slotpress_path, temp_dir},
+    crate::common::{FULL_3500, fixture, slotpress_path, temp_dir},
     rustix::process::{Pid, Signal, kill_process},
     std::{
         fs,
@@ -102,7 +98,7 @@ fn pipes_are_not_files() {
     let mut ledgers = Vec::new();
     let slot_files = ["version", "status_cache", "fastboot_version", "storages_list", "obsolete_accounts", "26"];
     for name in slot_files {
-        let ledger = common::ledger("ledger-at-26");
+        let ledger = crate::common::ledger("ledger-at-26");
         let path = ledger.path().join("snapshots/26").join(name);
         if !path.exists() {
             continue;

@@ -1,12 +1,8 @@
 //! Killed or interrupted at any moment: no file under a final name that is not whole, no ledger that looks complete, and
 //! the next run cleans up and succeeds. An interrupted run cleans up itself.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     rustix::process::{Pid, Signal, kill_process},
     std::{
         fs,

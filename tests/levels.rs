@@ -1,6 +1,5 @@
 //! `slotpress levels`: every row is sound and adds up, whatever the input is; what makes no sense is refused before work
 //! starts. Nothing here depends on times.
-#![allow(clippy::expect_used, reason = "helpers of tests; what fails here fails the test")]
 
 use {
     assert_cmd::Command,

@@ -1,6 +1,5 @@
 //! `slotpress levels --codec`: codecs side by side, with the sizes of their formats; what makes no sense, or is not built in, is
 //! refused before work starts. Nothing here depends on times.
-#![allow(clippy::expect_used, reason = "helpers of tests; what fails here fails the test")]
 
 use {
     assert_cmd::Command,

@@ -1,6 +1,5 @@
 //! `slotpress levels frames`: rows add up, bundles save, files hold the same as the screen, and what makes no sense is
 //! refused before work starts. Nothing here depends on times.
-#![allow(clippy::expect_used, reason = "helpers of tests; what fails here fails the test")]
 
 use {
     assert_cmd::Command,

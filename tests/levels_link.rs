@@ -1,11 +1,7 @@
 //! `slotpress levels link`: what adds up, what is refused before any work, files and Markdown.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{FULL_3500, fixture, slotpress},
+    crate::common::{FULL_3500, fixture, slotpress},
     serde_json::Value,
     std::fs,
 };

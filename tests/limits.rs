@@ -1,11 +1,7 @@
 //! Limits: of what an archive may unpack to, of memory, and of what a message quotes.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     std::{
         fs,
         path::{Path, PathBuf},

@@ -1,11 +1,7 @@
 //! What a command found out arrives, or the command fails.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{FULL_26, fixture, ledger, slotpress_path, temp_dir},
+    crate::common::{FULL_26, fixture, ledger, slotpress_path, temp_dir},
     std::{
         fs::{self, File},
         io::Read,

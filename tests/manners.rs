@@ -4,8 +4,6 @@
 //! Runs in the directory for temporary files; where that is a file system whose pages cannot be dropped, such as tmpfs, the
 //! tests about the page cache say so and pass. SLOTPRESS_TEST_DISK names another directory.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
 use {
     rustix::fs::{Advice, fadvise},
     slotpress::{

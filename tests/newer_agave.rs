@@ -1,12 +1,8 @@
 //! Ledgers of Agave 4.4 (no storage map in the bank file) and 4.5 (append vecs, split files, both): archives equal Agave's
 //! own, every command reads them, and what is missing or damaged is named.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     slotpress::{
         archive::plan::Plan,
         format::frames::FrameSpan,

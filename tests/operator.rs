@@ -1,11 +1,7 @@
 //! What an operator meets on the screen: verdicts, mistakes, and what to do next.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     rustix::process::{Pid, Signal, kill_process},
     serde_json::Value,
     std::{

@@ -1,12 +1,8 @@
 //! Does Agave itself load it? Runs when `AGAVE_ORACLE` names checkers built on Agave's own crates (`common/oracle.rs`).
-//! The table of docs/interop.md: `AGAVE_ORACLE=… cargo test --test oracle -- --ignored interop_table --nocapture`.
-
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
+//! The table of docs/interop.md: `AGAVE_ORACLE=… cargo test --test suite oracle -- --ignored interop_table --nocapture`.
 
 use {
-    common::{
+    crate::common::{
         oracle::{Oracle, State},
         *,
     },

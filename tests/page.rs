@@ -1,12 +1,8 @@
 //! The page of `levels --html`, in a real browser: it opens without a complaint, asks for nothing, can be sorted, is
 //! dark where the reader wants it, and fits a phone.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{browser::Browser, *},
+    crate::common::{browser::Browser, *},
     serde_json::json,
     std::{
         fs,

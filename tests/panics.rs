@@ -1,11 +1,7 @@
 //! A panic anywhere ends the run, and leaves nothing behind; so does a system that refuses threads.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{FULL_3500, fixture, ledger, slotpress_path, temp_dir},
+    crate::common::{FULL_3500, fixture, ledger, slotpress_path, temp_dir},
     slotpress::{
         Error, Result,
         archive::{ArchiveOptions, archive, encode::Codec, sink::Sink},

@@ -1,11 +1,7 @@
 //! Whatever reads zstd and tar reads our archives, small frames and large ones.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     std::{
         fs,
         path::{Path, PathBuf},

@@ -1,11 +1,7 @@
 //! Recompressing: the same entries, checked, in any format; nothing from a damaged source.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     std::{
         fs,
         io::Write,

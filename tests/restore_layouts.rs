@@ -1,12 +1,8 @@
 //! A restored ledger boots: everything that a fast boot needs is there, nothing that a starting validator would wipe, and
 //! what cannot boot is refused before anything is written.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     std::{
         collections::{BTreeMap, BTreeSet},
         fs,

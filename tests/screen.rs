@@ -1,11 +1,7 @@
 //! The screen: results on stdout, everything else on stderr; JSON that programs can rely on; help that fits.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     serde_json::Value,
     std::{
         collections::BTreeSet,

@@ -1,7 +1,5 @@
 //! The arrows of docs/architecture.md: a module uses those below it, never those above or beside it.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,

@@ -1,12 +1,8 @@
 //! The state, checked while an archive is restored or recompressed: what those accept is right, by `verify`; what is
 //! damaged or incomplete is found, also in archives without checksums and without a storage map.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::*,
+    crate::common::*,
     slotpress::{
         Error, ErrorKind,
         archive::{

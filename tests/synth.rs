@@ -1,11 +1,7 @@
 //! Synthetic ledgers in the hands of the other commands, and of Agave itself where `AGAVE_ORACLE` names checkers.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{oracle::Oracle, *},
+    crate::common::{oracle::Oracle, *},
     std::{
         ffi::OsStr,
         fs,

@@ -1,11 +1,7 @@
 //! `--threads` binds everything that runs: threads are counted while the program works.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-mod common;
-
 use {
-    common::{slotpress_path, temp_dir},
+    crate::common::{slotpress_path, temp_dir},
     std::{
         fs,
         path::Path,

@@ -75,6 +75,14 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
     } else {
         let mut report = look_in(client, &options.find, options.wants_incremental, &options.dir, progress)?;
         report.require_candidate()?;
+        if let Some(expected) = options.limits.expect_root {
+            // Who says that it has another one need not be asked for it.
+            report.candidates.retain(|candidate| candidate.full.root.is_none_or(|root| root == expected));
+            if report.candidates.is_empty() {
+                return Err(Error::new(ErrorKind::Network, format!("no source has the archive of root {expected}"))
+                    .hint("`slotpress find` and `slotpress list URL` show what sources have"));
+            }
+        }
         let mut tries = 0;
         let full = loop {
             let choice = choose_full(&report.candidates, &options.dir)?;
@@ -113,7 +121,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
 fn exact_choices(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<Vec<Choice>> {
     let mut choices: Vec<Choice> = Vec::new();
     for source in &options.find.sources {
-        for Offer { name, place, length_bytes } in client.offers(source, progress)? {
+        for Offer { name, place, length_bytes, .. } in client.offers(source, progress)? {
             let Place::Remote(remote) = place else { continue };
             match choices.iter_mut().find(|choice| choice.name == name) {
                 Some(Choice { place: Places::Servers(remotes), .. }) => remotes.push(remote),
@@ -168,6 +176,11 @@ fn fetch_one(
             Ok(fetched) => {
                 let path = file.publish(&name).map_err(Ended::Failed)?;
                 return Ok(FetchedArchive { path, name: choice.name.clone(), fetched: Some(fetched) });
+            }
+            // Another archive than the one that was asked for: its bytes are of no use to the next run.
+            Err(Ended::Lost(error)) if error.kind() == ErrorKind::Damaged => {
+                drop(file.remove());
+                return Err(Ended::Lost(error));
             }
             Err(Ended::NoRanges) => remotes.iter_mut().for_each(|remote| remote.accepts_ranges = false),
             Err(ended) => return Err(ended),

@@ -30,9 +30,13 @@ pub enum Places {
 }
 
 impl Choice {
-    /// Everybody who has what `best` is, `best` first. A file on a local disk is enough.
+    /// Everybody who has what `best` is, `best` first. A file on a local disk is enough. Who says that it has another root
+    /// has other bytes under the same name.
     fn of(best: &Offer, all: &[&Offer]) -> Self {
-        let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| offer.name == best.name);
+        let is_same = |offer: &Offer| {
+            offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
+        };
+        let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| is_same(offer));
         let local = same().find_map(|offer| match &offer.place {
             Place::Local(path) => Some((path.clone(), offer.length_bytes)),
             Place::Remote(_) => None,

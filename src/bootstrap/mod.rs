@@ -29,6 +29,7 @@ use {
         fs,
         path::{Path, PathBuf},
         sync::atomic::{AtomicBool, Ordering::Relaxed},
+        time::Duration,
     },
     supply::{Context, Downloads},
     trust::Vouchers,
@@ -72,6 +73,8 @@ pub struct BootstrapReport {
     pub genesis_hash: Option<Hash>,
     /// Time from the start until everything was on disk.
     pub taken: Taken,
+    /// Of that, the time since the last byte had come from a server; `None` where nothing was fetched.
+    pub after_last_byte: Option<Duration>,
 }
 
 /// What a bootstrap would do.
@@ -208,6 +211,7 @@ fn attempt(
         let vouchers = downloads.vouchers(is_expected);
         match result {
             Ok(restore) => Ok(BootstrapReport {
+                after_last_byte: downloads.last_byte_at.map(|at| at.elapsed()),
                 restore,
                 archives: downloads.supplied.into_iter().map(|one| (one.name, one.fetched)).collect(),
                 vouchers,

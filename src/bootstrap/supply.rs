@@ -23,6 +23,7 @@ use {
         path::{Path, PathBuf},
         sync::Arc,
         thread::{Scope, ScopedJoinHandle},
+        time::Instant,
     },
 };
 
@@ -70,12 +71,14 @@ pub struct Downloads<'scope, 'env, 'a> {
     pub ended: Option<Ended>,
     /// The servers of the archive that was asked for last.
     pub asked: Vec<String>,
+    /// When the last download had all its bytes, on disk.
+    pub last_byte_at: Option<Instant>,
     is_over: bool,
 }
 
 struct Running<'scope> {
     file: Arc<PartialFile>,
-    thread: ScopedJoinHandle<'scope, Result<Fetched, Ended>>,
+    thread: ScopedJoinHandle<'scope, (Result<Fetched, Ended>, Instant)>,
 }
 
 impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
@@ -89,6 +92,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             supplied: Vec::new(),
             ended: None,
             asked: Vec::new(),
+            last_byte_at: None,
             is_over: false,
         }
     }
@@ -104,9 +108,11 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
     /// Waits for the download that is under way.
     fn finish_running(&mut self) -> Result<()> {
         let Some(Running { thread, .. }) = self.running.take() else { return Ok(()) };
-        let result = thread.join().unwrap_or_else(|payload| Err(Ended::Failed(panicked(payload.as_ref()))));
+        let (result, at) =
+            thread.join().unwrap_or_else(|payload| (Err(Ended::Failed(panicked(payload.as_ref()))), Instant::now()));
         match result {
             Ok(fetched) => {
+                self.last_byte_at = Some(at);
                 if let Some(last) = self.supplied.last_mut() {
                     last.fetched = Some(fetched);
                 }
@@ -152,7 +158,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         super::tell_where_it_stands(&name, &download, progress);
         progress.watch(&file, &download);
         self.supplied.push(supplement(vouching));
-        let thread = spawn(self.scope, move || download.run(progress))?;
+        let thread = spawn(self.scope, move || (download.run(progress), Instant::now()))?;
         self.running = Some(Running { file: file.clone(), thread });
         let source: Arc<dyn Source> = file.clone();
         Ok(Supplied::Arriving { source, name: Some(choice.name), file })

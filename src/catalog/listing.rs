@@ -1,59 +1,38 @@
 //! Archives as JSON has them, in `slotpress list` and in what the server tells programs. Fields are added, never renamed or
 //! removed.
 
+#[cfg(feature = "net")]
+use {super::FrameHashes, crate::net::listing::ListedArchive};
 use {
-    super::{Archive, Catalog, FileId, FrameHashes},
+    super::{Archive, Catalog, FileId},
     crate::{
         format::frame_hashes::Root,
         ledger::names::{ArchiveName, Hash},
     },
-    serde::{Deserialize, Serialize},
+    serde::Serialize,
     std::{
         path::PathBuf,
         time::{Duration, SystemTime},
     },
 };
 
-/// Where a server has its list.
-pub const PATH: &str = "/api/v1/archives";
-
-/// What is read of a list that a server sent.
-#[derive(Deserialize)]
-struct Listing {
-    version: u32,
-    archives: Vec<Listed>,
-}
-
-#[derive(Deserialize)]
-struct Listed {
-    name: String,
-    size_bytes: Option<u64>,
-    age_seconds: Option<u64>,
-    root: Option<String>,
-    frame_hashes: Option<FrameHashesFields>,
-}
-
-/// Reads the list that a server at `url` sent: none where it is something else. What has not the name of an archive is left
-/// out.
-pub fn parse_listing(document: &[u8], url: &str, now_ns: u64) -> Option<Catalog> {
-    let listing: Listing = serde_json::from_slice(document).ok()?;
-    if listing.version != 1 {
-        return None;
+#[cfg(feature = "net")]
+impl Catalog {
+    /// Of what the server at `url` listed.
+    pub fn of_listing(listed: Vec<ListedArchive>, url: &str, now_ns: u64) -> Self {
+        Self::new(listed.into_iter().map(|listed| {
+            let age_ns = listed.age_seconds.map(|seconds| seconds.saturating_mul(1_000_000_000));
+            Archive {
+                modified_ns: age_ns.map_or(0, |age| now_ns.saturating_sub(age).max(1)),
+                hashes: listed.root.zip(listed.frame_hashes).map(|(root, fields)| FrameHashes {
+                    root,
+                    offset_bytes: fields.offset_bytes,
+                    frames: fields.frames,
+                }),
+                ..Archive::of_server(listed.name, url.trim_end_matches('/'), listed.size_bytes.unwrap_or_default())
+            }
+        }))
     }
-    Some(Catalog::new(listing.archives.into_iter().filter_map(|listed| {
-        let name = ArchiveName::parse(&listed.name)?;
-        let age_ns = listed.age_seconds.map(|seconds| seconds.saturating_mul(1_000_000_000));
-        let hashes = listed.root.and_then(|root| root.parse().ok()).zip(listed.frame_hashes);
-        Some(Archive {
-            modified_ns: age_ns.map_or(0, |age| now_ns.saturating_sub(age).max(1)),
-            hashes: hashes.map(|(root, fields)| FrameHashes {
-                root,
-                offset_bytes: fields.offset_bytes,
-                frames: fields.frames,
-            }),
-            ..Archive::of_server(name, url.trim_end_matches('/'), listed.size_bytes.unwrap_or_default())
-        })
-    })))
 }
 
 impl Archive {
@@ -99,7 +78,7 @@ pub struct ArchiveFields {
 }
 
 /// Where an archive's frame hashes are.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct FrameHashesFields {
     offset_bytes: u64,
     frames: u64,
@@ -147,9 +126,10 @@ pub fn unix_ns(time: SystemTime) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "net"))]
+#[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, proptest::prelude::*};
+    use {super::*, crate::net::listing::parse};
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
@@ -161,20 +141,8 @@ mod tests {
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);
-        let junk = r#"{"name":"../x","size_bytes":1}"#;
-        let json = format!(r#"{{"version":1,"archives":[{},{junk}]}}"#, serde_json::to_string(&fields).expect("JSON"));
-        let read = parse_listing(json.as_bytes(), "/dir/", unix_ns(now)).expect("a list");
-        assert_eq!(read, catalog);
-        assert_eq!(parse_listing(json.replace("\"version\":1", "\"version\":2").as_bytes(), "", 0), None);
-        assert_eq!(parse_listing(b"<html>", "", 0), None);
-    }
-
-    proptest! {
-        #[test]
-        fn junk_never_panics(text in ".{0,200}", age in any::<u64>()) {
-            let _ = parse_listing(text.as_bytes(), "", 0);
-            let json = format!(r#"{{"version":1,"archives":[{{"name":"{NAME}","age_seconds":{age},"root":"x"}}]}}"#);
-            prop_assert!(parse_listing(json.as_bytes(), "http://x", age / 2).is_some());
-        }
+        let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
+        let listed = parse(json.as_bytes()).expect("a list");
+        assert_eq!(Catalog::of_listing(listed, "/dir/", unix_ns(now)), catalog);
     }
 }

@@ -81,6 +81,7 @@ struct BootstrapLine<'a> {
     #[serde(serialize_with = "text::paths")]
     replaced: &'a [PathBuf],
     elapsed_seconds: f64,
+    after_last_byte_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -162,6 +163,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
             genesis_hash: report.genesis_hash,
             replaced: &report.restore.replaced,
             elapsed_seconds: report.taken.elapsed.as_secs_f64(),
+            after_last_byte_seconds: report.after_last_byte.map(|time| time.as_secs_f64()),
         });
         return;
     }
@@ -179,7 +181,12 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         let said = if is_expected { "as expected" } else { "not compared with an expected hash" };
         ui.print(&format!("  genesis  {hash}, {said}"));
     }
-    ui.print(&format!("  elapsed  {} in all", values::show_duration(report.taken.elapsed)));
+    let after = report.after_last_byte.map(|time| format!(", {} after the last byte", values::show_duration(time)));
+    ui.print(&format!(
+        "  elapsed  {} in all{}",
+        values::show_duration(report.taken.elapsed),
+        after.unwrap_or_default()
+    ));
     if !report.restore.replaced.is_empty() {
         ui.print("The former state was moved aside. When the validator runs, delete it:");
         for dir in &report.restore.replaced {

@@ -9,6 +9,7 @@ use {
     crate::{
         error::Result,
         find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, find, rank},
+        format::frame_hashes::Root,
         net::{
             Client, ClientOptions,
             servers::{Offer, Place},
@@ -77,6 +78,7 @@ struct OfferLine {
     name: String,
     file_bytes: Option<u64>,
     accepts_ranges: Option<bool>,
+    root: Option<Root>,
 }
 
 #[derive(Serialize)]
@@ -128,7 +130,7 @@ fn offer_line(offer: &Offer) -> OfferLine {
         Place::Local(_) => None,
     };
     let (location, name) = (offer.shown(), offer.name.to_string());
-    OfferLine { location, name, file_bytes: offer.length_bytes, accepts_ranges }
+    OfferLine { location, name, file_bytes: offer.length_bytes, accepts_ranges, root: offer.root }
 }
 
 fn print_json(report: &FindReport, options: &FindOptions, ui: &Ui) {

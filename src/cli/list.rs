@@ -1,10 +1,7 @@
 //! `slotpress list`
 
 #[cfg(feature = "net")]
-use crate::{
-    catalog::listing::{PATH as LIST_PATH, parse_listing},
-    net::{self, Client, NetErrorKind, Url, servers::SourceArg},
-};
+use crate::net::{self, Client, servers::SourceArg};
 use {
     super::{network::NetworkArgs, ui::Ui, values},
     crate::{
@@ -99,22 +96,10 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
 fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
     let client = Client::new(&args.network.options())?;
     let source = SourceArg::parse(text)?;
-    if let SourceArg::Server(url) = &source {
-        let list = below(url);
-        match client.small(&list, LIST_BYTES_MAX, ui) {
-            Ok(document) => {
-                if let Some(catalog) = parse_listing(&document, &net::shown(url), unix_ns(SystemTime::now())) {
-                    return Ok(catalog);
-                }
-            }
-            // Whoever answers, but has no such list, may have archives all the same.
-            Err(error) => match error.kind() {
-                NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
-                    return Err(error.into());
-                }
-                _ => {}
-            },
-        }
+    if let SourceArg::Server(url) = &source
+        && let Some(listed) = client.listing(url, ui)?
+    {
+        return Ok(Catalog::of_listing(listed, &net::shown(url), unix_ns(SystemTime::now())));
     }
     let offers = client.offers(&source, ui)?;
     Ok(Catalog::new(offers.into_iter().map(|offer| {
@@ -128,18 +113,6 @@ fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
 #[cfg(not(feature = "net"))]
 fn ask(_: &str, _: &ListArgs, _: &Ui) -> Result<Catalog> {
     Err(crate::Error::usage("this slotpress was built without the network: it reads directories only"))
-}
-
-/// Some thousands of archives.
-#[cfg(feature = "net")]
-const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// Where a server has its list.
-#[cfg(feature = "net")]
-fn below(url: &Url) -> Url {
-    let mut list = url.clone();
-    list.set_path(&format!("{}{}", url.path().trim_end_matches('/'), LIST_PATH));
-    list
 }
 
 fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {

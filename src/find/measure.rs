@@ -8,6 +8,7 @@ use {
         progress::Progress,
     },
     std::{
+        collections::BTreeMap,
         ops::ControlFlow,
         time::{Duration, Instant},
     },
@@ -22,8 +23,8 @@ const BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// A rate below this is that of a server that does not want to be used, or of a stall.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
-/// Measures the first candidates that were not measured, one after the other, so that they do not share the line. One whose server does not
-/// send is given the lowest rate, and falls behind.
+/// Measures the servers of the first candidates that were not measured, one after the other, so that they do not share the
+/// line. One that does not send is given the lowest rate, and falls behind. All archives of a server have its rate.
 pub fn measure(
     client: &Client,
     candidates: &mut [Candidate],
@@ -32,8 +33,14 @@ pub fn measure(
 ) -> Result<()> {
     let remote = candidates.iter_mut().take(measured_max).filter(|candidate| !candidate.is_measured());
     progress.stage("Measuring", None);
+    let mut rates: BTreeMap<String, u64> = BTreeMap::new();
     for candidate in remote {
         let Place::Remote(remote) = &candidate.full.place else { continue };
+        let server = remote.url.origin().ascii_serialization();
+        if let Some(rate) = rates.get(&server) {
+            candidate.rate_bytes_per_second = Some(*rate);
+            continue;
+        }
         let range = remote.length_bytes.filter(|_| remote.accepts_ranges).map(|length| 0..length.min(BYTES_MAX));
         let mut start = None;
         let mut got_bytes = 0;
@@ -58,15 +65,17 @@ pub fn measure(
             return Err(error.clone().into());
         }
         let rate = (got_bytes as f64 / last.as_secs_f64().max(0.001)) as u64;
-        candidate.rate_bytes_per_second = match result {
+        let rate = match result {
             Ok(transfer) if got_bytes == 0 => {
                 // All in one piece: the round trip is part of the time.
-                Some((transfer.got_bytes as f64 / transfer.elapsed.as_secs_f64().max(0.001)) as u64)
+                (transfer.got_bytes as f64 / transfer.elapsed.as_secs_f64().max(0.001)) as u64
             }
-            Ok(_) => Some(rate),
-            Err(_) => Some(0),
+            Ok(_) => rate,
+            Err(_) => 0,
         }
-        .map(|rate| rate.max(RATE_MIN_BYTES_PER_SECOND));
+        .max(RATE_MIN_BYTES_PER_SECOND);
+        candidate.rate_bytes_per_second = Some(rate);
+        rates.insert(server, rate);
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ mod tests {
     fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> (Offer, String, bool) {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
         let place = Place::Local(PathBuf::from(format!("/{source}/{name}")));
-        (Offer { name, place, length_bytes }, format!("source {source}"), source.is_multiple_of(2))
+        (Offer { name, place, length_bytes, root: None }, format!("source {source}"), source.is_multiple_of(2))
     }
 
     prop_compose! {

@@ -12,6 +12,7 @@ pub mod address;
 mod client;
 mod content_range;
 mod error;
+pub mod listing;
 pub mod options;
 mod rate;
 mod redirect;

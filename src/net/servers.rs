@@ -1,17 +1,19 @@
 //! What a SOURCE argument is, and which archives it offers.
 //!
 //! A server of Agave answers `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` with redirects to the newest
-//! archives; Firedancer does the same. A mirror is a directory that some web server lists. Names are chosen by whoever
+//! archives; Firedancer does the same, and `slotpress serve`, which has a list of all as well. A mirror is a directory that some web server lists. Names are chosen by whoever
 //! serves them: only names of archives are taken from a listing, never links.
 
 use {
-    super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown},
+    super::{Client, NetError, NetErrorKind, Remote, Url, is_url, listing::ListedArchive, parse_url, shown},
     crate::{
         error::{Error, IoContext, Result},
+        format::frame_hashes::Root,
         ledger::names::ArchiveName,
         progress::Progress,
     },
     std::{
+        cmp::Reverse,
         collections::BTreeMap,
         fmt, fs,
         path::{Path, PathBuf},
@@ -27,8 +29,11 @@ const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Archives that are taken from one listing, the newest.
 const LISTED_MAX: usize = 1000;
 
-/// Archives of a listing that are asked for, full and incremental: the newest first.
-const HEADS_MAX: usize = 4;
+/// Full archives of a listing that are asked for, the newest; and of how many bases incremental ones are.
+const FULLS_MAX: usize = 4;
+
+/// Incremental archives on one base that are asked for: the newest may vanish.
+const INCREMENTALS_MAX: usize = 2;
 
 /// A SOURCE argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +116,8 @@ pub struct Offer {
     pub place: Place,
     /// Its length, where that is known.
     pub length_bytes: Option<u64>,
+    /// The root of its frame hashes, where a list says it: a claim.
+    pub root: Option<Root>,
 }
 
 impl Offer {
@@ -124,7 +131,9 @@ impl Offer {
 
     fn of_remote(remote: Remote) -> Result<Self, NetError> {
         match remote.archive_name() {
-            Some(name) => Ok(Self { name, length_bytes: remote.length_bytes, place: Place::Remote(remote) }),
+            Some(name) => {
+                Ok(Self { name, length_bytes: remote.length_bytes, place: Place::Remote(remote), root: None })
+            }
             None => Err(NetError::new(
                 NetErrorKind::BadAnswer,
                 &remote.url,
@@ -136,7 +145,7 @@ impl Offer {
     fn of_file(path: &Path) -> Option<Self> {
         let name = ArchiveName::of_path(path)?;
         let length_bytes = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len();
-        Some(Self { name, length_bytes: Some(length_bytes), place: Place::Local(path.to_path_buf()) })
+        Some(Self { name, length_bytes: Some(length_bytes), place: Place::Local(path.to_path_buf()), root: None })
     }
 }
 
@@ -160,11 +169,18 @@ impl Client {
             return Err(Error::failed(format!("{source} has no snapshot archive"))
                 .hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst"));
         }
-        offers.sort_by_key(|offer| std::cmp::Reverse((offer.name.slot, offer.name.base_slot)));
+        offers.sort_by_key(|offer| Reverse((offer.name.slot, offer.name.base_slot)));
         Ok(offers)
     }
 
     fn offers_of_server(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+        // A list has older archives too, and incremental ones on them: what redirects do not tell. Thousands of peers are
+        // not asked for what nearly none of them has.
+        if self.is_operator
+            && let Some(listed) = self.listing(url, stop)?
+        {
+            return self.offers_of_list(url, &listed, stop);
+        }
         let mut offers = Vec::new();
         for (number, path) in REDIRECT_PATHS.into_iter().enumerate() {
             match self.head(&below(url, path), stop).and_then(Offer::of_remote) {
@@ -188,11 +204,21 @@ impl Client {
 
     fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let listing = self.small(url, LISTING_BYTES_MAX, stop)?;
-        let names = newest(listed_names(&listing).into_iter(), |name| name);
-        let of_kind =
-            |is_full: bool| names.iter().filter(move |name| name.base_slot.is_none() == is_full).take(HEADS_MAX);
+        self.heads(url, listed_names(&listing), stop)
+    }
+
+    fn offers_of_list(&self, url: &Url, listed: &[ListedArchive], stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+        let mut offers = self.heads(url, listed.iter().map(|listed| listed.name.clone()).collect(), stop)?;
+        for offer in &mut offers {
+            offer.root = listed.iter().find(|listed| listed.name == offer.name).and_then(|listed| listed.root);
+        }
+        Ok(offers)
+    }
+
+    /// Asks for the newest of the archives of these names.
+    fn heads(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let mut offers = Vec::new();
-        for name in of_kind(true).chain(of_kind(false)) {
+        for name in worth_asking(names) {
             match self.head(&below(url, &name.to_string()), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
                 // Listings and directories change: what is gone is gone.
@@ -232,10 +258,23 @@ fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
     unique.into_values().collect()
 }
 
+/// The newest full archives, and on each of the newest bases the newest incremental ones: whoever has an older full archive
+/// looks for what builds on that.
+fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
+    let (fulls, incrementals): (Vec<_>, Vec<_>) =
+        newest(names.into_iter(), |name| name).into_iter().partition(|name| name.base_slot.is_none());
+    let mut by_base: BTreeMap<Reverse<Option<u64>>, Vec<ArchiveName>> = BTreeMap::new();
+    for name in incrementals {
+        by_base.entry(Reverse(name.base_slot)).or_default().push(name);
+    }
+    let of_bases = by_base.into_values().take(FULLS_MAX).flat_map(|names| names.into_iter().take(INCREMENTALS_MAX));
+    fulls.into_iter().take(FULLS_MAX).chain(of_bases).collect()
+}
+
 /// The newest, at most [`LISTED_MAX`].
 fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
     let mut all: Vec<T> = all.collect();
-    all.sort_by_key(|one| std::cmp::Reverse((name(one).slot, name(one).base_slot)));
+    all.sort_by_key(|one| Reverse((name(one).slot, name(one).base_slot)));
     all.truncate(LISTED_MAX);
     all
 }
@@ -279,6 +318,22 @@ mod tests {
         assert!(listed_names(b"\xff\xfe<html>").is_empty());
         assert_eq!(below(&Url::parse("http://h/a/b/?k=1").expect("a URL"), "x").as_str(), "http://h/a/b/x?k=1");
         assert_eq!(below(&Url::parse("http://h").expect("a URL"), "x").as_str(), "http://h/x");
+    }
+
+    #[test]
+    fn what_is_asked_for() {
+        let name = |base_slot, slot| {
+            let hash = crate::ledger::names::Hash([7; 32]);
+            ArchiveName { base_slot, slot, hash, extension: crate::ledger::names::Extension::TarZstd }
+        };
+        let fulls = (1..8).map(|number| name(None, number * 100));
+        let incrementals = (1..8).flat_map(|base| (1..5).map(move |more| (base * 100, base * 100 + more)));
+        let all = fulls.chain(incrementals.map(|(base, slot)| name(Some(base), slot))).collect();
+        let asked: Vec<(Option<u64>, u64)> =
+            worth_asking(all).into_iter().map(|name| (name.base_slot, name.slot)).collect();
+        let fulls = [700, 600, 500, 400].map(|slot| (None, slot));
+        let incrementals = [700, 600, 500, 400].map(|base| [(Some(base), base + 4), (Some(base), base + 3)]).concat();
+        assert_eq!(asked, [fulls.to_vec(), incrementals].concat());
     }
 
     proptest! {

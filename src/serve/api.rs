@@ -10,7 +10,8 @@ use {
     std::{sync::Arc, time::SystemTime},
 };
 
-pub use crate::catalog::listing::PATH;
+/// Where the list is.
+pub const PATH: &str = "/api/v1/archives";
 
 #[derive(Serialize)]
 struct Answer<'a> {

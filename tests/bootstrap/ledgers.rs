@@ -1,7 +1,9 @@
 //! `bootstrap`: ledgers, whatever happens on the way.
 
 use {
-    crate::{common::*, server::*, site::*},
+    super::site::*,
+    crate::common::*,
+    crate::net::server::*,
     rustix::process::{Pid, Signal, kill_process},
     std::{
         collections::BTreeSet,

@@ -1,9 +1,8 @@
 //! `serve` and `bootstrap` together: a server that is killed and started again under twenty nodes.
 
-#![cfg(feature = "serve")]
-
 use {
-    crate::{common::*, site::*},
+    super::site::*,
+    crate::common::*,
     std::{
         fs,
         net::{SocketAddr, TcpListener, TcpStream},

@@ -1,10 +1,8 @@
 //! Servers with archives, and what a run of the program says.
 
 use {
-    crate::{
-        common::*,
-        server::{Request, Server, Then, answer, file, head, redirect},
-    },
+    crate::common::*,
+    crate::net::server::{Request, Server, Then, answer, file, head, redirect},
     std::{
         collections::BTreeMap,
         fs,

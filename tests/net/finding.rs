@@ -2,11 +2,11 @@
 
 use {
     super::{
-        common::*,
         options,
         server::{Request, Server, Then, answer, file, head, redirect},
         url,
     },
+    crate::common::*,
     serde_json::{Value, json},
     slotpress::{
         find::{FindOptions, FindReport, find},

@@ -1,10 +1,8 @@
 //! `inspect` and `verify` of a URL: what is fetched, and what they say.
 
 use {
-    super::{
-        common::*,
-        server::{Request, Server, Then, answer, file, redirect},
-    },
+    super::server::{Request, Server, Then, answer, file, redirect},
+    crate::common::*,
     serde_json::Value,
     std::{
         fs,

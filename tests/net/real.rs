@@ -1,7 +1,8 @@
-//! Servers that others wrote: Python's, nginx, and TLS with an authority of our own.
+//! Servers that others wrote: Python's, nginx, Apache, and TLS with an authority of our own.
 
 use {
-    super::{client, common::*, get, head, options, url},
+    super::{client, get, head, options, url},
+    crate::common::*,
     slotpress::net::{Client, ClientOptions, NetErrorKind, Outcome, servers::SourceArg},
     slotpress::progress::NoProgress,
     std::{
@@ -11,7 +12,7 @@ use {
         path::Path,
         process::{Child, Command, Stdio},
         thread,
-        time::{Duration, Instant},
+        time::{Duration, Instant, SystemTime},
     },
 };
 
@@ -60,7 +61,11 @@ server.serve_forever()
 fn mirror() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     for name in [FULL_3500, INCREMENTAL_3500_3550] {
-        fs::copy(fixture(name), dir.path().join(name)).expect("copied");
+        let path = dir.path().join(name);
+        fs::copy(fixture(name), &path).expect("copied");
+        // Of a file that is a moment old, Apache gives a weak ETag, since it may still change.
+        let file = fs::File::options().write(true).open(&path).expect("opened");
+        file.set_modified(SystemTime::now() - Duration::from_secs(3600)).expect("set");
     }
     dir
 }
@@ -88,18 +93,38 @@ fn python_lists_and_ignores_ranges() {
     assert_eq!(output.status.code(), Some(4));
 }
 
+/// Whether a web server is installed; on CI it must be. Some do not know `--version`.
+fn has_web_server(name: &str) -> bool {
+    let is_there = Command::new(name).arg("-v").output().is_ok();
+    assert!(is_there || std::env::var("CI").as_deref() != Ok("true"), "{name} must be installed on CI");
+    if !is_there {
+        eprintln!("skipped: {name} is not installed");
+    }
+    is_there
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+/// A web server in the foreground, when it listens.
+fn start(command: &mut Command, port: u16, log: &Path) -> Running {
+    let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let log = fs::read_to_string(log).unwrap_or_default();
+        assert!(start.elapsed() < Duration::from_secs(10), "nothing listens: {log}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
 #[test]
 fn nginx_sends_ranges() {
-    // Its version is asked in another way.
-    let is_there = Command::new("nginx").arg("-v").output().is_ok();
-    assert!(is_there || std::env::var("CI").as_deref() != Ok("true"), "nginx must be installed on CI");
-    if !is_there {
-        eprintln!("skipped: nginx is not installed");
+    if !has_web_server("nginx") {
         return;
     }
-    let dir = mirror();
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
-    let work = tempfile::tempdir().expect("a directory");
+    let (dir, work, port) = (mirror(), tempfile::tempdir().expect("a directory"), free_port());
     let at = |name: &str| work.path().join(name).display().to_string();
     let config = format!(
         "daemon off; master_process off; pid {pid}; error_log {log};
@@ -113,19 +138,48 @@ fn nginx_sends_ranges() {
         tmp = at("tmp"),
         root = dir.path().display(),
     );
-    fs::write(at("nginx.conf"), config).expect("written");
+    fs::write(at("conf"), config).expect("written");
     open_to_others(dir.path());
     open_to_others(work.path());
-    let mut nginx = Command::new("nginx");
-    nginx.args(["-c", &at("nginx.conf"), "-e", &at("log")]).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = nginx.spawn();
-    let _server = Running(child.expect("starts"));
-    let start = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        let log = fs::read_to_string(at("log")).unwrap_or_default();
-        assert!(start.elapsed() < Duration::from_secs(10), "nginx does not listen: {log}");
-        thread::sleep(Duration::from_millis(20));
+    let mut command = Command::new("nginx");
+    command.args(["-c", &at("conf"), "-e", &at("log")]);
+    let _server = start(&mut command, port, at("log").as_ref());
+    sends_ranges(&dir, port);
+}
+
+#[test]
+fn apache_sends_ranges() {
+    if !has_web_server("apache2") {
+        return;
     }
+    let (dir, work, port) = (mirror(), tempfile::tempdir().expect("a directory"), free_port());
+    let at = |name: &str| work.path().join(name).display().to_string();
+    let modules = ["mpm_event", "authz_core", "alias", "autoindex", "dir"];
+    let modules: String = modules
+        .iter()
+        .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
+        .collect();
+    let config = format!(
+        "{modules}ServerName localhost\nListen 127.0.0.1:{port}\nPidFile {pid}\nErrorLog {log}\nMutex file:{work}\n
+         <IfModule unixd_module>\nUser nobody\nGroup nogroup\n</IfModule>\n
+         DocumentRoot {root}\n<Directory {root}>\nOptions Indexes\nRequire all granted\n</Directory>\n
+         Redirect 303 /snapshot.tar.bz2 /{FULL_3500}\n",
+        pid = at("pid"),
+        log = at("log"),
+        work = work.path().display(),
+        root = dir.path().display(),
+    );
+    fs::write(at("conf"), config).expect("written");
+    open_to_others(dir.path());
+    open_to_others(work.path());
+    let mut command = Command::new("apache2");
+    command.args(["-X", "-f", &at("conf")]);
+    let _server = start(&mut command, port, at("log").as_ref());
+    sends_ranges(&dir, port);
+}
+
+/// What the client does with a web server that redirects to an archive and sends ranges of it.
+fn sends_ranges(dir: &tempfile::TempDir, port: u16) {
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
     let remote = head(&client, &format!("{base}snapshot.tar.bz2")).expect("a head");
@@ -138,14 +192,19 @@ fn nginx_sends_ranges() {
     assert_eq!(offers.len(), 1);
     let output = slotpress().args(["verify", &format!("{base}{FULL_3500}"), "--json"]).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Another file in its place: If-Range makes nginx send all of it.
+    let ledger = temp_dir();
+    let into = ledger.path().join("ledger");
+    let output = slotpress().args(["bootstrap", &base, "--ledger"]).arg(&into).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::read(into.join(FULL_3500)).expect("fetched") == bytes);
+    // Another file in its place: If-Range makes the server send all of it.
     let replaced = dir.path().join(FULL_3500);
     fs::write(&replaced, &bytes[1..]).expect("written");
     let (result, got) = get(&client, &remote, Some(1000..2000));
     assert_eq!((result.expect_err("changed").kind(), got.len()), (NetErrorKind::Changed, 0));
 }
 
-/// nginx's workers are another user where the tests run as root.
+/// Web servers' workers are another user where the tests run as root.
 fn open_to_others(dir: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("changed");

@@ -1,7 +1,8 @@
 //! `list` and `prune`.
 
 use {
-    crate::{common::*, server::two_archives},
+    super::server::{Server, two_archives},
+    crate::common::*,
     serde_json::Value,
     std::{fs, path::Path, time::SystemTime},
 };
@@ -104,7 +105,7 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
 #[cfg(feature = "net")]
 #[test]
 fn a_list_of_a_server() {
-    let server = crate::server::Server::start(&[]);
+    let server = super::server::Server::start(&[]);
     let list = |url: &str| {
         let output = slotpress().args(["list", "--json", url]).output().expect("run");
         (output.status.code(), objects(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -123,4 +124,38 @@ fn a_list_of_a_server() {
     assert!(status.success());
     let (code, _, errors) = list(&url);
     assert_eq!(code, Some(4), "{errors}");
+}
+
+/// Redirects lead to the newest archives only; the list has the older ones, what builds on them, and roots.
+#[cfg(feature = "net")]
+#[test]
+fn find_and_fetch_use_the_list_of_a_server() {
+    let dir = two_archives();
+    let newer = fixture(FULL_3500);
+    slotpress().arg("recompress").arg(&newer).arg("-o").arg(dir.path()).assert().success();
+    let server = Server::start_in(dir, &[]);
+    let output = slotpress().args(["find", "--json", "--source", &server.url("/")]).output().expect("run");
+    let found = objects(&output.stdout);
+    let candidate = |slot: u64| found.iter().find(|line| line["type"] == "candidate" && line["slot"] == slot);
+    let older = candidate(40).expect("a pair on the older archive");
+    assert_eq!((&older["full"]["name"], &older["full"]["root"]), (&FULL_26.into(), &Value::Null));
+    let newer = &candidate(3500).expect("the newer archive")["full"];
+    let output = slotpress().args(["list", "--json", &server.url("/")]).output().expect("run");
+    let listed = objects(&output.stdout);
+    assert!(listed.iter().any(|line| line["name"] == newer["name"] && line["root"] == newer["root"]), "{listed:?}");
+    let root = newer["root"].as_str().expect("a root");
+    assert_eq!(root.len(), 64);
+
+    // What the list says of roots is looked at before a byte is fetched.
+    let out = temp_dir();
+    let fetch = |root: &str| {
+        slotpress().arg("fetch").arg(server.url("/")).args(["--expect-root", root, "-o"]).arg(out.path()).assert()
+    };
+    let other = root.replace(|digit: char| digit != 'f', "f");
+    let output = fetch(&other).failure().code(3).get_output().clone();
+    // The archives without a root may have any.
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not the archive of root"));
+    assert!(!out.path().join(FULL_3500).exists());
+    fetch(root).success();
+    assert_eq!(names(out.path()), [FULL_3500]);
 }

@@ -2,10 +2,8 @@
 //! Firedancer's do.
 
 use {
-    crate::{
-        common::*,
-        server::{Server, large_archive, read_head, read_response, send, two_archives},
-    },
+    super::server::{Server, large_archive, read_head, read_response, send, two_archives},
+    crate::common::*,
     std::{
         fs,
         io::Read,
@@ -153,7 +151,7 @@ fn what_others_ask_for() {
     for path in ["/metrics", "/api/v1/archives/", "/api", "/favicon.ico", "/genesis.tar.bz2"] {
         assert_eq!(server.get(path, "").status, 404, "{path}");
     }
-    let mut stream = crate::server::connect(server.metrics.expect("an address"));
+    let mut stream = super::server::connect(server.metrics.expect("an address"));
     send(&mut stream, "GET", "/metrics", "");
     let text = read_response(&mut stream, "GET").text();
     for part in ["slotpress_serve_archives 2", "slotpress_serve_responses_total{status=\"404\"} 5", "# EOF"] {

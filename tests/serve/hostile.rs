@@ -1,10 +1,8 @@
 //! Clients that mean harm: nothing but archives gets out, nothing panics, memory stays bounded, others are served.
 
 use {
-    crate::{
-        common::*,
-        server::{Server, large_archive, read_head, read_response, send, two_archives},
-    },
+    super::server::{Server, large_archive, read_head, read_response, send, two_archives},
+    crate::common::*,
     std::{
         fs,
         io::{Read, Write},

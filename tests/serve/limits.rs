@@ -1,7 +1,7 @@
 //! Rates.
 
 use {
-    crate::server::{Server, large_archive, two_archives},
+    super::server::{Server, large_archive, two_archives},
     std::time::{Duration, Instant},
 };
 

@@ -1,10 +1,8 @@
 //! Archives come and go, and so does the server.
 
 use {
-    crate::{
-        common::*,
-        server::{Server, large_archive, read_head, send, two_archives},
-    },
+    super::server::{Server, large_archive, read_head, send, two_archives},
+    crate::common::*,
     std::{
         fs,
         io::Read,

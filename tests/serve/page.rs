@@ -1,10 +1,8 @@
 //! The page, in a real browser: complete without anything from elsewhere, dark where the reader wants it, fit for a phone.
 
 use {
-    crate::{
-        common::{browser::Browser, *},
-        server::{Server, large_archive, read_head, send, two_archives},
-    },
+    super::server::{Server, large_archive, read_head, send, two_archives},
+    crate::common::{browser::Browser, *},
     serde_json::json,
     std::{fs, io::Read},
 };

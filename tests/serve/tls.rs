@@ -1,10 +1,8 @@
 //! Encryption: certificates are used, and used again when they change.
 
 use {
-    crate::{
-        common::*,
-        server::{Server, two_archives},
-    },
+    super::server::{Server, two_archives},
+    crate::common::*,
     std::{
         fs,
         path::Path,

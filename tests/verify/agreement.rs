@@ -2,7 +2,8 @@
 //! `AGAVE_ORACLE` names.
 
 use {
-    crate::{altered::corpus, fixtures::*, oracle::Oracle},
+    super::{altered::corpus, fixtures::*},
+    crate::common::oracle::Oracle,
     slotpress::rules::{
         clients::{Client, Rule},
         findings::Check,
@@ -54,7 +55,7 @@ fn verdicts_agree_with_agave() {
                 }
                 Err(error) => (false, error.to_string()),
             };
-            let answer = oracle.accepts(&full, incremental.as_deref(), &crate::fixtures::dir());
+            let answer = oracle.accepts(&full, incremental.as_deref(), &super::fixtures::dir());
             counts[usize::from(answer.is_ok())] += 1;
             let is_known = !ok && answer.is_ok() && STRICTER.iter().any(|(what, _)| altered.what == *what);
             if ok != answer.is_ok() && !is_known {

@@ -1,6 +1,6 @@
 //! Archives altered in every way that section 6 of the format page knows, and some more.
 
-use crate::fixtures::*;
+use super::fixtures::*;
 
 /// An altered archive: what was done to it, and its files.
 pub struct Altered {

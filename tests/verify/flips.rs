@@ -1,7 +1,7 @@
 //! Every single flipped bit of a small archive is found, or lies where nothing has a meaning.
 
 use {
-    crate::fixtures::*,
+    super::fixtures::*,
     slotpress::{
         archive::{ArchiveOptions, archive, encode::Codec},
         ledger::directory::LedgerPaths,

@@ -1,7 +1,8 @@
 //! What is good is found to be good, with the values that Agave gives.
 
 use {
-    crate::{fixtures::*, oracle::Oracle},
+    super::fixtures::*,
+    crate::common::oracle::Oracle,
     slotpress::{
         ledger::directory::LedgerPaths,
         progress::NoProgress,

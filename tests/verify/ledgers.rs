@@ -1,7 +1,7 @@
 //! Ledgers that are not complete: everything that is missing or cut is named, and the rest is read all the same.
 
 use {
-    crate::fixtures::*,
+    super::fixtures::*,
     slotpress::{
         ledger::directory::LedgerPaths,
         progress::NoProgress,

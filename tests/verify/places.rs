@@ -1,7 +1,7 @@
 //! Failures say where: the right frame, offset, entry and account, expected and found; and all of them are reported.
 
 use {
-    crate::fixtures::*,
+    super::fixtures::*,
     slotpress::{
         ledger::names::Hash,
         rules::{
@@ -24,7 +24,7 @@ fn records() {
     let (second, third);
     let (entry, accounts) = {
         let member = tar.rich_storage();
-        let found = crate::fixtures::records(&member.content);
+        let found = super::fixtures::records(&member.content);
         (second, third) = (found[1].0, found[2].0);
         member.content[second + 96] = 2;
         member.content[third + 96] = 77;
@@ -32,7 +32,7 @@ fn records() {
         (member.path(), [key(second), key(third)])
     };
     let last = tar.members.last_mut().expect("a storage");
-    let (cut_entry, at) = (last.path(), crate::fixtures::records(&last.content).last().expect("a record").0);
+    let (cut_entry, at) = (last.path(), super::fixtures::records(&last.content).last().expect("a record").0);
     let content = last.content[..at + 99].to_vec();
     last.set_content(content);
     let report = verify_tar(&tar);
@@ -55,7 +55,7 @@ fn records() {
 fn twice_in_a_storage() {
     let mut tar = Tar::read(FULL);
     let member = tar.rich_storage();
-    let (at, length) = crate::fixtures::records(&member.content)[1];
+    let (at, length) = super::fixtures::records(&member.content)[1];
     let mut content = member.content.clone();
     content.resize(content.len().next_multiple_of(8), 0);
     let second = content.len();

@@ -2,7 +2,8 @@
 //! clients that refuse it. Where `AGAVE_ORACLE` names loaders of Agave's own, these say the same.
 
 use {
-    crate::{fixtures::*, oracle::Oracle},
+    super::fixtures::*,
+    crate::common::oracle::Oracle,
     slotpress::{
         ledger::directory::LedgerPaths,
         progress::NoProgress,
@@ -134,7 +135,7 @@ fn errors_that_older_versions_do_not_know() {
         let report = verify(&path, None, &[]);
         assert!(report.ok && report.warnings.is_empty(), "{}", shown(&report));
         assert_eq!(refusing(&report), [Client::Agave41, Client::Agave42, Client::Agave43]);
-        assert_agave_agrees(&path, &report, &crate::fixtures::dir());
+        assert_agave_agrees(&path, &report, &super::fixtures::dir());
         assert!(verify(&path, None, &[Client::Agave44, Client::Agave45, Client::Firedancer]).ok);
         let report = verify(&path, None, &Client::AGAVE);
         let failure = &of_rule(&report, Rule::NewerErrors)[0];
@@ -212,7 +213,7 @@ fn only_firedancer_minds() {
         let agave = verify(&path, None, &Client::AGAVE);
         assert!(agave.ok && agave.warnings.len() == 1, "{what}");
         for oracle in Oracle::all() {
-            let answer = oracle.accepts(&path, None, &crate::fixtures::dir());
+            let answer = oracle.accepts(&path, None, &super::fixtures::dir());
             assert!(answer.is_ok(), "{what}: {} says {answer:?}", oracle.client);
         }
     }
@@ -228,7 +229,7 @@ fn bank_hash() {
         let report = verify(&path, None, &[]);
         assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::BankHash]);
         assert_eq!(refusing(&report), Client::ALL);
-        assert_agave_agrees(&path, &report, &crate::fixtures::dir());
+        assert_agave_agrees(&path, &report, &super::fixtures::dir());
     }
 }
 
@@ -270,7 +271,7 @@ fn padded_storages() {
     let noted: Vec<Client> = report.clients.iter().filter(|it| it.note.is_some()).map(|it| it.client).collect();
     assert_eq!(noted, [Client::Agave44]);
     assert!(refusing(&report).contains(&Client::Firedancer));
-    assert_agave_agrees(&path, &report, &crate::fixtures::dir());
+    assert_agave_agrees(&path, &report, &super::fixtures::dir());
 }
 
 /// Which versions boot from which layout of a ledger.

@@ -1,7 +1,7 @@
 //! Archives without an index: damage in one place does not hide damage in another.
 
 use {
-    crate::fixtures::*,
+    super::fixtures::*,
     slotpress::{
         rules::{clients::Rule, findings::Check},
         verify::report::VerifyReport,

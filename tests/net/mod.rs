@@ -1,15 +1,10 @@
 //! Servers, good and bad, on this machine only: what the client takes from them, and what it refuses.
 
-#![cfg(feature = "net")]
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-#[path = "../common/mod.rs"]
-mod common;
 mod faults;
 mod finding;
 mod reading;
 mod real;
-mod server;
+pub mod server;
 
 use {
     slotpress::{

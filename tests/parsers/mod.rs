@@ -1,13 +1,9 @@
 //! Parsers of what others wrote, given fixtures with some bytes changed, and bytes of any kind. The same targets are in
 //! `fuzz/`, for whoever has hours.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-#[path = "../common/mod.rs"]
-mod common;
 mod targets;
 
-use {common::*, proptest::prelude::*, std::fs, targets::TARGETS};
+use {crate::common::*, proptest::prelude::*, std::fs, targets::TARGETS};
 
 /// Bytes that are nearly right, for a target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -17,7 +13,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     let ledger = || ledger("ledger-at-26");
     let written = || {
         let (ledger, out) = (ledger(), temp_dir());
-        fs::read(common::archive(ledger.path(), out.path(), &[])).expect("read")
+        fs::read(crate::common::archive(ledger.path(), out.path(), &[])).expect("read")
     };
     match target {
         "tar" => vec![tar_of(&archive)[..20_000].to_vec()],
@@ -87,7 +83,7 @@ fn no_bytes_upset_a_parser() {
     }
 }
 
-/// Writes the seeds for `fuzz/`: `FUZZ_SEEDS=fuzz/corpus cargo test --test parsers`.
+/// Writes the seeds for `fuzz/`: `FUZZ_SEEDS=fuzz/corpus cargo test --test suite parsers`.
 #[test]
 fn seeds_for_fuzzing() {
     let Some(dir) = std::env::var_os("FUZZ_SEEDS") else { return };

@@ -1,10 +1,6 @@
 //! Faults: what shares a directory, what a killed run leaves, what the system refuses. `kills.rs` is the harness that
 //! kills at every system call.
 
-#![allow(clippy::expect_used)] // a test that cannot go on has failed
-
-#[path = "../common/mod.rs"]
-mod common;
 mod errors;
 mod kills;
 mod left_behind;
@@ -14,7 +10,7 @@ mod scenarios;
 mod shared;
 mod strace;
 
-use {common::*, std::path::Path, std::process::Command, std::process::Output};
+use {crate::common::*, std::path::Path, std::process::Command, std::process::Output};
 
 /// The program with arguments, to be started by the test itself.
 fn program(arguments: &[&str]) -> Command {

@@ -1,0 +1,7 @@
+//! `fetch` and `bootstrap` against servers that are good, bad, slow, dead, or lie: real sockets, on this machine only.
+
+mod fetching;
+mod ledgers;
+mod servers;
+mod serving;
+mod site;

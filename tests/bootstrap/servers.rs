@@ -1,0 +1,212 @@
+//! Servers that behave as those of clients and mirrors do, at their worst: stalls, deadlines, ends that come too early,
+//! files that change, disks that are full.
+
+use {
+    super::site::*,
+    crate::common::*,
+    crate::net::server::{Server, Then, answer, file, head, redirect},
+    slotpress::{
+        fetch::{Download, Limits, PartialFile},
+        net::{Client, ClientOptions, parse_url},
+        progress::NoProgress,
+        store::publish::Publishable,
+    },
+    std::{
+        fs,
+        io::Write,
+        process::Command,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+        thread,
+        time::Duration,
+    },
+};
+
+fn full(files: &Files) -> (String, Vec<u8>) {
+    let (name, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    (name.clone(), bytes.clone())
+}
+
+/// Agave's RPC port: 303, never a range, no ETag; a transfer is ended at a deadline. Firedancer's: 302, one answer for a
+/// connection.
+#[test]
+fn the_servers_of_both_clients() {
+    let files = Arc::new(agaves_archives());
+    for (status, is_firedancer) in [("303 See Other", false), ("302 Found", true)] {
+        let served = files.clone();
+        let cut = AtomicUsize::new(2);
+        let server = Server::start(move |request, stream| {
+            let newest = |prefix: &str| served.keys().rev().find(|name| name.starts_with(prefix)).expect("one");
+            let to = match request.path.as_str() {
+                "/snapshot.tar.bz2" => newest("snapshot-"),
+                "/incremental-snapshot.tar.bz2" => newest("incremental-"),
+                _ => "",
+            };
+            if !to.is_empty() {
+                return answer(stream, status, &[("Location", &format!("/{to}"))], b"");
+            }
+            let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
+                return answer(stream, "404 Not Found", &[("Connection", "close")], b"").map(|_| Then::Close);
+            };
+            let closes: &[(&str, &str)] = if is_firedancer { &[("Connection", "close")] } else { &[] };
+            head(stream, "200 OK", &[closes, &[("Content-Length", &bytes.len().to_string())]].concat())?;
+            if request.method == "HEAD" {
+                return Ok(if is_firedancer { Then::Close } else { Then::Keep });
+            }
+            // The deadline comes in the middle, twice.
+            if cut.load(Relaxed) > 0 {
+                cut.fetch_sub(1, Relaxed);
+                stream.write_all(&bytes[..bytes.len() / 2])?;
+                return Ok(Then::Close);
+            }
+            stream.write_all(bytes)?;
+            Ok(if is_firedancer { Then::Close } else { Then::Keep })
+        });
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{status} {said:?}");
+        assert!(!server.requests().iter().any(|request| request.path.contains('?')));
+        let fetched = files_in(&ledger);
+        assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&ledger));
+    }
+}
+
+/// Every connection stalls once, after some bytes: the read timeout ends it, and what came is kept.
+#[test]
+fn stalls_are_given_up_and_what_came_is_kept() {
+    let (name, bytes) = full(&larger_archive());
+    let (served, length) = (bytes.clone(), bytes.len());
+    let stalls = AtomicUsize::new(3);
+    let server = Server::start(move |request, stream| {
+        let Some(range) = request.range().filter(|range| range.end - range.start > 100_000) else {
+            return file(request, stream, &served, &etag(&served));
+        };
+        if stalls.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+            return file(request, stream, &served, &etag(&served));
+        }
+        let end = range.end.min(served.len() as u64);
+        let place = format!("bytes {}-{}/{}", range.start, end - 1, served.len());
+        let stated = (end - range.start).to_string();
+        let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(&served))];
+        head(stream, "206 Partial Content", &headers)?;
+        stream.write_all(&served[range.start as usize..range.start as usize + 70_000])?;
+        stream.flush()?;
+        thread::sleep(Duration::from_secs(3));
+        Ok(Then::Close)
+    });
+    let options = ClientOptions { read_timeout: Duration::from_millis(300), ..ClientOptions::default() };
+    let client = Client::new(&options).expect("a client");
+    let url = parse_url(&server.url(&format!("/{name}"))).expect("a URL");
+    let remote = client.head(&url, &NoProgress).expect("a head");
+    let dir = temp_dir();
+    let partial = Arc::new(PartialFile::open(dir.path(), &name).expect("a file"));
+    let limits = Limits { streams: 3, ..Limits::default() };
+    let download = Download::begin(client, partial.clone(), vec![remote], limits, &NoProgress).expect("begins");
+    let fetched = download.run(&NoProgress).expect("fetched");
+    assert_eq!(fetched.length_bytes, length as u64);
+    let path = partial.publish(&name).expect("published");
+    assert!(fs::read(path).expect("read") == bytes);
+    let given: u64 = fetched.servers.iter().map(|(_, bytes)| bytes).sum();
+    assert!(given < length as u64 + 4 * 1024 * 1024, "{given} of {length}");
+}
+
+/// A server that sends a few bytes in a second is given up, with a word on what is kept.
+#[test]
+fn a_trickle_ends_at_the_least_rate() {
+    let (name, bytes) = full(&archives(&[]));
+    let server = Server::start(move |request, stream| {
+        if request.method == "HEAD" {
+            return file(request, stream, &bytes, &etag(&bytes));
+        }
+        head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
+        for byte in bytes.chunks(50) {
+            stream.write_all(byte)?;
+            thread::sleep(Duration::from_millis(200));
+        }
+        Ok(Then::Close)
+    });
+    let dir = temp_dir();
+    let url = server.url(&format!("/{name}"));
+    let said = run(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("--min-rate") && said.stderr.contains("is kept"), "{said:?}");
+    assert!(!dir.path().join(&name).exists());
+}
+
+/// Another archive takes the name while it is fetched, on the only server that has it.
+#[test]
+fn a_change_midway_is_no_mixture() {
+    let (one, two) = (full(&archives(&["--zstd-level", "1"])), full(&archives(&["--zstd-level", "9"])));
+    assert!(one.0 == two.0 && one.1 != two.1);
+    let served = AtomicUsize::new(0);
+    let (old, new) = (one.1.clone(), two.1.clone());
+    let server = Server::start(move |request, stream| {
+        let is_new = request.method == "GET" && served.fetch_add(1, Relaxed) >= 2;
+        let bytes = if is_new { &new } else { &old };
+        file(request, stream, bytes, &etag(bytes))
+    });
+    let dir = temp_dir();
+    let url = server.url(&format!("/{}", one.0));
+    let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
+    if said.code == Some(0) {
+        // It was all there before the change.
+        assert!(fs::read(dir.path().join(&one.0)).expect("read") == one.1);
+        return;
+    }
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(!dir.path().join(&one.0).exists(), "{said:?}");
+    // From now on it is the new one.
+    let (name, bytes) = two;
+    let served = bytes.clone();
+    let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
+    let said = run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(fs::read(dir.path().join(&name)).expect("read") == bytes);
+}
+
+/// The ledger and the archives on two file systems; the disk that is full; the bound on a file's length.
+#[test]
+fn disks() {
+    let files = archives(&[]);
+    let server = serve(&files, Way::Ranges);
+    let (here, there) = (temp_dir(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory"));
+    let (ledger, snapshots, accounts) =
+        (here.path().join("ledger"), there.path().join("snapshots"), there.path().join("accounts"));
+    let flags = ["--snapshots", text(&snapshots), "--accounts", text(&accounts)];
+    let said = run(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)][..], &flags].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let fetched = files_in(&snapshots);
+    assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&snapshots));
+
+    // The system refuses to let files grow beyond some bytes, as a full disk would.
+    let dir = temp_dir();
+    let command = format!(
+        "ulimit -f 20; exec {} fetch {} -o {}",
+        slotpress_path().display(),
+        server.url(""),
+        dir.path().display()
+    );
+    let output = Command::new("bash").args(["-c", &format!("trap '' XFSZ; {command}")]).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: ") && !said.contains("panicked"), "{said}");
+    assert!(!names(dir.path()).iter().any(|name| files.contains_key(name)), "{:?}", names(dir.path()));
+    let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(files_in(dir.path()) == files);
+}
+
+/// Redirects that go round, to a private address of another kind, to nothing.
+#[test]
+fn redirects_that_lead_nowhere() {
+    for to in ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""] {
+        let server = Server::start(move |_, stream| redirect(stream, to));
+        let dir = temp_dir();
+        let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+        assert_eq!(said.code, Some(4), "{to}: {said:?}");
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,45 @@
+//! The tests of the whole program and of the library, in one binary: linked once. What tests share is in `common`;
+//! every other module is a subject.
+
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod archive_fixtures;
+mod bad_input;
+#[cfg(feature = "net")]
+mod bootstrap;
+mod clustered;
+mod common;
+mod damage;
+mod determinism;
+mod environment;
+mod faults;
+mod frame_hashes;
+mod inspect;
+mod interrupts;
+mod kill;
+mod levels;
+mod levels_codecs;
+mod levels_frames;
+mod levels_link;
+mod limits;
+mod lost_results;
+mod manners;
+#[cfg(feature = "net")]
+mod net;
+mod newer_agave;
+mod operator;
+mod oracle;
+mod page;
+mod panics;
+mod parsers;
+mod readers;
+mod recompress;
+mod restore_layouts;
+mod screen;
+#[cfg(feature = "serve")]
+mod serve;
+mod shape;
+mod state_check;
+mod synth;
+mod threads;
+mod verify;
