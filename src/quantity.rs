@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn sizes_and_rates() {
-        let shown: Vec<String> = [0, 999, 1000, 1023, 999 << 20, 1000 << 20, 92_771_293_593, u64::MAX].map(bytes).into();
+        let shown: Vec<String> =
+            [0, 999, 1000, 1023, 999 << 20, 1000 << 20, 92_771_293_593, u64::MAX].map(bytes).into();
         assert_eq!(shown, ["0 B", "999 B", "0.98 KiB", "1.00 KiB", "999 MiB", "0.98 GiB", "86.4 GiB", "16 EiB"]);
         assert!(shown.iter().all(|text| text.len() <= 8));
         assert_eq!(rate_of(1 << 30, Duration::from_millis(500)), "2 GiB/s");

@@ -1,20 +1,18 @@
 //! A picture of size against time: one point per level, the levels that no other beats joined by a line, the knee
 //! marked. Readable on light and dark pages; no script, no font, nothing from elsewhere.
 
-use {
-    crate::{
-        levels::{
-            LevelRow,
-            codec::label,
-            has_codecs, in_order,
-            recommend::{is_plain, pareto_curve, recommend},
-            report::{
-                Subject,
-                chart::{Axis, Paper, Plot, codec_color},
-            },
+use crate::{
+    levels::{
+        LevelRow,
+        codec::label,
+        has_codecs, in_order,
+        recommend::{is_plain, pareto_curve, recommend},
+        report::{
+            Subject,
+            chart::{Axis, Paper, Plot, codec_color},
         },
-        quantity,
     },
+    quantity,
 };
 
 const FILE: Paper = Paper { width: 760.0, height: 460.0, left: 90.0, right: 30.0, top: 66.0, bottom: 54.0 };
@@ -38,7 +36,8 @@ pub fn in_page(rows: &[LevelRow]) -> String {
 /// Time by its logarithm, size as it is.
 fn size_against_time(paper: Paper, rows: &[LevelRow]) -> Plot {
     // A copy in memory is so fast and so large that beside it the others are hard to tell apart.
-    let (plain, compressed): (Vec<&LevelRow>, Vec<&LevelRow>) = in_order(rows).into_iter().partition(|row| is_plain(row));
+    let (plain, compressed): (Vec<&LevelRow>, Vec<&LevelRow>) =
+        in_order(rows).into_iter().partition(|row| is_plain(row));
     let (shown, aside) = if compressed.is_empty() { (plain, Vec::new()) } else { (compressed, plain) };
     let seconds = |seconds: f64| seconds.max(1e-6);
     let at = |row: &LevelRow| (seconds(row.compress.median), row.output_bytes as f64);

@@ -334,7 +334,7 @@ mod tests {
         );
         assert!(found.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));
         assert_eq!(found.others.iter().map(|choice| choice.codec.as_str()).collect::<Vec<_>>(), ["bzip2"]);
-        insta::assert_snapshot!(found.others[0].reason, @"41.7 % smaller than lz4 in 16.67 times its time; archive does not make it, and validators may not read it");
+        insta::assert_snapshot!(found.others[0].reason, @"41.7 % smaller than lz4 in 16.7 times its time; archive does not make it, and validators may not read it");
         assert_eq!(recommend(&rows[2..3]), None);
     }
 

@@ -69,7 +69,10 @@ impl<'a> LevelsView<'a> {
                 |row| row.size_percent_of(reference),
             )
             .column(
-                Column::shown("compress", compress_unit).headed("time", 7).group("compress").name("compress_seconds", 6),
+                Column::shown("compress", compress_unit)
+                    .headed("time", 7)
+                    .group("compress")
+                    .name("compress_seconds", 6),
                 |row| row.compress.median,
             )
             .column(Column::on_terminal("+-", Unit::Percent(0), 3).tight().group("compress"), |row| {
@@ -100,7 +103,10 @@ impl<'a> LevelsView<'a> {
             .column(Column::named("decompress_seconds_min").decimals(6), |row| row.decompress.min)
             .column(Column::named("decompress_seconds_max").decimals(6), |row| row.decompress.max)
             .column(Column::named("decompress_runs"), |row| row.decompress.runs)
-            .column(Column::shown("MiB/s", Unit::Rate).wide(5).group("decompress"), LevelRow::decompress_bytes_per_second)
+            .column(
+                Column::shown("MiB/s", Unit::Rate).wide(5).group("decompress"),
+                LevelRow::decompress_bytes_per_second,
+            )
             .column(Column::named("decompress_mb_per_second").decimals(2), LevelRow::decompress_mb_per_second)
             .column(Column::named("cpu_percent").decimals(1), |row| row.cpu_percent)
             .column(Column::named("decompress_cpu_percent").decimals(1), |row| row.decompress_cpu_percent)

@@ -137,7 +137,13 @@ impl LinkFlags {
             frame_size_bytes: input.frame_size,
             threads: input.threads(),
         };
-        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price, any_format: self.any_format, is_assumed: false })
+        Ok(LinkQuestion {
+            link,
+            ends,
+            egress_price_per_gb: self.egress_price,
+            any_format: self.any_format,
+            is_assumed: false,
+        })
     }
 }
 

@@ -55,7 +55,6 @@ const LZ4HC: Option<fn(i32) -> Box<dyn FrameCodec>> = Some(|level| Box::new(supe
 #[cfg(not(feature = "lz4hc"))]
 const LZ4HC: Option<fn(i32) -> Box<dyn FrameCodec>> = None;
 
-
 /// Codecs at levels, in the order in which they were given, each once; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodecList(Vec<(&'static str, i32)>);

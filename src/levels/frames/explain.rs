@@ -65,7 +65,8 @@ fn growing(rows: &[FrameSizeRow]) -> Option<String> {
 
 /// Reading one account decodes one frame.
 fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
-    let time = |row: &FrameSizeRow| quantity::time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
+    let time =
+        |row: &FrameSizeRow| quantity::time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
     format!(
         "Where single accounts are read, {} pays: a frame decodes in {} instead of {}, and the archive gets {}.",
         quantity::bytes(small.frame_size_bytes),

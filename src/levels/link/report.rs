@@ -190,7 +190,7 @@ impl LinkQuestion {
 pub(crate) mod tests {
     use {
         super::*,
-        crate::levels::{report::tests::rows, link::model::tests::ends},
+        crate::levels::{link::model::tests::ends, report::tests::rows},
     };
 
     pub(crate) fn question() -> LinkQuestion {

@@ -65,7 +65,9 @@ fn of_block(block: &Block) -> String {
         Block::Facts(lines) | Block::Text(lines) => lines.iter().map(|line| paragraph("", line)).collect(),
         Block::Table(table) => of_table(table),
         Block::Doubts(items) if items.is_empty() => String::new(),
-        Block::Doubts(items) => format!("<div class=\"doubts\">{}{}</div>\n", paragraph("", "What is doubtful:"), list(items)),
+        Block::Doubts(items) => {
+            format!("<div class=\"doubts\">{}{}</div>\n", paragraph("", "What is doubtful:"), list(items))
+        }
         Block::Advice(advice) => of_advice(advice),
         Block::List(heading, items) => paragraph("", heading) + &list(items),
         Block::Chart { svg, caption } => {

@@ -263,7 +263,8 @@ pub(crate) mod tests {
     fn what_comes_from_outside_is_no_markup() {
         let name = "<script>\"'&|".to_string();
         let subject = Subject { name: name.clone(), ..subject() };
-        let table = Table::of(&[&name]).column(Column::shown(&name, Unit::Text), |name: &String| name.clone()).finish("t");
+        let table =
+            Table::of(&[&name]).column(Column::shown(&name, Unit::Text), |name: &String| name.clone()).finish("t");
         let advice = Advice { what: name.clone(), choice: name.clone(), reason: name.clone() };
         let texts = vec![name.clone()];
         let blocks = vec![

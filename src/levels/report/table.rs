@@ -129,6 +129,8 @@ impl Unit {
             Self::Factor => format!("{}x", quantity::times(number)),
             Self::Rate => quantity::significant(number / f64::from(1 << 20)),
             Self::Time => quantity::time(number),
+            // What takes no time is not done.
+            Self::TimeIn(_) if number == 0.0 => "-".to_string(),
             Self::TimeIn(unit) => unit.show(number),
             Self::Price => format!("{number:.2}"),
         }

@@ -18,7 +18,7 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
                 lines.extend(facts.iter().flat_map(|fact| wrap("  ", fact, columns)));
                 continue;
             }
-            Block::Table(table) => table_lines(table),
+            Block::Table(table) => table_lines(table, columns),
             Block::Advice(advice) => {
                 let width = advice.iter().map(|one| one.what.chars().count()).max().unwrap_or_default();
                 let label = |what: &str, choice: &str| format!("{what:width$}  {choice}: ");
@@ -39,9 +39,9 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
     lines
 }
 
-fn table_lines(table: &Table) -> Vec<String> {
+fn table_lines(table: &Table, columns: usize) -> Vec<String> {
     let rows = (0..table.rows.len()).flat_map(|row| row_lines(table, row));
-    let footnote = (!table.footnote.is_empty()).then(|| table.footnote.clone());
+    let footnote = if table.footnote.is_empty() { Vec::new() } else { wrap("", &table.footnote, columns) };
     header_lines(table).into_iter().chain(rows).chain(footnote).collect()
 }
 
@@ -82,7 +82,8 @@ pub fn row_lines(table: &Table, row: usize) -> Vec<String> {
     let of_cell = |(column, cell)| (show(column, cell), column);
     let shown = table.columns.iter().zip(cells).filter(|(column, _)| column.terminal.is_some()).map(of_cell);
     let (rest, fixed): (Vec<_>, Vec<_>) = shown.partition(|(_, column)| width(column) == 0);
-    let line = fixed.iter().map(|(text, column)| pad(text, width(column), column.is_left)).collect::<Vec<_>>().join(" ");
+    let line =
+        fixed.iter().map(|(text, column)| pad(text, width(column), column.is_left)).collect::<Vec<_>>().join(" ");
     match rest.first() {
         Some((flags, _)) => with_flags(&line, flags),
         None => vec![line.trim_end().to_string()],

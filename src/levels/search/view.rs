@@ -38,10 +38,16 @@ fn table(outcome: &Outcome) -> Table {
     let is_stock = |point: &Point| point.variant.stock_level().is_some();
     let table = Table::of(&rows)
         .kind("search_point")
+        .footnote(format!(
+            "* nothing shown is both smaller and faster. Size, CPU time to compress (and to cluster) and to restore are \
+             against the first level's, on the held-out frames: medians of {} rounds, in each of which all were measured \
+             in turn.",
+            outcome.rounds
+        ))
         .column(Column::on_terminal("", Unit::Text, 1), |point: &Point| point.is_on_front)
-        .column(Column::shown("flags", Unit::Code).name("flags", 0), |point| variant(point).flags(&outcome.space));
+        .column(Column::shown("flags", Unit::Code).name("flags", 0), |point| variant(point).flags(&outcome.space))
+        .column(Column::named("is_stock"), is_stock);
     variant_fields(table, &outcome.space, variant)
-        .column(Column::named("is_stock"), is_stock)
         .column(Column::named("input_bytes"), |point| point.input_bytes)
         .column(Column::named("output_bytes"), |point| point.output_bytes)
         .column(Column::shown("size", Unit::Percent(1)).wide(7).tight().name("size_percent", 3), |point| {
@@ -104,28 +110,16 @@ struct BeatenFields {
 
 impl From<&super::judge::Beaten> for BeatenFields {
     fn from(beaten: &super::judge::Beaten) -> Self {
-        Self {
-            level: beaten.level,
-            size_percent: 100.0 * beaten.size_ratio,
-            compress_time_factor: beaten.time_ratio,
-        }
+        Self { level: beaten.level, size_percent: 100.0 * beaten.size_ratio, compress_time_factor: beaten.time_ratio }
     }
 }
 
 /// What the numbers are.
 fn below(outcome: &Outcome) -> Vec<String> {
-    let mut lines = vec![
-        format!(
-            "* nothing shown is both smaller and faster. Size, CPU time to compress (and to cluster) and to restore are \
-             against the first level's, on the held-out frames: medians of {} rounds, in each of which all were measured \
-             in turn.",
-            outcome.rounds
-        ),
-        match outcome.claims {
-            0 => "No tried setting promised to beat a level.".to_string(),
-            claims => format!("Of {claims} claims to beat a level, {} held on the held-out frames.", outcome.claims_held),
-        },
-    ];
+    let mut lines = vec![match outcome.claims {
+        0 => "No tried setting promised to beat a level.".to_string(),
+        claims => format!("Of {claims} claims to beat a level, {} held on the held-out frames.", outcome.claims_held),
+    }];
     if outcome.unclustered_frames > 0 {
         lines.push(format!(
             "{} frames begin inside a storage, or hold none: they were not clustered here.",
