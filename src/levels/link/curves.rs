@@ -7,12 +7,17 @@ use super::{
 };
 use crate::levels::report::chart::{Axis, DASHES, Paper, Plot, codec_color};
 
-const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 66.0, right: 104.0, top: 26.0, bottom: 50.0 };
+const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 66.0, right: 24.0, top: 26.0, bottom: 50.0 };
 
 /// What is drawn: from a slow home to a fast data center.
 const BANDWIDTHS: (f64, f64) = (1e7, 1e11);
 /// Enough that curves look smooth.
 const POINTS: usize = 81;
+
+/// Names of curves stand above the picture, beside each other: at their ends they would lie on other curves.
+const LEGEND_COLUMNS: usize = 3;
+const LEGEND_WIDTH: f64 = 156.0;
+const LEGEND_HEIGHT: f64 = 20.0;
 
 /// More lines in one picture cannot be told apart.
 const CURVES_MAX: usize = DASHES;
@@ -77,21 +82,19 @@ pub fn picture(report: &LinkReport, way: Way) -> String {
         .with_ticks_at(decades.map(|tick| (tick, show_bandwidth(tick))));
     let y = Axis::exact("time to a node, against the level that is soonest there", 1.0, FACTOR_MAX)
         .with_ticks(|factor| format!("{factor:.2}x"));
-    let mut plot = Plot::new(PAPER, x, y, &format!("Time to a node by bandwidth, {}", way.as_str()));
-    let mut ends: Vec<(usize, usize, (f64, f64))> = Vec::new();
+    let legend_height = shown.len().div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_HEIGHT;
+    let paper = Paper { top: PAPER.top + legend_height, height: PAPER.height + legend_height, ..PAPER };
+    let mut plot = Plot::new(paper, x, y, &format!("Time to a node by bandwidth, {}", way.as_str()));
     let looks = looks(&shown.iter().map(|of| curves[*of].codec.as_str()).collect::<Vec<_>>());
-    for (of, (color, dash)) in shown.iter().zip(&looks) {
+    for (number, (of, (color, dash))) in shown.iter().zip(looks).enumerate() {
+        let class = format!("series s{color} d{dash}");
         // A curve is cut where it leaves the picture, and goes on where it comes back.
-        let parts = inside_of(&factors[*of]);
-        for part in parts.iter().filter(|part| part.len() > 1) {
-            plot.curve(&format!("series s{color} d{dash}"), part.iter().copied());
+        for part in inside_of(&factors[*of]).iter().filter(|part| part.len() > 1) {
+            plot.curve(&class, part.iter().copied());
         }
-        ends.extend(parts.concat().last().map(|end| (*of, *color, *end)));
-    }
-    // From the top down, so that names that would lie on each other give way downwards in the order of their curves.
-    ends.sort_by(|(.., a), (.., b)| b.1.total_cmp(&a.1));
-    for (of, color, end) in ends {
-        plot.label_right_of(end, &format!("t{color}"), &curves[of].name);
+        let (column, row) = (number % LEGEND_COLUMNS, number / LEGEND_COLUMNS);
+        let place = (PAPER.left + column as f64 * LEGEND_WIDTH, 14.0 + row as f64 * LEGEND_HEIGHT);
+        plot.key(&class, place, &curves[*of].name);
     }
     plot.finish()
 }

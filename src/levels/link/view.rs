@@ -30,8 +30,8 @@ pub fn section(report: &LinkReport) -> Section {
         for way in Way::ALL {
             let caption = format!(
                 "Which level boots a node soonest, by bandwidth, {}: the lowest line wins. Shown are the levels that \
-                 win somewhere, and uncompressed where it is near. Colors are codecs, as above; dashes tell the levels \
-                 of one codec apart.",
+                 win somewhere, and uncompressed where it is near. Colors are codecs, as above; dashes tell the \
+                 levels of one codec apart.",
                 way.as_str()
             );
             blocks.push(Block::Chart { svg: curves::picture(report, way), caption });

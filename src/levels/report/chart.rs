@@ -268,6 +268,13 @@ impl Plot {
         );
     }
 
+    /// How a curve looks, and its name, at a place on the paper.
+    pub fn key(&mut self, class: &str, (x, y): (f64, f64), name: &str) {
+        const LENGTH: f64 = 30.0;
+        self.line(class, (x, y), (x + LENGTH, y));
+        self.text((x + LENGTH + 6.0, y + 4.0), "", "start", name);
+    }
+
     /// A line from one value to another of the axis below, with ends.
     pub fn whisker(&mut self, class: &str, (from, to): (f64, f64), y: f64) {
         const END: f64 = 4.0;
