@@ -41,6 +41,16 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
+/// How old something is: `90 s`, `15 min`, `7 h`, `3 d`
+pub fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// The unit of times that stand in one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {

@@ -1,8 +1,8 @@
 //! What flags hold; and, under the names by which commands know them, how quantities are shown.
 
 pub use crate::quantity::{
-    bytes as show_bytes, count as show_count, count_of, duration as show_duration, rate_of as show_rate,
-    ratio as show_ratio,
+    age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
+    rate_of as show_rate, ratio as show_ratio,
 };
 
 use crate::{
@@ -59,16 +59,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_secs_f64(number * seconds))
         }
         _ => Err("times look like 24h, 7d, 15min, 90s, 500ms".into()),
-    }
-}
-
-/// `90 s`, `15 min`, `7 h`, `3 d`
-pub fn show_age(age: Duration) -> String {
-    match age.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} d", seconds / 86_400),
     }
 }
 

@@ -41,23 +41,17 @@ impl From<bool> for Value {
     }
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Whole(number.into())
-    }
+/// Values of the types that are whole numbers.
+macro_rules! whole {
+    ($($kind:ty),*) => {$(
+        impl From<$kind> for Value {
+            fn from(number: $kind) -> Self {
+                Self::Whole(number as i128)
+            }
+        }
+    )*};
 }
-
-impl From<i32> for Value {
-    fn from(number: i32) -> Self {
-        Self::Whole(number.into())
-    }
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Self {
-        Self::Whole(number as i128)
-    }
-}
+whole!(u64, i32, usize);
 
 impl From<f64> for Value {
     fn from(number: f64) -> Self {
