@@ -78,12 +78,12 @@ impl TimeUnit {
         Self::of(seconds * 10.0)
     }
 
-    /// `12.3 ms`: three significant digits, but no more than three decimals.
+    /// `12.3 ms`: three significant digits, but no more decimals than fit seven characters.
     pub fn show(self, seconds: f64) -> String {
         let value = seconds / self.seconds();
         match self {
             Self::Nanoseconds => format!("{value:.0} ns"),
-            _ if value != 0.0 && value < 0.0995 => format!("{value:.3} {}", self.symbol()),
+            Self::Seconds if value != 0.0 && value < 0.0995 => format!("{value:.3} s"),
             _ => format!("{} {}", significant(value), self.symbol()),
         }
     }
@@ -186,6 +186,7 @@ mod tests {
         let column = TimeUnit::of_column(2.1);
         let shown = [2.1, 0.05, 0.0004, 0.3, 1234.5, 0.0].map(|seconds| column.show(seconds));
         assert_eq!(shown, ["2.10 s", "0.050 s", "0.000 s", "0.30 s", "1234 s", "0.00 s"]);
+        assert_eq!([0.000_057, 0.0236].map(|seconds| TimeUnit::Milliseconds.show(seconds)), ["0.06 ms", "23.6 ms"]);
         assert_eq!((TimeUnit::of_column(0.3), TimeUnit::of_column(0.04)), (TimeUnit::Seconds, TimeUnit::Milliseconds));
         assert_eq!([12.45, 1.4, 123.4].map(times), ["12.4", "1.40", "123"]);
     }

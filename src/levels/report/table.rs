@@ -141,6 +141,7 @@ impl Unit {
                 let shorter = |decimals: usize| format!("{number:.decimals$}{sign}");
                 (0..=2).rev().map(shorter).find(fits).unwrap_or_else(|| shorter(0))
             }
+            Self::TimeIn(_) => quantity::time(number),
             _ => shown,
         }
     }
