@@ -174,6 +174,19 @@ impl Area {
         Self { left: x - radius, right: x + radius, top: y - radius, bottom: y + radius }
     }
 
+    /// Of a straight line, in small steps.
+    fn along((from, to): (&(f64, f64), &(f64, f64))) -> impl Iterator<Item = Self> + use<> {
+        const STEP: f64 = 4.0;
+        /// More than a picture is wide: a length that is none must not go on for ever.
+        const STEPS_MAX: f64 = 1000.0;
+        let (from, way) = (*from, (to.0 - from.0, to.1 - from.1));
+        let steps = (way.0.hypot(way.1) / STEP).clamp(1.0, STEPS_MAX);
+        (0..steps as usize).map(move |step| {
+            let part = step as f64 / steps;
+            Self::around((from.0 + part * way.0, from.1 + part * way.1), 1.0)
+        })
+    }
+
     fn is_apart_from(&self, other: &Self) -> bool {
         self.left >= other.right || other.left >= self.right || self.top >= other.bottom || other.top >= self.bottom
     }
@@ -229,7 +242,9 @@ impl Plot {
 
     /// A line through points, given as values.
     pub fn curve(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
-        let points: Vec<String> = points.map(|(x, y)| format!("{:.1},{:.1}", self.x_of(x), self.y_of(y))).collect();
+        let points: Vec<(f64, f64)> = points.map(|(x, y)| (self.x_of(x), self.y_of(y))).collect();
+        self.taken.extend(points.windows(2).filter_map(|ends| ends.first().zip(ends.last())).flat_map(Area::along));
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(self.out, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
     }
 

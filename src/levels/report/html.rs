@@ -78,11 +78,22 @@ fn of_block(block: &Block) -> String {
 
 fn paragraph(class: &str, text: &str) -> String {
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-    format!("<p{class}>{}</p>\n", escaped(text))
+    format!("<p{class}>{}</p>\n", prose(text))
+}
+
+/// A sentence, with what stands between backticks as code.
+fn prose(text: &str) -> String {
+    let text = escaped(text);
+    let parts: Vec<&str> = text.split('`').collect();
+    match parts.len() % 2 {
+        // A backtick without another is only that.
+        0 => text,
+        _ => parts.chunks(2).map(|part| part.join("<code>")).collect::<Vec<_>>().join("</code>"),
+    }
 }
 
 fn list(items: &[String]) -> String {
-    let items: String = items.iter().map(|item| format!("<li>{}</li>\n", escaped(item))).collect();
+    let items: String = items.iter().map(|item| format!("<li>{}</li>\n", prose(item))).collect();
     format!("<ul class=\"plain\">\n{items}</ul>\n")
 }
 
