@@ -130,6 +130,10 @@ pub mod progress;
 #[cfg(not(feature = "internals"))]
 mod progress;
 #[cfg(feature = "internals")]
+pub mod quantity;
+#[cfg(not(feature = "internals"))]
+mod quantity;
+#[cfg(feature = "internals")]
 pub mod read;
 #[cfg(not(feature = "internals"))]
 mod read;

@@ -1,4 +1,5 @@
-//! What others wrote, made fit for a message: a line of bounded length. And paths, as JSON can have them.
+//! Text fit for a message or a screen: what others wrote as a line of bounded length, what we write as lines that are
+//! wrapped at words. And paths, as JSON can have them.
 
 use {
     serde::Serializer,
@@ -18,6 +19,37 @@ pub fn one_line(text: &str) -> String {
         line.push('…');
     }
     line
+}
+
+/// Lines of at most `columns` characters; the ones after the first are indented below the text. A word that is longer
+/// stays whole, so that paths can be copied.
+pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
+    let indent = " ".repeat(label.chars().count().min(columns / 2));
+    let mut lines = vec![label.to_string()];
+    let mut is_line_start = true;
+    for word in text.split_whitespace() {
+        let length = lines.last().map_or(0, |line| line.chars().count());
+        if !is_line_start && length + 1 + word.chars().count() > columns {
+            lines.push(indent.clone());
+            is_line_start = true;
+        }
+        if let Some(line) = lines.last_mut() {
+            if !is_line_start {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        is_line_start = false;
+    }
+    lines
+}
+
+/// The first characters of a text, as many as fit.
+pub fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(chars_max.saturating_sub(1)).chain((chars_max > 0).then_some('…')).collect(),
+    }
 }
 
 /// A path as a string: JSON has no other. Bytes that are not UTF-8 become U+FFFD.
@@ -48,5 +80,22 @@ mod tests {
         assert_eq!(one_line("a\nb\x1b[2J\u{202e}c"), "a\u{fffd}b\u{fffd}[2J\u{fffd}c");
         let long = one_line(&"x".repeat(1_000_000));
         assert!(long.chars().count() == QUOTED_CHARS_MAX + 1 && long.ends_with('…'));
+    }
+
+    #[test]
+    fn lines_fit_the_screen() {
+        let text = "no measured level is smaller (8.0 % smaller than level 1 in 6.78 times its time)".repeat(3);
+        for columns in [40, 80, 120] {
+            let lines = wrap("smallest size  --zstd-level 10: ", &text, columns);
+            assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
+        }
+        assert_eq!(wrap("", "two words", 80), ["two words"]);
+        assert_eq!(wrap("label: ", "", 80), ["label: "]);
+        assert_eq!(wrap("", "/a/path/that/is/long is", 10), ["/a/path/that/is/long", "is"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut() {
+        assert_eq!((cut("four", 4), cut("fours", 4), cut("x", 0)), ("four".into(), "fou…".into(), String::new()));
     }
 }

@@ -17,7 +17,7 @@ use {
         progress::NoProgress,
         recompress::{RecompressOptions, Source, recompress},
         restore::{RestoreLayout, RestoreOptions, restore},
-        synth::{AgaveVersion, SynthOptions, synth},
+        synth::{AgaveVersion, Mix, SynthOptions, synth},
     },
     std::{
         collections::BTreeMap,
@@ -54,6 +54,7 @@ impl Scene {
             storage_count: Some(40),
             threads: 2,
             agave: AgaveVersion::default(),
+            mix: Mix::default(),
         };
         synth(&options, &NoProgress).expect("a ledger");
         let mut scene = Self { dir, ledger, archive: PathBuf::new() };

@@ -302,6 +302,21 @@ fn a_search_without_a_result_fails() {
     assert!(!csv.exists());
 }
 
+/// Room in a chosen --temporary-dir is looked at before anything is read: no minutes are lost, and nothing is written.
+#[test]
+fn a_temporary_directory_without_room_is_refused_at_once() {
+    const HUGE_BYTES: u64 = 8 << 40;
+    let dir = temp_dir();
+    let (archive, temporary) = (dir.path().join(FULL_26), dir.path().join("temporary"));
+    fs::create_dir(&temporary).expect("made");
+    fs::copy(fixture(FULL_26), &archive).expect("copied");
+    // A hole behind the archive: what it would unpack to is foreseen by its length.
+    fs::File::options().write(true).open(&archive).and_then(|file| file.set_len(HUGE_BYTES)).expect("grown");
+    let arguments = ["verify", text(&archive), "--memory", "64MiB", "--temporary-dir", text(&temporary)];
+    fails(&arguments, 1, &["not enough space under ", "hint: "]);
+    assert_eq!(names(&temporary), Vec::<String>::new());
+}
+
 /// A dry run says what would be, and leaves nothing.
 #[test]
 fn a_dry_run_of_archive() {

@@ -58,6 +58,17 @@ fn a_link_in_a_browser() {
     check(&[["levels", "link", "--levels", "-5,1-4"].as_slice(), &link].concat(), &["levels-table", "link-table"]);
 }
 
+/// Pairs of texts of one picture that share a part of the paper; a pixel is what fonts differ by.
+const COLLISIONS: &str = "
+    const box = (text) => text.getBBox();
+    const meet = (a, b) => a.x + 1 < b.x + b.width && b.x + 1 < a.x + a.width
+        && a.y + 3 < b.y + b.height && b.y + 3 < a.y + a.height;
+    return [...document.querySelectorAll('svg')].flatMap((svg) => {
+        const texts = [...svg.querySelectorAll('text')];
+        return texts.flatMap((one, at) => texts.slice(at + 1).filter((other) => meet(box(one), box(other)))
+            .map((other) => `${svg.getAttribute('aria-label')}: ${one.textContent} / ${other.textContent}`));
+    })";
+
 /// A page of five levels, with these tables.
 fn check(arguments: &[&str], tables: &[&str]) {
     if !has_tool("chromium") || !has_tool("chromedriver") {
@@ -69,7 +80,8 @@ fn check(arguments: &[&str], tables: &[&str]) {
     browser.post("url", &json!({ "url": format!("file://{}", page.display()) }));
 
     assert_eq!(browser.evaluate("return document.querySelectorAll('#levels-table tbody tr').length"), 5);
-    assert_eq!(browser.evaluate("return document.querySelectorAll('#levels .point, #levels .beaten').length"), 5);
+    assert_eq!(browser.evaluate("return document.querySelectorAll('#levels circle:not(.knee)').length"), 5);
+    assert_eq!(browser.strings(COLLISIONS), Vec::<String>::new(), "labels lie on each other");
     assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
 
     let shown = browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)");

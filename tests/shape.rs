@@ -9,7 +9,7 @@ use std::{
 /// From the bottom up. What stands in one line may not use each other.
 const LAYERS: [&[&str]; 15] = [
     &["error"],
-    &["files", "memory", "pool", "progress", "stopwatch", "text"],
+    &["files", "memory", "pool", "progress", "quantity", "stopwatch", "text"],
     &["threads"],
     &["ledger"],
     &["format", "io", "pipeline", "read_back", "store"],

@@ -74,6 +74,20 @@ fn every_command_takes_it() {
     );
 }
 
+/// Whatever most accounts are, the ledger and its archives are good, and the mixes compress differently.
+#[test]
+fn every_mix_is_a_good_ledger() {
+    let mut sizes = Vec::new();
+    for mix in ["mainnet", "tokens", "nfts", "programs", "empty", "random"] {
+        let scene = Scene::new("4.2", &["--size", "4MiB", "--mix", mix]);
+        scene.verify();
+        sizes.push((mix, fs::metadata(&scene.full).expect("there").len()));
+    }
+    sizes.sort_by_key(|(_, bytes)| *bytes);
+    assert!(sizes.windows(2).all(|pair| pair[0].1 < pair[1].1), "{sizes:?}");
+    assert_eq!(sizes.last().map(|(mix, _)| *mix), Some("random"), "nothing makes it smaller: {sizes:?}");
+}
+
 #[test]
 fn the_layout_of_4_5_too() {
     let newer = Scene::new("4.4", &["--size", "4MiB"]);

@@ -188,28 +188,45 @@ fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Record {
     }
 }
 
-/// What brings like beside like, in 46 bits: data length, owner, then the first 32 bytes of data (the mint of a token
-/// account, what kind of state a program keeps, who may change it), or the balance of an account that holds little data.
-/// Long fields take part by a few bits of a hash: whether they are equal matters most, and a collision costs bytes, no
-/// more.
+/// Bits of a sort key, from the highest on: data length, owner, start.
+const LENGTH_BITS: u32 = 11;
+const OWNER_BITS: u32 = 9;
+const START_BITS: u32 = 26;
+/// Of the start of data: its first bits, which tell kinds of data apart, and a hash of the first 32 bytes.
+const PREFIX_BITS: u32 = 12;
+const HASH_BITS: u32 = START_BITS - PREFIX_BITS;
+/// Of a balance: how many bits it has, and the first of these after the highest.
+const MAGNITUDE_BITS: u32 = 6;
+const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
+/// The place of a record in its storage stands below the key.
+const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
+const _: () = assert!(KEY_BITS == 46);
+
+/// What brings like beside like: data length, owner, then the first 32 bytes of data (the mint of a token account, what
+/// kind of state a program keeps, who may change it), or the balance of an account that holds little data. Long fields
+/// take part by a few bits of a hash: whether they are equal matters most, and a collision costs bytes, no more.
 fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
-    const LENGTH_MAX: u64 = (1 << 11) - 1;
-    const OWNER_BITS: u32 = 9;
-    let length = (data.len() as u64).min(LENGTH_MAX);
-    let owner = mix(u64_at(header, field::OWNER.start), u64_at(header, field::OWNER.start + 16)) >> (64 - OWNER_BITS);
+    let length = (data.len() as u64).min((1 << LENGTH_BITS) - 1);
+    let owner = highest(mix(u64_at(header, field::OWNER.start), u64_at(header, field::OWNER.start + 16)), OWNER_BITS);
     let start = match data.first_chunk::<32>() {
         Some(start) => {
             let hash = mix(mix(u64_at(start, 0), u64_at(start, 8)), mix(u64_at(start, 16), u64_at(start, 24)));
-            u64_at(start, 0).swap_bytes() >> 52 << 14 | hash >> 50
+            highest(u64_at(start, 0).swap_bytes(), PREFIX_BITS) << HASH_BITS | highest(hash, HASH_BITS)
         }
         None => {
-            // How many bits the balance has, and its first 20 after the highest.
             let balance = u64_at(header, field::LAMPORTS);
             let zeros = balance.leading_zeros().min(63);
-            u64::from(63 - zeros) << 20 | balance << zeros << 1 >> 44
+            let magnitude = u64::from(63 - zeros);
+            // Without the highest bit, which is always set.
+            magnitude << MANTISSA_BITS | highest(balance << zeros << 1, MANTISSA_BITS)
         }
     };
-    (length << OWNER_BITS | owner) << 26 | start
+    (length << OWNER_BITS | owner) << START_BITS | start
+}
+
+/// The highest bits of a number.
+fn highest(number: u64, bits: u32) -> u64 {
+    number >> (u64::BITS - bits)
 }
 
 fn mix(one: u64, other: u64) -> u64 {

@@ -161,6 +161,8 @@ struct PreviewLine<'a> {
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes } = preview;
     let dir = path.parent().unwrap_or(Path::new(".")).display();
+    let [estimated, input, sample, free] =
+        [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
     if ui.is_json() {
         ui.print_json(&PreviewLine {
             path,
@@ -174,8 +176,6 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
             free_bytes: *free_bytes,
         });
     } else {
-        let [estimated, input, sample, free] =
-            [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
         ui.print(&path.display().to_string());
         if !ui.is_quiet() {
             ui.print(&format!("  {}, {}", kind_of(name), values::count_of(*storages, "storage")));
@@ -186,10 +186,8 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     }
     match preview.has_room() {
         true => Ok(()),
-        false => {
-            Err(Error::failed(format!("{dir} has no room: about {estimated_bytes} bytes needed, {free_bytes} free"))
-                .hint("free some space, or choose a directory on another disk"))
-        }
+        false => Err(Error::failed(format!("{dir} has no room: about {estimated} needed, {free} free"))
+            .hint("free some space, or choose a directory on another disk")),
     }
 }
 

@@ -21,7 +21,7 @@ use {
         restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
         rules::clients::{Client, names_of},
         state::check::CheckOptions,
-        synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, SynthOptions, synth},
+        synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth},
     },
     clap::Args,
     serde::Serialize,
@@ -91,6 +91,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             storage_count: None,
             threads,
             agave: AgaveVersion::default(),
+            mix: Mix::default(),
         },
         ui,
     )?;

@@ -149,7 +149,6 @@ pub fn long_version() -> String {
         has("net", cfg!(feature = "net")),
         has("serve", cfg!(feature = "serve")),
         has("lz4hc", cfg!(feature = "lz4hc")),
-        has("lzo", cfg!(feature = "lzo")),
     ]
     .into_iter()
     .flatten()

@@ -310,9 +310,9 @@ mod tests {
         let reading = restoring();
         assert_eq!(
             reading.bar_line(120),
-            "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 45.00 GiB of 87.00 GiB, 460.80 MiB/s, 2 min 02 s left"
+            "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 45 GiB of 87 GiB, 461 MiB/s, 2 min 02 s left"
         );
-        assert_eq!(reading.bar_line(80), "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 460.80 MiB/s, 2 min 02 s left");
+        assert_eq!(reading.bar_line(80), "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 461 MiB/s, 2 min 02 s left");
         assert_eq!(reading.bar_line(40), "Restoring 45 %, 2 min 02 s left");
         let noted = Reading { note: "45 % fetched, 118.2 MiB/s, the network is slower".to_string(), ..reading };
         assert_eq!(noted.bar_line(80), "2 of 4 Restoring 45 %, 45 % fetched, 118.2 MiB/s, the network is slower");

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(fitting(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
         assert_eq!(fitting(&limit(300 << 20), 8, worker, other).expect("two fit"), 2);
         let error = fitting(&limit(150 << 20), 8, worker, other).expect_err("none fits");
-        assert!(error.to_string().contains("the limit leaves 150.00 MiB"), "{error}");
+        assert!(error.to_string().contains("the limit leaves 150 MiB"), "{error}");
         assert!(fitting(&limit(150 << 20), 8, worker, u64::MAX).is_err());
         let addresses = Limit { is_of_addresses: true, ..limit(450 << 20) };
         assert_eq!(fitting(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");

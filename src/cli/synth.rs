@@ -4,7 +4,7 @@ use {
     super::{planned, ui::Ui, values},
     crate::{
         error::Result,
-        synth::{AgaveVersion, SynthOptions, SynthReport, SynthState, memory_of, synth},
+        synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth},
         text,
     },
     clap::{Args, ValueEnum},
@@ -38,6 +38,39 @@ pub struct SynthArgs {
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Agave::V4_2)]
     agave: Agave,
+    /// What most accounts are
+    #[arg(long, value_name = "MIX", value_enum, default_value_t)]
+    mix: MixArg,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum MixArg {
+    /// As on mainnet
+    #[default]
+    Mainnet,
+    /// Token accounts and their mints
+    Tokens,
+    /// Mints, metadata, editions and token accounts
+    Nfts,
+    /// Programs of up to 270 KiB
+    Programs,
+    /// Wallets without data
+    Empty,
+    /// Up to 4 KiB of random bytes each
+    Random,
+}
+
+impl From<MixArg> for Mix {
+    fn from(mix: MixArg) -> Self {
+        match mix {
+            MixArg::Mainnet => Self::Mainnet,
+            MixArg::Tokens => Self::Tokens,
+            MixArg::Nfts => Self::Nfts,
+            MixArg::Programs => Self::Programs,
+            MixArg::Empty => Self::Empty,
+            MixArg::Random => Self::Random,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -88,6 +121,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         storage_count: args.storages,
         threads: values::threads_or_all(args.threads),
         agave: args.agave.into(),
+        mix: args.mix.into(),
     };
     let memory = memory_of(&options)?;
     options.threads = planned::threads_that_fit(args.threads, || Ok(memory.worker_bytes), memory.other_bytes, ui)?;

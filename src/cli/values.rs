@@ -1,12 +1,8 @@
-//! What flags hold, and how numbers are shown: sizes, rates, durations.
+//! What flags hold; and, under the names by which commands know them, how quantities are shown.
 
-use {
-    indicatif::HumanBytes,
-    std::{
-        path::{Path, PathBuf},
-        sync::Arc,
-        time::Duration,
-    },
+pub use crate::quantity::{
+    age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
+    rate_of as show_rate, ratio as show_ratio,
 };
 
 use crate::{
@@ -20,6 +16,11 @@ use crate::{
     memory,
     read_back::ReadBack,
     verify::own::FullReadBack,
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
@@ -58,16 +59,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_secs_f64(number * seconds))
         }
         _ => Err("times look like 24h, 7d, 15min, 90s, 500ms".into()),
-    }
-}
-
-/// `90 s`, `15 min`, `7 h`, `3 d`
-pub fn show_age(age: Duration) -> String {
-    match age.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} d", seconds / 86_400),
     }
 }
 
@@ -153,43 +144,6 @@ pub fn ledger_paths(ledger: &Path, snapshots: &Option<PathBuf>, accounts: &[Path
     LedgerPaths { ledger: ledger.to_path_buf(), snapshots: snapshots.clone(), accounts: accounts.to_vec() }
 }
 
-/// `86.4 GiB`
-pub fn show_bytes(bytes: u64) -> String {
-    HumanBytes(bytes).to_string()
-}
-
-/// `1.23 GiB/s`
-pub fn show_rate(bytes: u64, elapsed: Duration) -> String {
-    format!("{}/s", HumanBytes((bytes as f64 / elapsed.as_secs_f64().max(1e-9)) as u64))
-}
-
-/// `0.34 s`, `12.3 s`, `4 min 10 s`, `1 h 02 min`
-pub fn show_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs_f64();
-    match duration.as_secs() {
-        0..10 => format!("{seconds:.2} s"),
-        10..100 => format!("{seconds:.1} s"),
-        whole @ 100..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        whole => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
-    }
-}
-
-/// The compression ratio, `3.470`: the larger to the smaller, whichever way the bytes flow; `-` for nothing.
-pub fn show_ratio(one_bytes: u64, other_bytes: u64) -> String {
-    let (larger, smaller) = (one_bytes.max(other_bytes), one_bytes.min(other_bytes));
-    if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }
-}
-
-/// `430,104`
-pub fn show_count(count: u64) -> String {
-    indicatif::HumanCount(count).to_string()
-}
-
-/// `1 frame`, `430,104 frames`
-pub fn count_of(count: u64, one: &str) -> String {
-    format!("{} {one}{}", show_count(count), if count == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,12 +168,5 @@ mod tests {
         for text in ["", "h", "-1s", "1w", "1e5", "inf", "99999999999d", "1.2.3s"] {
             assert!(duration(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn durations() {
-        let shown: Vec<String> =
-            [0.336, 12.34, 250.0, 3725.0].map(|seconds| show_duration(Duration::from_secs_f64(seconds))).into();
-        assert_eq!(shown, ["0.34 s", "12.3 s", "4 min 10 s", "1 h 02 min"]);
     }
 }

@@ -72,8 +72,3 @@ pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<V
     findings.extend(speed::examine(&files, progress)?);
     Ok(findings)
 }
-
-/// `86.4 GiB`
-fn show_bytes(bytes: u64) -> String {
-    indicatif::HumanBytes(bytes).to_string()
-}

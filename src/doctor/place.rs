@@ -1,7 +1,7 @@
 //! The ledger's directories: lock, owner, room.
 
 use {
-    super::{Finding, show_bytes},
+    super::Finding,
     crate::ledger::{directory::LedgerPaths, held_lock::is_ledger_lock_held},
     std::{
         collections::BTreeSet,
@@ -72,7 +72,8 @@ fn space(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
-    let found = format!("{} free of {}, for {}", show_bytes(free), show_bytes(all), dir.display());
+    let found =
+        format!("{} free of {}, for {}", crate::quantity::bytes(free), crate::quantity::bytes(all), dir.display());
     Some(match free as f64 / (all as f64) < 0.05 {
         true => Finding::note("space", found, "nearly full; archive and restore --dry-run tell what they need"),
         false => Finding::good("space", found, "archive and restore --dry-run tell what they need"),

@@ -1,7 +1,7 @@
 //! How fast the accounts' disk reads, and how fast the cores compress: a few seconds of each.
 
 use {
-    super::{Finding, Verdict, show_bytes},
+    super::{Finding, Verdict},
     crate::{
         archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT},
         error::Result,
@@ -39,7 +39,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
         seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
         seconds => format!("100 GiB take {:.0} min at least", seconds / 60.0),
     };
-    let show = |rate: f64| format!("{}/s", show_bytes(rate as u64));
+    let show = crate::quantity::rate;
     let mut findings = Vec::new();
     findings.push(match disk {
         Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),

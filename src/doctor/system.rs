@@ -1,7 +1,7 @@
 //! Limits of the process, and what the kernel can do.
 
 use {
-    super::{Finding, show_bytes},
+    super::Finding,
     crate::{io, memory},
     rustix::process::{Resource, getrlimit},
     std::{fs, fs::File, path::Path},
@@ -34,9 +34,9 @@ fn memory_limit() -> Finding {
     let (found, bytes) = match (memory::tightest_limit(), memory::available_bytes()) {
         (Some(limit), available) => {
             let left = available.map_or(limit.left_bytes, |available| available.min(limit.left_bytes));
-            (format!("{} left by {}", show_bytes(left), limit.name), left)
+            (format!("{} left by {}", crate::quantity::bytes(left), limit.name), left)
         }
-        (None, Some(available)) => (format!("{} available, no limit", show_bytes(available)), available),
+        (None, Some(available)) => (format!("{} available, no limit", crate::quantity::bytes(available)), available),
         (None, None) => return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound"),
     };
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);

@@ -22,7 +22,7 @@ use {
             LevelRow, RepeatOptions,
             codec::FrameCodec,
             codec::ZstdLevel,
-            export::Subject,
+            report::Subject,
             statistics::{Summary, median, run_warnings},
         },
         memory,

@@ -3,18 +3,21 @@
 //! An [`input::Input`] holds frames of content in memory; [`measure::measure_levels`] compresses and decompresses them at
 //! every level with the encoders that `archive` and `restore` use, checks that each comes back, and hands over a
 //! [`LevelRow`] as soon as it is ready. [`end_to_end`] does the same with whole archives on disk. [`recommend`] chooses,
-//! [`export`] writes rows in the formats that people and programs read. `docs/levels.md` tells how to read them.
+//! a `view` makes a [`report`] of what was measured, which is shown in every format that people and programs read.
+//! `docs/levels.md` tells how to read them.
 
 pub mod codec;
 pub mod content;
+pub mod doubts;
 pub mod end_to_end;
-pub mod export;
 pub mod frames;
 pub mod input;
 pub mod link;
 pub mod list;
 pub mod measure;
+pub mod picture;
 pub mod recommend;
+pub mod report;
 pub mod sample;
 pub mod search;
 pub mod simple;
@@ -22,6 +25,8 @@ pub mod sizes;
 mod source;
 pub mod statistics;
 pub mod units;
+pub mod view;
+pub mod zstd_style;
 
 use {
     crate::levels::statistics::{Summary, Warning},
@@ -95,6 +100,16 @@ impl LevelRow {
     /// Input in megabytes per second of decompressing.
     pub fn decompress_mb_per_second(&self) -> f64 {
         speed(self.input_bytes, self.decompress.median)
+    }
+
+    /// Input in bytes per second of compressing.
+    pub fn compress_bytes_per_second(&self) -> f64 {
+        1e6 * self.compress_mb_per_second()
+    }
+
+    /// Input in bytes per second of decompressing.
+    pub fn decompress_bytes_per_second(&self) -> f64 {
+        1e6 * self.decompress_mb_per_second()
     }
 
     /// Size in percent of another level's.

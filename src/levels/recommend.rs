@@ -8,7 +8,10 @@
 //! point that lies furthest below the straight line from the fastest to the smallest level.
 
 use {
-    crate::levels::{LevelRow, REFERENCE_CODEC, has_codecs},
+    crate::{
+        levels::{LevelRow, REFERENCE_CODEC, has_codecs},
+        quantity,
+    },
     serde::Serialize,
 };
 
@@ -40,6 +43,7 @@ impl Choice {
 
 /// Levels to choose from, by what one wants.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename = "recommendation")]
 pub struct Recommendation {
     /// For the shortest archive time.
     pub shortest_time: Choice,
@@ -69,7 +73,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let curve = curve_of(offered.clone());
     let (fastest, smallest) = (*curve.first()?, *curve.last()?);
     let knee = knee_of(&curve).unwrap_or(fastest);
-    let others = pareto_curve(rows).into_iter().filter(|row| !is_offered(row) && row.codec != NO_CODEC);
+    let others = pareto_curve(rows).into_iter().filter(|row| !is_offered(row) && !is_plain(row));
     Some(Recommendation {
         shortest_time: choice(fastest, names.shortest_reason(fastest, &offered)),
         smallest_size: choice(smallest, names.smallest_reason(smallest, fastest)),
@@ -82,6 +86,11 @@ const LZ4: &str = "lz4";
 
 /// A copy in memory: a measure, not a choice.
 const NO_CODEC: &str = "none";
+
+/// Whether it is that.
+pub fn is_plain(row: &LevelRow) -> bool {
+    row.codec == NO_CODEC
+}
 
 /// Whether `archive` can make it. A plain tar, which it can make too, is no choice: Agave does not read it.
 fn is_offered(row: &LevelRow) -> bool {
@@ -147,10 +156,10 @@ impl Names {
     }
 
     fn shortest_reason(&self, fastest: &LevelRow, rows: &[&LevelRow]) -> String {
-        let speed = fastest.compress_mb_per_second();
+        let speed = quantity::rate(fastest.compress_bytes_per_second());
         let mut reason = match self.is_by_cpu {
             true => format!("no measured {} takes less CPU time", self.any()),
-            false => format!("no measured {} is faster ({speed:.0} MB/s)", self.any()),
+            false => format!("no measured {} is faster ({speed})", self.any()),
         };
         let rivals: Vec<&&LevelRow> =
             rows.iter().filter(|row| !row.is_same_codec(fastest) && is_within_deviation(row, fastest)).collect();
@@ -205,9 +214,9 @@ impl Names {
             false => {
                 let grown = row.size_percent_of(fastest) - 100.0;
                 format!(
-                    "{grown:.1} % larger than {} in {:.2} times its {}",
+                    "{grown:.1} % larger than {} in {} times its {}",
                     self.of(fastest),
-                    row.time_factor_of(fastest),
+                    quantity::times(row.time_factor_of(fastest)),
                     self.time()
                 )
             }
@@ -218,14 +227,14 @@ impl Names {
     /// `3.1 % smaller than level 1 in 1.6 times its time`
     fn against(&self, row: &LevelRow, other: &LevelRow) -> String {
         let saved = 100.0 - row.size_percent_of(other);
-        let (name, factor, time) = (self.of(other), row.time_factor_of(other), self.time());
-        format!("{saved:.1} % smaller than {name} in {factor:.2} times its {time}")
+        let (name, factor, time) = (self.of(other), quantity::times(row.time_factor_of(other)), self.time());
+        format!("{saved:.1} % smaller than {name} in {factor} times its {time}")
     }
 
     /// `0.8 % smaller in 1.2 times the time`
     fn against_plain(&self, row: &LevelRow, other: &LevelRow) -> String {
         let saved = 100.0 - row.size_percent_of(other);
-        format!("{saved:.1} % smaller in {:.2} times the {}", row.time_factor_of(other), self.time())
+        format!("{saved:.1} % smaller in {} times the {}", quantity::times(row.time_factor_of(other)), self.time())
     }
 
     fn time(&self) -> &'static str {
@@ -247,7 +256,7 @@ fn is_within_deviation(row: &LevelRow, other: &LevelRow) -> bool {
 mod tests {
     use {
         super::*,
-        crate::levels::{export::tests::row, statistics::Summary},
+        crate::levels::{report::tests::row, statistics::Summary},
         proptest::prelude::*,
     };
 
@@ -325,7 +334,7 @@ mod tests {
         );
         assert!(found.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));
         assert_eq!(found.others.iter().map(|choice| choice.codec.as_str()).collect::<Vec<_>>(), ["bzip2"]);
-        insta::assert_snapshot!(found.others[0].reason, @"41.7 % smaller than lz4 in 16.67 times its time; archive does not make it, and validators may not read it");
+        insta::assert_snapshot!(found.others[0].reason, @"41.7 % smaller than lz4 in 16.7 times its time; archive does not make it, and validators may not read it");
         assert_eq!(recommend(&rows[2..3]), None);
     }
 

@@ -192,12 +192,11 @@ fn steps(feed: &Feed<'_>, options: &RestoreOptions) -> Vec<Step> {
 
 /// The same in words.
 fn describe(feed: &Feed<'_>, options: &RestoreOptions) -> String {
-    let mib = |bytes: u64| format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20));
     let bytes: Option<u64> = feed.lengths().sum();
     format!(
         "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
-        bytes.map_or("an unknown size".to_string(), mib),
-        mib(feed.copies_bytes().sum()),
+        bytes.map_or("an unknown size".to_string(), crate::quantity::bytes),
+        crate::quantity::bytes(feed.copies_bytes().sum()),
         options.threads,
         options.manners.io_hint.as_str()
     )

@@ -2,7 +2,10 @@
 
 use {
     super::dry_run::Space,
-    crate::error::{Error, IoContext, Result},
+    crate::{
+        error::{Error, IoContext, Result},
+        quantity,
+    },
     std::{
         collections::BTreeMap,
         fs,
@@ -45,8 +48,9 @@ impl Space {
     pub fn check(&self) -> Result<()> {
         let Self { dir, needed_bytes, free_bytes } = self;
         if free_bytes < needed_bytes {
+            let [needed, free] = [*needed_bytes, *free_bytes].map(quantity::bytes);
             return Err(Error::failed(format!(
-                "not enough space under {}: {needed_bytes} bytes needed, {free_bytes} free",
+                "not enough space under {}: {needed} needed, {free} free",
                 dir.display()
             ))
             .hint("free some space, or spread the accounts over several disks with `accounts`"));

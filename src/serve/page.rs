@@ -2,13 +2,16 @@
 
 use {
     super::{respond, transfers::Transfer},
-    crate::catalog::{Archive, Catalog, listing::unix_ns},
+    crate::{
+        catalog::{Archive, Catalog, listing::unix_ns},
+        quantity,
+    },
     hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
     sha2::{Digest, Sha256},
     std::{
         fmt::Write,
         sync::{Arc, LazyLock},
-        time::{Duration, SystemTime},
+        time::SystemTime,
     },
 };
 
@@ -93,8 +96,8 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
             if is_chosen { " <b title=\"A new node would take it\">newest</b>" } else { "" },
             archive.name.slot,
             newest.saturating_sub(archive.name.slot),
-            duration(archive.age(unix_ns(now))),
-            indicatif::HumanBytes(archive.size_bytes),
+            quantity::age(archive.age(unix_ns(now))),
+            quantity::bytes(archive.size_bytes),
         );
     }
     html.push_str("</tbody></table></div>\n");
@@ -136,9 +139,9 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
             html,
             "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}/s</tr>",
             transfer.name,
-            indicatif::HumanBytes(transfer.sent_bytes()),
-            indicatif::HumanBytes(transfer.total_bytes()),
-            indicatif::HumanBytes(rate as u64),
+            quantity::bytes(transfer.sent_bytes()),
+            quantity::bytes(transfer.total_bytes()),
+            quantity::bytes(rate as u64),
         );
     }
     html.push_str("</tbody></table></div>\n");
@@ -148,15 +151,6 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
 fn is_host(host: &str) -> bool {
     let is_fit = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | ':' | '[' | ']' | '_');
     !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_fit)
-}
-
-fn duration(age: Duration) -> String {
-    match age.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} d", seconds / 86_400),
-    }
 }
 
 /// 32 bytes in base64, as a content security policy has hashes.

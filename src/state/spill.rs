@@ -2,7 +2,10 @@
 //! however it ends; made when it is first needed, after a look at the room.
 
 use {
-    crate::error::{Error, IoContext, Result},
+    crate::{
+        error::{Error, IoContext, Result},
+        quantity,
+    },
     std::{
         fs::File,
         io,
@@ -78,9 +81,10 @@ impl Spill {
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
         if free_bytes < self.room_bytes {
             return Err(Error::failed(format!(
-                "not enough space under {}: about {} bytes needed, {free_bytes} free",
+                "not enough space under {}: about {} needed, {} free",
                 self.dir.display(),
-                self.room_bytes
+                quantity::bytes(self.room_bytes),
+                quantity::bytes(free_bytes)
             ))
             .hint(MORE_MEMORY));
         }

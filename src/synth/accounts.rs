@@ -1,4 +1,5 @@
-//! The account mix: which kinds of accounts there are, how common each is, and the record that each becomes.
+//! Accounts: which kinds there are, and the record that each becomes. How common each is on mainnet stands below; other
+//! mixes are in `mix`.
 //!
 //! An account is named by the storage and the index at which it first appears ([`Origin`]); its address, kind, size
 //! and content follow from that and the seed, in any order, so that nothing about it has to be remembered.
@@ -28,6 +29,7 @@
 use {
     super::{
         keys,
+        mix::Mix,
         rng::{Rng, mix},
         states, tokens,
     },
@@ -70,6 +72,8 @@ pub enum Kind {
     Program,
     /// A program's code.
     Code,
+    /// Random bytes.
+    Random,
 }
 
 /// A kind and the length of its data in bytes.
@@ -81,20 +85,10 @@ pub struct Shape {
     pub data_len: u64,
 }
 
-/// How many of 100,000 accounts are of each kind, most common first. Program state takes the rest.
-const PER_100_000: [(u64, Kind); 11] = [
-    (60_000, Kind::Token),
-    (13_000, Kind::Wallet),
-    (4_500, Kind::Token2022),
-    (4_000, Kind::Mint),
-    (4_000, Kind::Metadata),
-    (2_500, Kind::Edition),
-    (1_200, Kind::Stake),
-    (500, Kind::Nonce),
-    (30, Kind::LookupTable),
-    (10, Kind::Program),
-    (8, Kind::Code),
-];
+/// The largest random account, in bytes.
+const RANDOM_BYTES_MAX: u64 = 4096;
+
+const PURPOSE_RANDOM: u64 = 311;
 
 /// Storages smaller than this still hold any account of up to half of it.
 const SMALL_STORAGE_BYTES: u64 = 1536;
@@ -103,6 +97,7 @@ const SMALL_STORAGE_BYTES: u64 = 1536;
 #[derive(Clone, Copy, Debug)]
 pub struct Universe {
     seed: u64,
+    mix: Mix,
 }
 
 /// The random streams of one version of an account.
@@ -118,9 +113,9 @@ pub struct Draw<'a> {
 }
 
 impl Universe {
-    /// The accounts of a seed.
-    pub fn new(seed: u64) -> Self {
-        Self { seed: mix(0x736c_6f74_7072_6573, seed) }
+    /// The accounts of a seed and a mix.
+    pub fn new(seed: u64, account_mix: Mix) -> Self {
+        Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
     }
 
     /// A number for a purpose and an index.
@@ -144,9 +139,9 @@ impl Universe {
         let mut rng = Rng::new(self.key_of(origin));
         let mut pick = rng.below(100_000);
         let mut kind = None;
-        for (share, candidate) in PER_100_000 {
-            if pick < share {
-                kind = Some(candidate);
+        for (share, candidate) in self.mix.shares() {
+            if pick < *share {
+                kind = Some(*candidate);
                 break;
             }
             pick -= share;
@@ -165,9 +160,13 @@ impl Universe {
             Kind::LookupTable => states::lookup_table_bytes(&mut rng),
             Kind::Program => states::PROGRAM_BYTES,
             Kind::Code => states::code_bytes(&mut rng),
+            Kind::Random => rng.below(RANDOM_BYTES_MAX),
         };
         if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
-            return Shape { kind: Kind::Token, data_len: tokens::TOKEN_BYTES };
+            return match self.mix {
+                Mix::Random => Shape { kind: Kind::Random, data_len: data_len % (SMALL_STORAGE_BYTES / 2) },
+                _ => Shape { kind: Kind::Token, data_len: tokens::TOKEN_BYTES },
+            };
         }
         Shape { kind, data_len }
     }
@@ -200,6 +199,8 @@ impl Universe {
             Kind::State(template) => states::state_owner(template),
             Kind::LookupTable => keys::LOOKUP_TABLE,
             Kind::Program | Kind::Code => keys::LOADER,
+            // Of some program that nobody knows.
+            Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
         match shape.kind {
             Kind::Token => tokens::write_token(&mut draw, storage),
@@ -214,6 +215,13 @@ impl Universe {
             Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
             Kind::Program => states::write_program(&mut draw, storage),
             Kind::Code => states::write_code(&mut draw, data_end, storage),
+            Kind::Random => {
+                while storage.len() < data_end {
+                    let bytes = draw.changing.next().to_le_bytes();
+                    let room = (data_end - storage.len()).min(bytes.len());
+                    storage.extend_from_slice(&bytes[..room]);
+                }
+            }
         }
         debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);
         storage.resize(data_end, 0);

@@ -6,6 +6,7 @@ use {
     super::{
         accounts::{Kind, Origin, Shape, Universe},
         bank, chain,
+        mix::Mix,
         rng::{Rng, mix},
         stakes::{Scale, Stakes},
         states,
@@ -79,8 +80,14 @@ pub struct Layout {
 
 impl Layout {
     /// Lays out a full state of about `size_bytes`, and an incremental one of about `incremental_bytes` on top.
-    pub fn new(seed: u64, size_bytes: u64, storage_count: Option<u64>, incremental_bytes: Option<u64>) -> Self {
-        let universe = Universe::new(seed);
+    pub fn new(
+        seed: u64,
+        mix: Mix,
+        size_bytes: u64,
+        storage_count: Option<u64>,
+        incremental_bytes: Option<u64>,
+    ) -> Self {
+        let universe = Universe::new(seed, mix);
         let full_count = storage_count.unwrap_or_else(|| {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)

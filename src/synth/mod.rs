@@ -11,7 +11,7 @@
 //! nothing grows with the number of accounts, and the bytes depend on the options only. A newer storage knows which
 //! accounts of an older one it replaces by arithmetic; the older one knows it too, and leaves them out of the sums.
 //!
-//! From 64 MiB on, it compresses as mainnet does, within 5 %: the full archive 3.47, 3.64, 3.78 times at zstd levels 1, 3,
+//! With the mix of mainnet, from 64 MiB on, it compresses as mainnet does, within 5 %: the full archive 3.47, 3.64, 3.78 times at zstd levels 1, 3,
 //! 10, the bank file 2.337, 2.486, 2.500, 2.513 times at levels 1 to 4. That comes from the account mix (`accounts`) and
 //! from the stakes (`stakes`); where they are changed, the test of the ratios tells.
 //!
@@ -28,6 +28,7 @@ mod genesis;
 mod keys;
 mod layout;
 mod leaders;
+mod mix;
 mod rng;
 mod stakes;
 mod states;
@@ -37,7 +38,7 @@ mod sysvars;
 mod tokens;
 mod version;
 
-pub use version::AgaveVersion;
+pub use {mix::Mix, version::AgaveVersion};
 
 use {
     crate::{
@@ -78,6 +79,8 @@ pub struct SynthOptions {
     pub threads: usize,
     /// The version whose layout on disk to make.
     pub agave: AgaveVersion,
+    /// What most accounts are.
+    pub mix: Mix,
 }
 
 /// A state of the ledger, as a validator stopped at its slot leaves it.
@@ -136,7 +139,8 @@ const STORAGE_KNOWN_BYTES: u64 = 128;
 /// Sizes that make no sense.
 pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
     check_options(options)?;
-    let layout = Layout::new(options.seed, options.size_bytes, options.storage_count, options.incremental_bytes);
+    let SynthOptions { size_bytes, seed, incremental_bytes, storage_count, mix, .. } = options;
+    let layout = Layout::new(*seed, *mix, *size_bytes, *storage_count, *incremental_bytes);
     let largest_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).max().unwrap_or(0);
     Ok(SynthMemory {
         worker_bytes: largest_bytes.saturating_mul(2),
@@ -187,8 +191,8 @@ fn check_options(options: &SynthOptions) -> Result<()> {
 }
 
 fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
-    let SynthOptions { out_dir, size_bytes, seed, incremental_bytes, storage_count, threads, agave } = options;
-    let layout = Layout::new(*seed, *size_bytes, *storage_count, *incremental_bytes);
+    let SynthOptions { out_dir, size_bytes, seed, incremental_bytes, storage_count, threads, agave, mix } = options;
+    let layout = Layout::new(*seed, *mix, *size_bytes, *storage_count, *incremental_bytes);
     if layout.count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
     }

@@ -258,7 +258,12 @@ mod tests {
     const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
 
     fn stakes(delegations: u64) -> Stakes {
-        Stakes::of_bank(Universe::new(1), Scale { voters: 5, delegations }, EPOCH, chain::FIRST_SLOT)
+        Stakes::of_bank(
+            Universe::new(1, crate::synth::Mix::Mainnet),
+            Scale { voters: 5, delegations },
+            EPOCH,
+            chain::FIRST_SLOT,
+        )
     }
 
     #[test]

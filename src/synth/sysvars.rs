@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_network() {
-        let universe = Universe::new(1);
+        let universe = Universe::new(1, crate::synth::Mix::Mainnet);
         let scale = Scale { voters: 3, delegations: 5_000 };
         let stakes = Stakes::of_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
         let sysvars = sysvars(&universe, chain::FIRST_HEIGHT + 7, &stakes).expect("sysvars");

@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 118] = [
+const VALUES: [(&str, &str); 119] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
@@ -76,6 +76,7 @@ const VALUES: [(&str, &str); 118] = [
     ("SLOTPRESS_METRICS", "127.0.0.1:2"),
     ("SLOTPRESS_MIN_SAVINGS", "5"),
     ("SLOTPRESS_MIN_TIME", "0.1"),
+    ("SLOTPRESS_MIX", "nfts"),
     ("SLOTPRESS_MSS", "1000"),
     ("SLOTPRESS_NICE", "5"),
     ("SLOTPRESS_NODES", "2"),

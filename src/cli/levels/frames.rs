@@ -2,8 +2,9 @@
 
 use {
     super::{
+        exports::ExportArgs,
         input::{SourceArgs, one_codec, seconds},
-        table::wrap,
+        show,
     },
     crate::{
         ErrorKind,
@@ -11,18 +12,18 @@ use {
         error::{Error, Result},
         format::frames::FRAME_SIZE_BYTES_MAX,
         levels::{
-            export::{ExportFile, Format, Subject, page::Page, show_bytes},
             frames::{
                 FramesReport,
-                explain::explain,
-                export::{csv, describe, json, markdown, screen},
                 measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
+                view,
             },
+            report::Subject,
         },
         progress::Progress,
+        quantity,
     },
     clap::Args,
-    std::{path::PathBuf, time::Duration},
+    std::time::Duration,
 };
 
 /// Compare frame sizes: ratio, speed, worst-case times, and what bundling small units saves
@@ -48,15 +49,8 @@ pub struct FramesArgs {
     /// Minimum time for compressing frames of each size, in seconds; the same again for decompressing
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     min_time: Duration,
-    /// Also write the rows as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Also write the report as Markdown
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// Also write a page with tables and charts, in one file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    exports: ExportArgs,
 }
 
 /// The largest frame that archives have; the input is cut into frames of this size first.
@@ -137,11 +131,7 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
         pieces_max: PIECES_MAX,
         first_pass_max: FIRST_PASS_MAX,
     };
-    let export = |format, path: &Option<PathBuf>| {
-        path.as_ref().map(|path| ExportFile::new(format, path, args.source.path())).transpose()
-    };
-    let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
-    let html_file = export(Format::Html, &args.html)?;
+    let exports = args.exports.files(&None, args.source.path())?;
 
     let input = args.source.read(SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
     // Frames of many sizes, on one core.
@@ -152,33 +142,13 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     if report.sizes.is_empty() || (result.is_err() && !is_interrupted) {
         return result;
     }
-    if let Some(file) = csv_file {
-        file.write_text(&csv(&report))?;
-    }
-    if let Some(file) = markdown_file {
-        file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
-    }
-    if let Some(file) = html_file {
-        file.write_text(&Page { frames: Some(&report), ..Page::of_levels(&subject, &[]) }.html())?;
-    }
-    if ui.is_json() {
-        json::lines(&report).iter().for_each(|line| ui.print_json(line));
-    } else {
-        print(&report, &subject, ui);
-    }
+    let section = view::section(&report);
+    exports.write(&subject, &section, String::new)?;
+    show(&section, &subject, ui);
     if result.is_ok() {
         left_out(&report, &options).iter().for_each(|line| ui.warn(line));
     }
     result
-}
-
-fn print(report: &FramesReport, subject: &Subject, ui: &Ui) {
-    ui.print(&subject.name);
-    ui.print(&format!("  {}", subject.describe()));
-    describe(report).iter().flat_map(|line| wrap("  ", line)).for_each(|line| ui.print(&line));
-    screen::tables(report).iter().for_each(|line| ui.print(line));
-    ui.print("");
-    explain(report).iter().flat_map(|line| wrap("", line)).for_each(|line| ui.print(&line));
 }
 
 /// What was asked for and is not there.
@@ -188,8 +158,8 @@ fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
     if let Some(next) = options.sizes.iter().find(|size| **size > last) {
         lines.push(format!(
             "frames of {} and more would be the same as those of {}: the input has no more",
-            show_bytes(*next),
-            show_bytes(last)
+            quantity::bytes(*next),
+            quantity::bytes(last)
         ));
     }
     if report.bundle_unit.is_none() {

@@ -11,10 +11,11 @@ use {
             RepeatOptions,
             codec::{FrameCodec, list::CodecList},
             content::InputOptions,
-            export::{Subject, show_bytes},
             input::Input,
+            report::Subject,
         },
         progress::Progress,
+        quantity,
     },
     clap::Args,
     std::{
@@ -103,8 +104,8 @@ impl SourceArgs {
         if input.is_sampled() && self.sample.is_none() {
             ui.warn(&format!(
                 "the input has {}; a sample of {} is measured (use --sample for another size)",
-                show_bytes(input.total_bytes),
-                show_bytes(input.content_bytes())
+                quantity::bytes(input.total_bytes),
+                quantity::bytes(input.content_bytes())
             ));
         }
         Ok(input)

@@ -2,8 +2,10 @@
 
 use {
     super::{
+        exports::ExportArgs,
         input::{InputArgs, MEMORY_BYTES_MAX, RepeatArgs},
-        table::{codecs_of, wrap},
+        show,
+        table::codecs_of,
     },
     crate::{
         ErrorKind,
@@ -11,20 +13,20 @@ use {
         error::Result,
         levels::{
             codec::FrameCodec,
-            export::{ExportFile, Format, Subject, page::Page, warnings::warning_lines},
+            doubts::doubts,
             link::{
-                export::{csv, describe, json, markdown, screen},
                 model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND},
                 network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES},
                 report::{LinkQuestion, LinkReport},
-                units,
+                units, view,
             },
             measure::measure_levels,
+            report::{Section, html},
+            view as levels_view,
         },
         progress::Progress,
     },
     clap::{Args, ValueEnum},
-    std::path::PathBuf,
 };
 
 /// Find the level with which nodes start soonest over a link
@@ -46,15 +48,8 @@ pub struct LinkArgs {
     repeat: RepeatArgs,
     #[command(flatten)]
     link: LinkFlags,
-    /// Also write the rows as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Also write the report as Markdown
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// Also write a page with tables and charts, in one file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    exports: ExportArgs,
 }
 
 /// The link, and the machines at its ends.
@@ -142,7 +137,13 @@ impl LinkFlags {
             frame_size_bytes: input.frame_size,
             threads,
         };
-        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price, any_format: self.any_format })
+        Ok(LinkQuestion {
+            link,
+            ends,
+            egress_price_per_gb: self.egress_price,
+            any_format: self.any_format,
+            is_assumed: false,
+        })
     }
 }
 
@@ -151,11 +152,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     args.input.check()?;
     let planned = args.input.plan(MEMORY_BYTES_MAX, &list.codecs(), ui)?;
     let question = args.link.question(&args.input, planned.threads)?;
-    let export = |format, path: &Option<PathBuf>| {
-        path.as_ref().map(|path| ExportFile::new(format, path, args.input.path())).transpose()
-    };
-    let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
-    let html_file = export(Format::Html, &args.html)?;
+    let exports = args.exports.files(&None, args.input.path())?;
 
     let (input, subject) = args.input.read(planned, ui)?;
     let codecs = list.measuring_order().codecs();
@@ -172,31 +169,22 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
         return result;
     }
     let report = LinkReport::new(question, input.total_bytes, &rows);
-    if let Some(file) = csv_file {
-        file.write_text(&csv(&report))?;
-    }
-    if let Some(file) = markdown_file {
-        file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
-    }
-    if let Some(file) = html_file {
-        file.write_text(&Page { link: Some(&report), ..Page::of_levels(&subject, &rows) }.html())?;
+    let section = view::section(&report);
+    exports.write(&subject, &section, String::new)?;
+    // A page says about the levels themselves too what is known.
+    if let Some(page) = exports.page() {
+        let sections: Vec<Section> = levels_view::section(&rows).into_iter().chain([section.clone()]).collect();
+        page.write_text(&html::page(&subject, &sections))?;
     }
     if ui.is_json() {
-        json::lines(&report).iter().for_each(|line| ui.print_json(line));
-    } else {
-        print(&report, &subject, ui);
+        ui.print_json(&view::LinkLine::new(&report));
     }
-    warning_lines(&rows).iter().for_each(|line| ui.warn(line));
+    // What is doubtful comes before the advice that is built on it.
+    doubts(&rows).iter().for_each(|line| ui.warn(line));
+    show(&section, &subject, ui);
+    if ui.is_json() {
+        report.break_evens.iter().for_each(|line| ui.print_json(line));
+        report.recommendations.iter().for_each(|line| ui.print_json(line));
+    }
     result
-}
-
-fn print(report: &LinkReport, subject: &Subject, ui: &Ui) {
-    ui.print(&subject.name);
-    ui.print(&format!("  {}", subject.describe()));
-    describe(report).iter().flat_map(|line| wrap("  ", line)).for_each(|line| ui.print(&line));
-    ui.print(&screen::header_line(report));
-    report.rows.iter().for_each(|row| ui.print(&screen::row_line(row)));
-    for (label, text) in screen::below(report) {
-        wrap(&label, &text).iter().for_each(|line| ui.print(line));
-    }
 }

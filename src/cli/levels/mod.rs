@@ -1,5 +1,6 @@
 //! `slotpress levels`: one file per view of what is measured, [`input`] for the flags that all of them have.
 
+mod exports;
 mod frames;
 pub mod input;
 mod link;
@@ -10,7 +11,10 @@ mod table;
 
 use {
     super::ui::Ui,
-    crate::error::Result,
+    crate::{
+        error::Result,
+        levels::report::{Section, Subject, json, terminal},
+    },
     clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand},
 };
 
@@ -69,4 +73,18 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
         LevelsArgs::View(View::Link(args)) => link::run(args, ui),
         LevelsArgs::View(View::Search(args)) => search::run(args, ui),
     }
+}
+
+/// What a line of text may have: as wide as the tables.
+const COLUMNS: usize = 80;
+
+/// Prints what was found: as text, or the rows as lines of JSON.
+fn show(section: &Section, subject: &Subject, ui: &Ui) {
+    if ui.is_json() {
+        section.tables().flat_map(json::lines).for_each(|line| ui.print_json(&line));
+        return;
+    }
+    ui.print(&subject.name);
+    ui.print(&format!("  {}", subject.describe()));
+    terminal::lines(section, COLUMNS).iter().for_each(|line| ui.print(line));
 }

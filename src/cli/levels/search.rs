@@ -1,26 +1,23 @@
 //! `slotpress levels search`: settings that beat the stock levels on one's own data.
 
 use {
-    super::input::{InputArgs, seconds},
+    super::{
+        exports::ExportArgs,
+        input::{InputArgs, seconds},
+        show,
+    },
     crate::{
         archive::layout::RecordLayout,
         cli::ui::Ui,
         error::{Error, Result},
         levels::{
             codec::list::CodecList,
-            export::{ExportFile, Format, Subject},
             list::LevelList,
+            report::json,
             search::{
-                Outcome, SearchOptions,
-                export::{
-                    csv::csv,
-                    json::{SearchLine, TriedLine, point_lines},
-                    markdown::markdown,
-                    svg::svg,
-                    table,
-                },
-                search,
+                SearchOptions, picture, search,
                 space::{LEVELS, Space},
+                view,
             },
         },
         progress::Progress,
@@ -46,12 +43,8 @@ pub struct SearchArgs {
     /// Number of settings to try; the same --seed tries the same settings
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     evaluations: Option<u64>,
-    /// Also write the result as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Also write the result as a Markdown table
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    exports: ExportArgs,
     /// Also write a chart of size against CPU time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -92,7 +85,7 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage(format!("level {level} is not searched: levels are 1 to {}", LEVELS.len())));
     }
     args.input.check()?;
-    let exports = exports(args)?;
+    let exports = args.exports.files(&args.svg, args.input.path())?;
     let budget = args.budget.or(args.evaluations.is_none().then_some(BUDGET_DEFAULT));
     let frames = (args.input.threads_asked() as u64 * FRAMES_PER_WORKER).max(FRAMES_MIN);
     let codecs = CodecList::parse("zstd", &levels)?.codecs();
@@ -106,57 +99,30 @@ pub fn run(args: &SearchArgs, ui: &Ui) -> Result<()> {
         budget,
         threads: planned.threads,
     };
-    if !ui.is_json() {
-        ui.print(&subject.name);
-        ui.print(&format!("  {}", subject.describe()));
-    }
     let space = Space::new(args.input.frame_size, f64::INFINITY);
     let outcome = search(&input, &options, ui, &mut |tried| {
         if ui.is_json() {
-            ui.print_json(&TriedLine::new(&tried, &space));
+            json::lines(&view::tried_table(&tried, &space)).iter().for_each(|line| ui.print_json(line));
         }
         Ok(())
     })?;
-    show(&outcome, args.input.source.seed, ui);
+    let section = view::section(&outcome, args.input.source.seed);
+    show(&section, &subject, ui);
+    if ui.is_json() {
+        ui.print_json(&view::SearchLine::new(&outcome, args.input.source.seed));
+    }
+    if let Some(text) = view::left_out(&outcome) {
+        ui.warn(&text);
+    }
     if outcome.points.is_empty() && !outcome.is_interrupted {
         let unwritten = if exports.is_empty() { "" } else { ", and no file was written" };
         return Err(Error::failed(format!("the budget ended before anything was checked{unwritten}"))
             .hint("give a larger --budget, a smaller --sample or fewer --levels"));
     }
     if !outcome.points.is_empty() {
-        for (file, text_of) in &exports {
-            file.write_text(&text_of(&subject, &outcome))?;
-        }
+        exports.write(&subject, &section, || picture::svg(&subject, &outcome))?;
     }
     if outcome.is_interrupted { Err(Error::interrupted()) } else { Ok(()) }
-}
-
-fn show(outcome: &Outcome, seed: u64, ui: &Ui) {
-    if ui.is_json() {
-        point_lines(outcome).iter().for_each(|line| ui.print_json(line));
-        ui.print_json(&SearchLine::new(outcome, seed));
-    } else {
-        table::lines(outcome, seed).iter().for_each(|line| ui.print(line));
-    }
-    if let Some(text) = table::left_out(outcome) {
-        ui.warn(&text);
-    }
-}
-
-/// What makes the text of a file.
-type TextOf = fn(&Subject, &Outcome) -> String;
-
-fn exports(args: &SearchArgs) -> Result<Vec<(ExportFile, TextOf)>> {
-    let files: [(Format, &Option<PathBuf>, TextOf); 3] = [
-        (Format::Csv, &args.csv, |_, outcome| csv(outcome)),
-        (Format::Markdown, &args.markdown, markdown),
-        (Format::Svg, &args.svg, svg),
-    ];
-    files
-        .into_iter()
-        .filter_map(|(format, path, text_of)| Some((format, path.as_ref()?, text_of)))
-        .map(|(format, path, text_of)| Ok((ExportFile::new(format, path, args.input.path())?, text_of)))
-        .collect()
 }
 
 /// Reads `60s`, `10m`, `1h`; a plain number is seconds.

@@ -2,24 +2,17 @@
 
 use {
     super::{
+        exports::ExportArgs,
         input::{RepeatArgs, SourceArgs, one_codec},
-        table::wrap,
+        show,
     },
     crate::{
         cli::{ui::Ui, values},
         error::Result,
         format::frames::FRAME_SIZE_BYTES_MAX,
-        levels::{
-            export::{ExportFile, Format, Subject, page::Page},
-            sizes::{
-                SizeUnit, SizesReport,
-                export::{conclusion, csv, json_lines, markdown, table},
-                measure::measure_sizes,
-            },
-        },
+        levels::sizes::{SizeUnit, measure::measure_sizes, view},
     },
     clap::{Args, ValueEnum},
-    std::path::PathBuf,
 };
 
 /// Show what storages or records of each size save when each is compressed alone
@@ -37,15 +30,8 @@ pub struct SizesArgs {
     codec: String,
     #[command(flatten)]
     repeat: RepeatArgs,
-    /// Also write the classes as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Also write the classes as a Markdown table
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// Also write a page with tables and charts, in one file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    exports: ExportArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -62,11 +48,7 @@ const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    let export = |format, path: &Option<PathBuf>| {
-        path.as_ref().map(|path| ExportFile::new(format, path, args.source.path())).transpose()
-    };
-    let (csv_file, markdown_file) = (export(Format::Csv, &args.csv)?, export(Format::Markdown, &args.markdown)?);
-    let html_file = export(Format::Html, &args.html)?;
+    let exports = args.exports.files(&None, args.source.path())?;
     // The largest frames, so that few storages are cut.
     let input = args.source.read(FRAME_SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
     let subject = args.source.subject(&input, 1);
@@ -75,26 +57,8 @@ pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
         UnitArg::Record => SizeUnit::Record,
     };
     let report = measure_sizes(&input, unit, codec.as_ref(), &args.repeat.options(1), ui)?;
-    if let Some(file) = csv_file {
-        file.write_text(&csv(&report))?;
-    }
-    if let Some(file) = markdown_file {
-        file.write_text(&markdown(&report, &format!("{}: {}", subject.name, subject.describe())))?;
-    }
-    if let Some(file) = html_file {
-        file.write_text(&Page { sizes: Some(&report), ..Page::of_levels(&subject, &[]) }.html())?;
-    }
-    match ui.is_json() {
-        true => json_lines(&report).iter().for_each(|line| ui.print_json(line)),
-        false => print(&report, &subject, ui),
-    }
+    let section = view::section(&report);
+    exports.write(&subject, &section, String::new)?;
+    show(&section, &subject, ui);
     Ok(())
-}
-
-fn print(report: &SizesReport, subject: &Subject, ui: &Ui) {
-    ui.print(&subject.name);
-    ui.print(&format!("  {}", subject.describe()));
-    table(report).iter().for_each(|line| ui.print(line));
-    ui.print("");
-    wrap("", &conclusion(report)).iter().for_each(|line| ui.print(line));
 }

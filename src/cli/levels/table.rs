@@ -2,36 +2,39 @@
 
 use {
     super::{
+        COLUMNS,
+        exports::{ExportArgs, Exports},
         frames::default_sizes,
         input::{InputArgs, MEMORY_BYTES_MAX, RepeatArgs},
     },
     crate::{
         ErrorKind,
-        cli::{lines, ui::Ui},
+        cli::ui::Ui,
         error::{Error, Result},
         levels::{
             LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
-            codec::{FrameCodec, ZstdLevel, label, list::CodecList},
+            codec::{FrameCodec, ZstdLevel, list::CodecList},
             content::InputKind,
+            doubts::doubts,
             end_to_end::{EndToEnd, EndToEndOptions},
-            export::{
-                ExportFile, Format, Subject,
-                json::{LevelLine, RecommendationLine},
-                page::Page,
-                show_bytes,
-                table::{self, Shape},
-                warnings::warning_lines,
-                zstd_style::zstd_line,
+            frames::{
+                measure::{FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
+                view as frames_view,
             },
-            frames::measure::{FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
             input::Input,
-            link::report::{LinkQuestion, LinkReport},
+            link::{
+                report::{LinkQuestion, LinkReport},
+                view as link_view,
+            },
             list::LevelList,
             measure::measure_levels,
-            measuring_order,
+            measuring_order, picture,
             recommend::{Recommendation, recommend},
             reference_row,
-            sizes::{SizeUnit, measure::measure_sizes},
+            report::{Block, Section, Subject, html, json, terminal},
+            sizes::{SizeUnit, measure::measure_sizes, view as sizes_view},
+            view::{self, LevelsView},
+            zstd_style::zstd_line,
         },
         progress::Progress,
     },
@@ -50,7 +53,7 @@ pub struct TableArgs {
     /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
     ///
     /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
-    /// and 9), bzip2 (1 to 9; 9), none (a copy in memory); where they are built in, lz4hc (3 to 12; 9) and lzo.
+    /// and 9), bzip2 (1 to 9; 9), none (a copy in memory); where it is built in, lz4hc (3 to 12; 9).
     #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
     codec: String,
     #[command(flatten)]
@@ -61,18 +64,11 @@ pub struct TableArgs {
     /// Directory for the temporary archives and ledgers of --end-to-end [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Also write the rows as comma-separated values
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Also write the rows as a Markdown table
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    exports: ExportArgs,
     /// Also write a chart of size against time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Also write a page with tables and charts, in one file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     /// How to print the rows
     #[arg(long, value_enum, default_value_t)]
     style: Style,
@@ -90,7 +86,7 @@ enum Style {
 pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let list = codecs(args)?;
     args.input.check()?;
-    let exports = exports(args)?;
+    let exports = args.exports.files(&args.svg, args.input.path())?;
     let planned = args.input.plan(MEMORY_BYTES_MAX, &list.codecs(), ui)?;
     let repeat = args.repeat.options(planned.threads);
     if args.scratch.is_some() && !args.end_to_end {
@@ -110,16 +106,16 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
         let bench = EndToEnd::prepare(&options, ui)?;
         let mut screen = {
             let subject = Subject { provenance: args.input.source.provenance(), ..bench.subject() };
-            Screen::new(args.style, Shape::Levels, subject, exports, ui)
+            Screen::new(args.style, false, subject, exports, ui)
         };
         let result = bench.measure(&levels, ui, &mut |row| screen.row(row));
         return screen.finish(result);
     }
     let (input, subject) = args.input.read(planned, ui)?;
-    let shape = if list.is_zstd() { Shape::Levels } else { Shape::Codecs };
+    let has_codecs = !list.is_zstd();
     let codecs = list.measuring_order().codecs();
     let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();
-    let mut screen = Screen::new(args.style, shape, subject, exports, ui);
+    let mut screen = Screen::new(args.style, has_codecs, subject, exports, ui);
     let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row))
         .and_then(|()| screen.complete_page(&input, &repeat));
     screen.finish(result)
@@ -154,30 +150,22 @@ fn codecs(args: &TableArgs) -> Result<CodecList> {
 
 const LEVELS_DEFAULT: &str = "1-10";
 
-fn exports(args: &TableArgs) -> Result<Vec<ExportFile>> {
-    [(Format::Csv, &args.csv), (Format::Markdown, &args.markdown), (Format::Svg, &args.svg), (Format::Html, &args.html)]
-        .into_iter()
-        .filter_map(|(format, path)| Some((format, path.as_ref()?)))
-        .map(|(format, path)| ExportFile::new(format, path, args.input.path()))
-        .collect()
-}
-
 /// For each of the measurements that only the page shows, since they are many.
 const PAGE_TIME: Duration = Duration::from_millis(200);
 
 /// Shows rows as they come, and what follows from them.
 struct Screen<'a> {
     style: Style,
-    shape: Shape,
+    has_codecs: bool,
     subject: Subject,
-    exports: Vec<ExportFile>,
+    exports: Exports,
     rows: Vec<LevelRow>,
     ui: &'a Ui,
 }
 
 impl<'a> Screen<'a> {
-    fn new(style: Style, shape: Shape, subject: Subject, exports: Vec<ExportFile>, ui: &'a Ui) -> Self {
-        Self { style, shape, subject, exports, rows: Vec::new(), ui }
+    fn new(style: Style, has_codecs: bool, subject: Subject, exports: Exports, ui: &'a Ui) -> Self {
+        Self { style, has_codecs, subject, exports, rows: Vec::new(), ui }
     }
 
     fn is_table(&self) -> bool {
@@ -187,18 +175,19 @@ impl<'a> Screen<'a> {
     fn row(&mut self, row: LevelRow) -> Result<()> {
         self.rows.push(row);
         let (Some(row), Some(reference)) = (self.rows.last(), reference_row(&self.rows)) else { return Ok(()) };
+        let table = LevelsView::new(reference, self.has_codecs).table(&[row]);
         if self.is_table() && self.rows.len() == 1 {
             self.ui.print(&self.subject.name);
             self.ui.print(&format!("  {}", self.subject.describe()));
-            table::header_lines(self.shape, reference).iter().for_each(|line| self.ui.print(line));
+            terminal::header_lines(&table).iter().for_each(|line| self.ui.print(line));
         }
         match self.style {
-            _ if self.ui.is_json() => self.ui.print_json(&LevelLine::new(row, reference)),
+            _ if self.ui.is_json() => json::lines(&table).iter().for_each(|line| self.ui.print_json(line)),
             Style::Zstd => self.ui.print(&zstd_line(&self.subject.name, row)),
-            Style::Table => self.ui.print(&table::row_line(self.shape, row, reference)),
+            Style::Table => terminal::row_lines(&table, 0).iter().for_each(|line| self.ui.print(line)),
         }
-        for export in &self.exports {
-            export.write(&self.subject, &self.rows)?;
+        if let Some(section) = view::section(&self.rows).filter(|_| !self.exports.is_empty()) {
+            self.exports.write(&self.subject, &section, || picture::svg(&self.subject, &self.rows))?;
         }
         // Nobody reads on, and nothing else is made: there is no use in going on.
         if self.ui.is_pipe_broken() && self.exports.is_empty() { Err(Error::interrupted()) } else { Ok(()) }
@@ -206,18 +195,21 @@ impl<'a> Screen<'a> {
 
     /// Puts everything else that can be measured on the page, where one is asked for.
     fn complete_page(&self, input: &Input, repeat: &RepeatOptions) -> Result<()> {
-        let Some(file) = self.exports.iter().find(|export| export.format() == Format::Html) else { return Ok(()) };
+        let Some(file) = self.exports.page() else { return Ok(()) };
         let question = LinkQuestion::usual(self.subject.frame_size_bytes, self.subject.threads);
         let link = LinkReport::new(question, self.subject.total_bytes, &self.rows);
-        let mut page = Page { link: Some(&link), ..Page::of_levels(&self.subject, &self.rows) };
-        file.write_text(&page.html())?;
+        let mut sections: Vec<Section> = view::section(&self.rows).into_iter().collect();
+        if self.rows.len() > 1 {
+            sections.push(link_view::section(&link));
+        }
+        let write = |sections: &[Section]| file.write_text(&html::page(&self.subject, sections));
+        write(&sections)?;
         let repeat = RepeatOptions { min_time: repeat.min_time.min(PAGE_TIME), threads: 1, ..*repeat };
-        let sizes = match input.kind {
-            InputKind::File => None,
-            _ => Some(measure_sizes(input, SizeUnit::Record, &ZstdLevel(REFERENCE_LEVEL), &repeat, self.ui)?),
-        };
-        page.sizes = sizes.as_ref();
-        file.write_text(&page.html())?;
+        if input.kind != InputKind::File {
+            let sizes = measure_sizes(input, SizeUnit::Record, &ZstdLevel(REFERENCE_LEVEL), &repeat, self.ui)?;
+            sections.push(sizes_view::section(&sizes));
+            write(&sections)?;
+        }
         let options = FramesOptions {
             sizes: default_sizes(),
             bundles: vec![1, 2, 5, 10, 175],
@@ -227,8 +219,10 @@ impl<'a> Screen<'a> {
             first_pass_max: PAGE_TIME * 5,
         };
         let (frames, result) = measure_frames(input, &ZstdLevel(REFERENCE_LEVEL), &options, self.ui);
-        page.frames = Some(&frames);
-        file.write_text(&page.html())?;
+        if !frames.sizes.is_empty() {
+            sections.push(frames_view::section(&frames));
+            write(&sections)?;
+        }
         result
     }
 
@@ -241,16 +235,14 @@ impl<'a> Screen<'a> {
         if result.is_err() && !is_interrupted {
             return result;
         }
-        if self.is_table()
-            && let Some(line) = table::mark_line(&self.rows)
-        {
-            self.ui.print(&line);
+        if self.is_table() && self.rows.iter().any(LevelRow::has_waited) {
+            self.ui.print(&view::by_cpu_time());
         }
         // What is doubtful comes before the advice that is built on it.
-        warning_lines(&self.rows).iter().for_each(|line| self.ui.warn(line));
+        doubts(&self.rows).iter().for_each(|line| self.ui.warn(line));
         if let Some(recommendation) = recommend(&self.rows) {
             if self.ui.is_json() {
-                self.ui.print_json(&RecommendationLine { recommendation: &recommendation });
+                self.ui.print_json(&recommendation);
             } else if self.is_table() {
                 self.print_recommendation(&recommendation);
             }
@@ -259,44 +251,19 @@ impl<'a> Screen<'a> {
     }
 
     fn print_recommendation(&self, recommendation: &Recommendation) {
-        let Recommendation { shortest_time, smallest_size, knee, others } = recommendation;
-        if let [_] = self.rows.as_slice() {
+        let blocks = match self.rows.as_slice() {
             // There is nothing to choose from.
-            let estimate = self.estimate(|_| true);
-            if !estimate.is_empty() {
-                self.ui.print(estimate.trim_start_matches("; "));
+            [_] => {
+                let estimate = view::estimate(&self.rows, |_| true);
+                let text = estimate.trim_start_matches("; ").to_string();
+                vec![Block::Text(Some(text).filter(|text| !text.is_empty()).into_iter().collect())]
             }
-            return;
-        }
-        self.ui.print("");
-        for (what, choice) in
-            [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)]
-        {
-            let text = format!("{}{}", choice.reason, self.estimate(|row| choice.is_of(row)));
-            print_wrapped(self.ui, &format!("{what:<13}  {}: ", choice.flag()), &text);
-        }
-        for other in others {
-            print_wrapped(self.ui, &format!("no archive     {}: ", label(&other.codec, other.level)), &other.reason);
-        }
-    }
-
-    /// For a sample: the size of the whole.
-    fn estimate(&self, is_wanted: impl Fn(&LevelRow) -> bool) -> String {
-        let row = self.rows.iter().find(|row| is_wanted(row));
-        let Some((bytes, error)) = row.and_then(|row| Some((row.estimated_output_bytes?, row.size_error_percent?)))
-        else {
-            return String::new();
+            rows => {
+                self.ui.print("");
+                vec![Block::Advice(view::advice(recommendation, rows))]
+            }
         };
-        format!("; the whole becomes {} +- {error:.1} %", show_bytes(bytes))
+        let section = Section { blocks, ..Section::default() };
+        terminal::lines(&section, COLUMNS).iter().for_each(|line| self.ui.print(line));
     }
-}
-
-/// Prints lines of at most 80 characters; the ones after the first are indented below the text.
-fn print_wrapped(ui: &Ui, label: &str, text: &str) {
-    wrap(label, text).iter().for_each(|line| ui.print(line));
-}
-
-/// Lines of at most 80 characters; the ones after the first are indented below the text.
-pub(super) fn wrap(label: &str, text: &str) -> Vec<String> {
-    lines::wrap(label, text, 80)
 }

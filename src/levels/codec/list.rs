@@ -23,7 +23,7 @@ struct Known {
     new: Option<fn(i32) -> Box<dyn FrameCodec>>,
 }
 
-const KNOWN: [Known; 7] = [
+const KNOWN: [Known; 6] = [
     Known {
         name: "zstd",
         levels: ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX,
@@ -47,7 +47,6 @@ const KNOWN: [Known; 7] = [
         feature: None,
         new: Some(|level| Box::new(Bzip2Level(level))),
     },
-    Known { name: "lzo", levels: 0..=0, default_levels: &[0], feature: Some("lzo"), new: LZO },
     Known { name: "none", levels: 0..=0, default_levels: &[0], feature: None, new: Some(|_| Box::new(NoCodec)) },
 ];
 
@@ -55,11 +54,6 @@ const KNOWN: [Known; 7] = [
 const LZ4HC: Option<fn(i32) -> Box<dyn FrameCodec>> = Some(|level| Box::new(super::lz4hc::Lz4HcLevel(level)));
 #[cfg(not(feature = "lz4hc"))]
 const LZ4HC: Option<fn(i32) -> Box<dyn FrameCodec>> = None;
-
-#[cfg(feature = "lzo")]
-const LZO: Option<fn(i32) -> Box<dyn FrameCodec>> = Some(|_| Box::new(super::lzo::Lzo));
-#[cfg(not(feature = "lzo"))]
-const LZO: Option<fn(i32) -> Box<dyn FrameCodec>> = None;
 
 /// Codecs at levels, in the order in which they were given, each once; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]

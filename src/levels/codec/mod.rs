@@ -8,8 +8,6 @@ pub mod list;
 mod lz4;
 #[cfg(feature = "lz4hc")]
 mod lz4hc;
-#[cfg(feature = "lzo")]
-mod lzo;
 mod none;
 mod zlib;
 mod zstd;

@@ -1,8 +1,8 @@
 //! What the rows say about the default frame size, and about when another one pays: sentences made of measured numbers.
 
 use {
-    super::{FrameSizeRow, FramesReport, export::show_time},
-    crate::levels::export::show_bytes,
+    super::{FrameSizeRow, FramesReport},
+    crate::quantity,
 };
 
 /// What `archive` takes unless told otherwise.
@@ -28,11 +28,11 @@ pub fn explain(report: &FramesReport) -> Vec<String> {
     if let Some(largest) = rows.last().filter(|row| row.frame_size_bytes > DEFAULT_FRAME_SIZE_BYTES) {
         sentences.push(format!(
             "{} is the default of archives: {} than at {}, with {} of memory for each worker instead of {}.",
-            show_bytes(DEFAULT_FRAME_SIZE_BYTES),
+            quantity::bytes(DEFAULT_FRAME_SIZE_BYTES),
             larger(default, largest),
-            show_bytes(largest.frame_size_bytes),
-            show_bytes(default.worker_memory_bytes),
-            show_bytes(largest.worker_memory_bytes),
+            quantity::bytes(largest.frame_size_bytes),
+            quantity::bytes(default.worker_memory_bytes),
+            quantity::bytes(largest.worker_memory_bytes),
         ));
     }
     if let Some(small) = at(RANDOM_ACCESS_BYTES) {
@@ -44,9 +44,9 @@ pub fn explain(report: &FramesReport) -> Vec<String> {
         sentences.push(format!(
             "The whole input makes some {} frames of {}: more workers than that have nothing to do, and some wait for \
              the last frame with few more. There, and for small ledgers, {} pays ({}).",
-            indicatif::HumanCount(frames),
-            show_bytes(DEFAULT_FRAME_SIZE_BYTES),
-            show_bytes(half.frame_size_bytes),
+            quantity::count(frames),
+            quantity::bytes(DEFAULT_FRAME_SIZE_BYTES),
+            quantity::bytes(half.frame_size_bytes),
             larger(half, default),
         ));
     }
@@ -59,16 +59,17 @@ fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
     Some(format!(
         "Frames of {}{below} save nothing: what the frame itself takes is more than what is found in it.",
-        show_bytes(last.frame_size_bytes)
+        quantity::bytes(last.frame_size_bytes)
     ))
 }
 
 /// Reading one account decodes one frame.
 fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
-    let time = |row: &FrameSizeRow| show_time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
+    let time =
+        |row: &FrameSizeRow| quantity::time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
     format!(
         "Where single accounts are read, {} pays: a frame decodes in {} instead of {}, and the archive gets {}.",
-        show_bytes(small.frame_size_bytes),
+        quantity::bytes(small.frame_size_bytes),
         time(small),
         time(large),
         larger(small, large),
@@ -87,7 +88,7 @@ fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::levels::frames::export::tests::report};
+    use {super::*, crate::levels::frames::view::tests::report};
 
     #[test]
     fn sentences_follow_from_rows() {

@@ -19,12 +19,12 @@ use {
         error::{Error, Result},
         levels::{
             codec::{FrameCodec, FrameDecode, FrameEncoder, label},
-            export::show_bytes,
             input::Input,
             statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
             units::pieces,
         },
         progress::Progress,
+        quantity,
         stopwatch::ThreadStopwatch,
     },
     std::time::{Duration, Instant},
@@ -181,7 +181,7 @@ impl Bench<'_> {
     fn measure(&self, pieces: Vec<&[u8]>) -> Result<FrameSizeRow> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         // The first pass does both; of the others, only the first of each is certain.
-        self.progress.stage(&format!("Frames of {}", show_bytes(self.size_bytes)), Some(bytes * 3));
+        self.progress.stage(&format!("Frames of {}", quantity::bytes(self.size_bytes)), Some(bytes * 3));
         let (mut encoder, mut decoder) = (self.codec.new_encoder()?, self.codec.new_decoder()?);
         let checked = self.check(pieces, &mut *encoder, &mut *decoder)?;
         let mut to = Vec::new();
@@ -259,7 +259,7 @@ pub(super) fn check_round_trip(
         Error::failed(format!(
             "{} does not round-trip: a frame of {} {how}",
             label(codec.name(), codec.level()),
-            show_bytes(content.len() as u64)
+            quantity::bytes(content.len() as u64)
         ))
         .hint("the memory or the processor may be faulty: test them; an archive made on this machine may be damaged")
     };

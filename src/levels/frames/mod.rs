@@ -5,9 +5,9 @@
 
 pub mod bundle;
 pub mod explain;
-pub mod export;
 pub mod measure;
 pub mod timing;
+pub mod view;
 
 use serde::Serialize;
 

@@ -48,6 +48,7 @@ pub struct Range {
 
 /// Two neighbouring levels, and where one overtakes the other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
     /// How the stages follow each other.
     pub way: Way,
@@ -114,37 +115,63 @@ fn sooner(lead: f64) -> Sooner {
     }
 }
 
-fn ranges(lead: &dyn Fn(f64) -> f64) -> Vec<Range> {
+/// From a bandwidth on, by its decimal logarithm, the same level is sooner.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    from: f64,
+    sooner: Sooner,
+}
+
+/// How far the heavier level leads at a bandwidth, by its decimal logarithm.
+type Lead<'a> = &'a dyn Fn(f64) -> f64;
+
+fn ranges(lead: Lead<'_>) -> Vec<Range> {
+    let stretches = without_crossings(stretches(lead), lead);
+    let ends = stretches.iter().skip(1).map(|next| Some(10f64.powf(next.from))).chain([None]);
+    let range = |(end, stretch): (Option<f64>, &Stretch)| Range { up_to_bits_per_second: end, sooner: stretch.sooner };
+    ends.zip(&stretches).map(range).collect()
+}
+
+/// Who is sooner from where on; neighbours differ.
+fn stretches(lead: Lead<'_>) -> Vec<Stretch> {
     let steps = ((LOG_BANDWIDTHS.end - LOG_BANDWIDTHS.start) * STEPS_PER_TEN as f64) as usize;
     let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
-    let overtaken = |low: f64, high: f64, before: Sooner| {
-        narrowed(low, high, &|at| (lead(at) > 0.0) == (before == Sooner::Heavier))
-    };
-    // Where each range begins, and who is sooner there.
-    let mut begins = vec![(at(0), sooner(lead(at(0))))];
+    let mut stretches = vec![Stretch { from: at(0), sooner: sooner(lead(at(0))) }];
     for step in 1..=steps {
-        let (before, next) = (sooner(lead(at(step - 1))), sooner(lead(at(step))));
-        if next != before {
-            let is_tie = before == Sooner::Same || next == Sooner::Same;
-            let end = match is_tie {
-                true => narrowed(at(step - 1), at(step), &|at| sooner(lead(at)) == before),
-                false => overtaken(at(step - 1), at(step), before),
-            };
-            begins.push((end, next));
+        let (low, high) = (at(step - 1), at(step));
+        let (before, after) = (sooner(lead(low)), sooner(lead(high)));
+        if before == after {
+            continue;
+        }
+        let is_tie = before == Sooner::Same || after == Sooner::Same;
+        let from = match is_tie {
+            true => narrowed(low, high, &|at| sooner(lead(at)) == before),
+            false => crossing(low, high, before, lead),
+        };
+        stretches.push(Stretch { from, sooner: after });
+    }
+    stretches
+}
+
+/// Where one level overtakes the other they are nearly the same for a while: that is a place, and no range of its own.
+fn without_crossings(stretches: Vec<Stretch>, lead: Lead<'_>) -> Vec<Stretch> {
+    let mut kept: Vec<Stretch> = Vec::new();
+    for after in stretches {
+        match *kept.as_slice() {
+            [.., before, tie] if tie.sooner == Sooner::Same && before.sooner != after.sooner => {
+                kept.pop();
+                let from = crossing(tie.from, after.from, before.sooner, lead);
+                kept.push(Stretch { from, ..after });
+            }
+            _ => kept.push(after),
         }
     }
-    // Where one overtakes the other they are nearly the same for a while: that is a place, and no range of its own.
-    let mut number = 1;
-    while number + 1 < begins.len() {
-        let [(_, before), (from, now), (to, after)] = [begins[number - 1], begins[number], begins[number + 1]];
-        if now == Sooner::Same && before != after {
-            begins[number] = (overtaken(from, to, before), after);
-            begins.remove(number + 1);
-        }
-        number += 1;
-    }
-    let ends = begins.iter().skip(1).map(|(at, _)| Some(10f64.powf(*at))).chain([None]);
-    ends.zip(&begins).map(|(end, (_, sooner))| Range { up_to_bits_per_second: end, sooner: *sooner }).collect()
+    kept
+}
+
+/// Where the level that leads at `low` is overtaken by the one that leads at `high`.
+fn crossing(low: f64, high: f64, before: Sooner, lead: Lead<'_>) -> f64 {
+    narrowed(low, high, &|at| (lead(at) > 0.0) == (before == Sooner::Heavier))
 }
 
 /// The end of the part of a stretch over which something still holds, as it does at `low` and not at `high`.
@@ -200,7 +227,7 @@ mod tests {
     }
 
     fn question(link: Link) -> LinkQuestion {
-        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false }
+        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false, is_assumed: false }
     }
 
     /// One after the other, 100 s more of compressing against 2 GB less to send: 20 MB/s of payload, 170 Mbit/s.

@@ -2,13 +2,14 @@
 //!
 //! [`network`] tells how fast a link carries bytes, [`model`] adds up what a node waits for, [`report`] sets levels side
 //! by side, [`break_even`] finds the bandwidths at which one level overtakes another, [`recommend`] says it in words,
-//! [`export`] writes it. All of it is pure: rows of measured levels go in, numbers come out. `docs/levels.md` tells the
+//! [`view`] shows it, [`curves`] draws it. All of it is pure: rows of measured levels go in, numbers come out. `docs/levels.md` tells the
 //! model and how it was checked.
 
 pub mod break_even;
-pub mod export;
+pub mod curves;
 pub mod model;
 pub mod network;
 pub mod recommend;
 pub mod report;
 pub mod units;
+pub mod view;

@@ -213,7 +213,7 @@ impl StageTimes {
 pub(crate) mod tests {
     use {
         super::*,
-        crate::levels::{export::tests::row, link::network::tests::any_link},
+        crate::levels::{link::network::tests::any_link, report::tests::row},
         proptest::prelude::*,
     };
 

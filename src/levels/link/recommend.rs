@@ -5,12 +5,12 @@
 //! zstd, lz4, or no compression.
 
 use {
-    crate::levels::{
-        export::show_seconds,
-        link::{
+    crate::{
+        levels::link::{
             model::{Stage, Way},
             report::LinkRow,
         },
+        quantity,
     },
     serde::Serialize,
 };
@@ -20,6 +20,7 @@ const SAME: f64 = 0.01;
 
 /// What to do for one way of sending.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
     /// How the stages follow each other.
     pub way: Way,
@@ -74,7 +75,7 @@ fn who_does_not_read(row: &LinkRow) -> Option<&'static str> {
 }
 
 fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way) -> String {
-    let mut reason = format!("a node can be started after {}", show_seconds(choice.seconds(way)));
+    let mut reason = format!("a node can be started after {}", quantity::time(choice.seconds(way)));
     let others = |wanted: &dyn Fn(&LinkRow) -> bool| {
         let other = rows.iter().find(|row| wanted(row) && row.load != choice.load)?;
         let sooner = (1.0 - choice.seconds(way) / other.seconds(way)) * 100.0;
@@ -132,7 +133,7 @@ mod tests {
             any_format,
             ..question()
         };
-        LinkReport::new(question, 100_000_000_000, &crate::levels::export::tests::rows())
+        LinkReport::new(question, 100_000_000_000, &crate::levels::report::tests::rows())
     }
 
     #[test]

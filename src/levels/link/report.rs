@@ -20,14 +20,19 @@ pub const EGRESS_GB_BYTES: f64 = 1e9;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkQuestion {
     /// The link.
+    #[serde(flatten)]
     pub link: Link,
     /// The machines at its ends.
+    #[serde(flatten)]
     pub ends: Ends,
     /// For each GB (10^9 bytes) of archive that leaves, in whatever currency.
     pub egress_price_per_gb: Option<f64>,
     /// Whether formats that some client does not read are recommended too.
     #[serde(skip)]
     pub any_format: bool,
+    /// Whether nobody asked about this link.
+    #[serde(skip)]
+    pub is_assumed: bool,
 }
 
 /// All that is known of a link and a ledger.
@@ -172,7 +177,7 @@ impl LinkQuestion {
             frame_size_bytes,
             threads,
         };
-        Self { link: Link::new(1e9), ends, egress_price_per_gb: None, any_format: false }
+        Self { link: Link::new(1e9), ends, egress_price_per_gb: None, any_format: false, is_assumed: true }
     }
 
     /// Seconds to a node that can be started, over the same link with another bandwidth.
@@ -185,12 +190,12 @@ impl LinkQuestion {
 pub(crate) mod tests {
     use {
         super::*,
-        crate::levels::{export::tests::rows, link::model::tests::ends},
+        crate::levels::{link::model::tests::ends, report::tests::rows},
     };
 
     pub(crate) fn question() -> LinkQuestion {
         let link = Link { rtt_seconds: 0.06, nodes: 3, ..Link::new(1e9) };
-        LinkQuestion { link, ends: ends(), egress_price_per_gb: Some(0.09), any_format: false }
+        LinkQuestion { link, ends: ends(), egress_price_per_gb: Some(0.09), any_format: false, is_assumed: false }
     }
 
     pub(crate) fn report() -> LinkReport {

@@ -102,11 +102,6 @@ pub fn show_bandwidth(bits_per_second: f64) -> String {
     scaled(bits_per_second, "bit/s")
 }
 
-/// `118 MB/s`, `1 GB/s`: three digits.
-pub fn show_rate(bytes_per_second: f64) -> String {
-    scaled(bytes_per_second, "B/s")
-}
-
 fn scaled(value: f64, unit: &str) -> String {
     // From 999.5 on, three digits are shown of the next unit.
     let (value, prefix) = match value {
@@ -191,7 +186,6 @@ mod tests {
         assert_eq!(shown, ["410 Mbit/s", "1.25 Gbit/s", "1 Gbit/s", "1 Gbit/s", "56 kbit/s", "12 bit/s", "100 Gbit/s"]);
         assert_eq!([0.06, 0.0, 0.0005].map(show_rtt), ["60 ms", "0 ms", "0.5 ms"]);
         assert_eq!([0.001, 0.0].map(show_loss), ["0.1 %", "0 %"]);
-        assert_eq!(show_rate(1e9), "1 GB/s");
     }
 
     proptest! {

@@ -7,13 +7,14 @@
 //! What does not hold there is left out. [`export`] writes the result.
 
 pub mod draws;
-pub mod export;
 pub mod front;
 pub mod judge;
 pub mod measure;
+pub mod picture;
 pub mod propose;
 mod run;
 pub mod space;
+pub mod view;
 
 pub use run::search;
 

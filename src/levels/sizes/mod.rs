@@ -3,8 +3,8 @@
 //! [`measure`] takes them out of frames and compresses them one by one, [`export`] writes what came out.
 
 pub mod class;
-pub mod export;
 pub mod measure;
+pub mod view;
 
 use serde::Serialize;
 

@@ -309,7 +309,7 @@ fn both_states_are_what_clients_load() {
 /// A ledger so large that its slots reach into the next epoch.
 #[test]
 fn stakes_of_a_large_ledger_fit_its_epochs() {
-    let layout = Layout::new(7, 1 << 30, Some(500_000), Some(1 << 20));
+    let layout = Layout::new(7, Mix::Mainnet, 1 << 30, Some(500_000), Some(1 << 20));
     let last = layout.count() - 1;
     assert_eq!(chain::epoch_of(Layout::slot(last)), chain::epoch_of(chain::FIRST_SLOT) + 1);
     let stakes = layout.stakes(last);

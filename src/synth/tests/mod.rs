@@ -28,6 +28,7 @@ fn options(out_dir: &Path, size_bytes: u64) -> SynthOptions {
         storage_count: None,
         threads: 2,
         agave: AgaveVersion::default(),
+        mix: Mix::default(),
     }
 }
 
@@ -274,7 +275,7 @@ fn is_near(measured: f64, published: f64, what: &str) {
 
 /// The bank file of a ledger of that size, without its storages.
 fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
-    let layout = Layout::new(seed, size_bytes, None, None);
+    let layout = Layout::new(seed, Mix::Mainnet, size_bytes, None, None);
     let last = layout.full_count() - 1;
     let bank = bank::Bank {
         universe: &layout.universe,

@@ -1,0 +1,61 @@
+//! The files that every view of `levels` can be written to.
+
+use {
+    crate::{
+        error::Result,
+        levels::report::{
+            Section, Subject,
+            file::{ExportFile, Format},
+        },
+    },
+    clap::Args,
+    std::path::{Path, PathBuf},
+};
+
+/// Files in formats that every view has.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Also write the rows as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Also write the report as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Also write a page with tables and charts, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Files that can be written to.
+#[derive(Debug)]
+pub struct Exports(Vec<ExportFile>);
+
+impl ExportArgs {
+    /// The files, and a chart where there is one. Refuses what cannot be written to, before anything is measured.
+    pub fn files(&self, svg: &Option<PathBuf>, input: &Path) -> Result<Exports> {
+        let Self { csv, markdown, html } = self;
+        let paths = [(Format::Csv, csv), (Format::Markdown, markdown), (Format::Svg, svg), (Format::Html, html)];
+        let files = paths.into_iter().filter_map(|(format, path)| Some((format, path.as_ref()?)));
+        files.map(|(format, path)| ExportFile::new(format, path, input)).collect::<Result<_>>().map(Exports)
+    }
+}
+
+impl Exports {
+    /// Whether none was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The page, where one was asked for.
+    pub fn page(&self) -> Option<&ExportFile> {
+        self.0.iter().find(|file| file.format() == Format::Html)
+    }
+
+    /// Writes all files; `chart` makes the picture.
+    pub fn write(&self, subject: &Subject, section: &Section, chart: impl Fn() -> String) -> Result<()> {
+        self.0.iter().try_for_each(|file| match file.format() {
+            Format::Svg => file.write_text(&chart()),
+            _ => file.write(subject, section),
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! The view of a link: time to a node at each level, the bandwidths at which levels overtake each other, what to do.
+
+use {
+    super::{
+        curves,
+        model::{UNCOMPRESSED, Way},
+        network::{CongestionControl, Limit},
+        report::{LinkQuestion, LinkReport, LinkRow},
+        units::{show_bandwidth, show_loss, show_rtt},
+    },
+    crate::{
+        levels::{
+            REFERENCE_CODEC,
+            codec::label,
+            report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
+        },
+        quantity::{self, TimeUnit},
+    },
+    serde::Serialize,
+};
+
+/// What the times are.
+const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, the same at \
+    every level, comes on top. Streaming: all stages at once; store and forward: one after the other.";
+
+/// All that is known.
+pub fn section(report: &LinkReport) -> Section {
+    let mut blocks = vec![Block::Facts(describe(report))];
+    if report.rows.len() > 1 {
+        for way in Way::ALL {
+            let caption = format!(
+                "Which level boots a node soonest, by bandwidth, {}: the lowest line wins. Shown are the levels that \
+                 win somewhere, and uncompressed where it is near. Colors are codecs, as above; dashes tell the \
+                 levels of one codec apart.",
+                way.as_str()
+            );
+            blocks.push(Block::Chart { svg: curves::picture(report, way), caption });
+        }
+    }
+    blocks.extend([Block::Table(table(report)), Block::Text(below(report))]);
+    for way in Way::ALL {
+        let texts = report.break_evens.iter().filter(|one| one.way == way).map(|one| one.text.clone());
+        blocks.push(Block::List(break_even_heading(report, way), texts.collect()));
+    }
+    let advice = report.recommendations.iter().map(|choice| Advice {
+        what: choice.way.as_str().to_string(),
+        choice: choice.flag.clone(),
+        reason: choice.reason.clone(),
+    });
+    blocks.push(Block::Advice(advice.collect()));
+    Section { id: "link", heading: "Break-even", blocks }
+}
+
+fn table(report: &LinkReport) -> Table {
+    const WIDTH: usize = 8;
+    let rows: Vec<&LinkRow> = report.rows.iter().collect();
+    let best = report.recommendations.iter().find(|choice| choice.way == Way::Streaming);
+    let unit = |row: &LinkRow| TimeUnit::of_column(row.streaming_seconds);
+    let unit = Unit::TimeIn(report.rows.last().map_or(TimeUnit::Seconds, unit));
+    let time = |heading: &str, short: &str, name: &str| {
+        Column::shown(heading, unit).headed(short, WIDTH).name(format!("{name}_seconds"), 6)
+    };
+    // Where egress has a price, the terminal has no room for its bytes.
+    let egress = Column::shown("egress", Unit::Bytes).name("egress_bytes", 0);
+    let price = Column::named("egress_price").decimals(4);
+    let (egress, price) = match report.has_price() {
+        true => (egress, Column { name: price.name, decimals: 4, ..Column::shown("price", Unit::Price).wide(WIDTH) }),
+        false => (egress.wide(WIDTH), price),
+    };
+    Table::of(&rows)
+        .kind("link_level")
+        .column(Column::on_terminal("level", Unit::Text, 7).left(false), |row: &LinkRow| {
+            match row.load.codec.as_str() {
+                UNCOMPRESSED => Value::from(UNCOMPRESSED),
+                REFERENCE_CODEC => row.load.level.into(),
+                codec => label(codec, row.load.level).into(),
+            }
+        })
+        .column(Column::shown("level", Unit::Text), |row| row.load.name())
+        .column(Column::named("codec"), |row| row.load.codec.clone())
+        .column(Column::named("level"), |row| row.load.level)
+        .column(Column::named("tar_bytes"), |row| row.load.tar_bytes)
+        .column(Column::shown("size", Unit::Bytes).wide(WIDTH).name("archive_bytes", 0), |row| {
+            Cell::from(row.load.archive_bytes).with_error(row.load.size_error_percent)
+        })
+        .column(Column::named("size_error_percent").decimals(3), |row| row.load.size_error_percent)
+        .column(Column::named("compress_seconds").decimals(6), |row| row.load.compress_seconds)
+        .column(Column::named("decompress_seconds").decimals(6), |row| row.load.decompress_seconds)
+        .column(time("archive", "archive", "archive"), |row| row.archive_seconds)
+        .column(time("send", "send", "send"), |row| row.send_seconds)
+        .column(time("decode", "decode", "decode"), |row| row.decode_seconds)
+        .column(time("place", "place", "place"), |row| row.place_seconds)
+        .column(time("streaming", "stream", "streaming"), |row| row.streaming_seconds)
+        .column(time("store and forward", "sum", "store_and_forward"), |row| row.store_and_forward_seconds)
+        .column(Column::named("slowest_stage"), |row| row.slowest_stage.as_str())
+        .column(egress, |row| row.egress_bytes)
+        .column(price, |row| row.egress_price)
+        .emphasis(|row| match best {
+            Some(best) if (&best.codec, best.level) == (&row.load.codec, row.load.level) => Emphasis::Best,
+            _ => Emphasis::Plain,
+        })
+        .finish("link-table")
+}
+
+/// What the numbers mean.
+fn below(report: &LinkReport) -> Vec<String> {
+    let mut lines = vec![WHAT_IS_COUNTED.to_string()];
+    let error = report.rows.iter().filter_map(|row| row.load.size_error_percent).fold(0.0, f64::max);
+    if error > 0.0 {
+        lines.push(format!("Of a sample: sizes, and times to send, are within {}.", quantity::percent(error)));
+    }
+    if let Some(price) = report.question.egress_price_per_gb {
+        let nodes = quantity::count_of(report.question.link.nodes.into(), "node");
+        lines.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
+    }
+    lines
+}
+
+/// Above the break-even bandwidths of one way.
+fn break_even_heading(report: &LinkReport, way: Way) -> String {
+    let link = &report.question.link;
+    let end = match link.useful_bits_per_second() {
+        Some(bits) => {
+            let limit = link.with_bandwidth(f64::MAX).limit();
+            let limit = if limit == Limit::Loss { "loss" } else { "the window" };
+            format!(" (from {} on, {limit} is the limit)", show_bandwidth(bits))
+        }
+        None => String::new(),
+    };
+    format!("Break-even, {}{end}:", way.as_str())
+}
+
+/// The link and the machines at its ends.
+fn describe(report: &LinkReport) -> Vec<String> {
+    let link = &report.question.link;
+    let ends = &report.question.ends;
+    let control = match link.congestion_control {
+        CongestionControl::Reno => "Reno",
+        CongestionControl::Cubic => "CUBIC",
+        CongestionControl::Bbr => "BBR",
+    };
+    let limit = match report.limit {
+        Limit::Bandwidth if link.nodes > 1 => "a share of the bandwidth".to_string(),
+        Limit::Bandwidth => "the bandwidth".to_string(),
+        Limit::Window => format!("a window of {} per round trip", quantity::bytes(link.window_bytes)),
+        Limit::Loss => format!("loss, as {control} answers to it"),
+    };
+    let assumed = report.question.is_assumed.then(|| {
+        "No link was given: this one and these disks are an assumption. `slotpress levels link --bandwidth` asks about \
+         yours."
+            .to_string()
+    });
+    let lines = [
+        format!(
+            "link {}, round trip {}, loss {}, {control}, {}, {} each",
+            show_bandwidth(link.bandwidth_bits_per_second),
+            show_rtt(link.rtt_seconds),
+            show_loss(link.loss),
+            quantity::count_of(link.nodes.into(), "node"),
+            quantity::count_of(link.streams.into(), "stream"),
+        ),
+        format!("a node gets {} of archive; the limit is {limit}", quantity::rate(report.node_bytes_per_second)),
+        format!(
+            "disks read {} (--read-rate) and place {} (--place-rate)",
+            quantity::rate(ends.read_bytes_per_second),
+            quantity::rate(ends.place_bytes_per_second)
+        ),
+    ];
+    assumed.into_iter().chain(lines).collect()
+}
+
+/// The link, and the machines at its ends, as a line of JSON.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "link")]
+pub struct LinkLine {
+    #[serde(flatten)]
+    question: LinkQuestion,
+    tar_bytes: u64,
+    node_bytes_per_second: f64,
+    limit: Limit,
+}
+
+impl LinkLine {
+    /// The line of a report.
+    pub fn new(report: &LinkReport) -> Self {
+        let LinkReport { question, tar_bytes, node_bytes_per_second, limit, .. } = *report;
+        Self { question, tar_bytes, node_bytes_per_second, limit }
+    }
+}

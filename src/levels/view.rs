@@ -1,0 +1,182 @@
+//! The view of levels and codecs: a row for each, what to choose, size against time.
+
+use {
+    super::{
+        LevelRow,
+        doubts::doubts,
+        has_codecs, in_order, picture,
+        recommend::{Choice, Recommendation, recommend},
+        reference_row,
+        report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
+    },
+    crate::{
+        levels::codec::label,
+        quantity::{self, TimeUnit},
+    },
+};
+
+/// Stands behind times that are compared by CPU time.
+const CPU_MARK: char = '*';
+
+/// How rows are shown: set against one of them.
+#[derive(Clone, Copy, Debug)]
+pub struct LevelsView<'a> {
+    reference: &'a LevelRow,
+    /// Their names take the place of the load, which tells little, since no codec leaves a core idle.
+    has_codecs: bool,
+}
+
+impl<'a> LevelsView<'a> {
+    /// Rows of several codecs, or of zstd alone, set against this one.
+    pub fn new(reference: &'a LevelRow, has_codecs: bool) -> Self {
+        Self { reference, has_codecs }
+    }
+
+    /// The rows, in this order.
+    pub fn table(&self, rows: &[&LevelRow]) -> Table {
+        let Self { reference, has_codecs } = *self;
+        let name = match has_codecs {
+            true => Column::shown("codec", Unit::Text).wide(11),
+            false => Column::shown("level", Unit::Text).left(false).wide(5),
+        };
+        let against = if has_codecs { reference.label() } else { reference.level.to_string() };
+        let versus = if has_codecs { "vs".to_string() } else { format!("vs {against}") };
+        let load = Column::shown("CPU load", Unit::Percent(0));
+        let compress_unit = Unit::TimeIn(TimeUnit::of_column(reference.compress.median));
+        let decompress_unit = Unit::TimeIn(TimeUnit::of_column(reference.decompress.median));
+        let sign = |row: &LevelRow| row.is_by_cpu_against(reference).then_some(CPU_MARK);
+        let is_marked = rows.iter().any(|row| row.is_by_cpu_against(reference));
+        Table::of(rows)
+            .kind("level")
+            .title(if has_codecs { format!("vs: against {against}") } else { String::new() })
+            .footnote(if is_marked { by_cpu_time() } else { String::new() })
+            .column(Column::named("codec"), |row: &LevelRow| row.codec.clone())
+            .column(Column::named("level"), |row| row.level)
+            .column(name, |row| match has_codecs {
+                true => Value::from(row.label()),
+                false => row.level.into(),
+            })
+            .column(Column::named("input_bytes"), |row| row.input_bytes)
+            .column(Column::shown("size", Unit::Bytes).wide(8).name("output_bytes", 0), |row| row.output_bytes)
+            .column(Column::shown("ratio", Unit::Ratio).wide(5).name("ratio", 4), |row| {
+                Cell::from(row.ratio()).with_error(row.size_error_percent)
+            })
+            .column(
+                Column::shown(&format!("size vs {against}"), Unit::Percent(1))
+                    .headed(&versus, 6)
+                    .tight()
+                    .name("size_percent", 3),
+                |row| row.size_percent_of(reference),
+            )
+            .column(
+                Column::shown("compress", compress_unit)
+                    .headed("time", 7)
+                    .group("compress")
+                    .name("compress_seconds", 6),
+                |row| row.compress.median,
+            )
+            .column(Column::on_terminal("+-", Unit::Percent(0), 3).tight().group("compress"), |row| {
+                row.compress.deviation_percent()
+            })
+            .column(Column::named("compress_seconds_min").decimals(6), |row| row.compress.min)
+            .column(Column::named("compress_seconds_max").decimals(6), |row| row.compress.max)
+            .column(Column::named("compress_runs"), |row| row.compress.runs)
+            .column(Column::shown("MiB/s", Unit::Rate).wide(5).group("compress"), LevelRow::compress_bytes_per_second)
+            .column(Column::named("compress_mb_per_second").decimals(2), LevelRow::compress_mb_per_second)
+            .column(
+                Column::shown(&format!("time vs {against}"), Unit::Factor)
+                    .headed(&versus, 5)
+                    .group("compress")
+                    .name("compress_time_factor", 4),
+                |row| Cell::from(row.time_factor_of(reference)).with_sign(sign(row)),
+            )
+            .column(if has_codecs { load } else { load.headed("CPU", 5).tight().group("compress") }, |row| {
+                row.cpu_percent
+            })
+            .column(
+                Column::shown("decompress", decompress_unit)
+                    .headed("time", 7)
+                    .group("decompress")
+                    .name("decompress_seconds", 6),
+                |row| row.decompress.median,
+            )
+            .column(Column::named("decompress_seconds_min").decimals(6), |row| row.decompress.min)
+            .column(Column::named("decompress_seconds_max").decimals(6), |row| row.decompress.max)
+            .column(Column::named("decompress_runs"), |row| row.decompress.runs)
+            .column(
+                Column::shown("MiB/s", Unit::Rate).wide(5).group("decompress"),
+                LevelRow::decompress_bytes_per_second,
+            )
+            .column(Column::named("decompress_mb_per_second").decimals(2), LevelRow::decompress_mb_per_second)
+            .column(Column::named("cpu_percent").decimals(1), |row| row.cpu_percent)
+            .column(Column::named("decompress_cpu_percent").decimals(1), |row| row.decompress_cpu_percent)
+            .column(Column::shown("memory", Unit::Bytes).wide(8).name("peak_memory_bytes", 0), |row| {
+                row.peak_memory_bytes
+            })
+            .column(Column::named("size_error_percent").decimals(3), |row| or_absent(row.size_error_percent))
+            .column(Column::named("estimated_output_bytes"), |row| or_absent(row.estimated_output_bytes))
+            .column(Column::named("warnings"), |row| {
+                let texts: Vec<String> = row.warnings.iter().map(ToString::to_string).collect();
+                Value::Nested(texts.into(), row.warnings.len().to_string())
+            })
+            .finish("levels-table")
+    }
+}
+
+/// What the mark behind times means.
+pub fn by_cpu_time() -> String {
+    format!("{CPU_MARK} compared by CPU time: workers had to wait for a core (another load runs)")
+}
+
+fn or_absent<V: Into<Value>>(value: Option<V>) -> Value {
+    value.map_or(Value::Absent, Into::into)
+}
+
+/// All that is known of rows; `None` of none.
+pub fn section(rows: &[LevelRow]) -> Option<Section> {
+    let reference = reference_row(rows)?;
+    let recommendation = recommend(rows);
+    let mut table = LevelsView::new(reference, has_codecs(rows)).table(&in_order(rows));
+    if let Some(recommendation) = recommendation.as_ref().filter(|_| rows.len() > 1) {
+        for (row, (emphasis, _)) in in_order(rows).into_iter().zip(&mut table.rows) {
+            if recommendation.knee.is_of(row) {
+                *emphasis = Emphasis::Best;
+            }
+        }
+    }
+    let mut blocks = Vec::new();
+    if rows.len() > 1 {
+        let caption = "Further left is faster, further down is smaller. The line joins what nothing beats in both size and \
+                       time; the ring is the best of both. Whiskers reach from the fastest to the slowest run.";
+        blocks.push(Block::Chart { svg: picture::in_page(rows), caption: caption.to_string() });
+    }
+    blocks.push(Block::Table(table));
+    blocks.push(Block::Doubts(doubts(rows)));
+    blocks.push(Block::Advice(recommendation.map(|found| advice(&found, rows)).unwrap_or_default()));
+    Some(Section { id: "levels", heading: "Levels", blocks })
+}
+
+/// What is recommended, in words.
+pub fn advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
+    let Recommendation { shortest_time, smallest_size, knee, others } = recommendation;
+    let of = |what: &str, choice: &Choice, flag: String| Advice {
+        what: what.to_string(),
+        choice: flag,
+        reason: format!("{}{}", choice.reason, estimate(rows, |row| choice.is_of(row))),
+    };
+    let named = [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)];
+    let named = named.into_iter().map(|(what, choice)| of(what, choice, choice.flag()));
+    let others = others.iter().map(|other| of("no archive", other, label(&other.codec, other.level)));
+    named.chain(others).collect()
+}
+
+/// For a sample: the size of the whole; empty where all was measured.
+pub fn estimate(rows: &[LevelRow], is_wanted: impl Fn(&LevelRow) -> bool) -> String {
+    let row = rows.iter().find(|row| is_wanted(row));
+    match row.and_then(|row| Some((row.estimated_output_bytes?, row.size_error_percent?))) {
+        Some((bytes, error)) => {
+            format!("; the whole becomes {} ± {}", quantity::bytes(bytes), quantity::percent(error))
+        }
+        None => String::new(),
+    }
+}

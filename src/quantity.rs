@@ -1,0 +1,201 @@
+//! Quantities as every command shows them: sizes and rates in binary units, times, ratios, percentages, counts. Three
+//! significant digits, since more are noise in what is measured; exact numbers are in JSON and CSV.
+
+use std::time::Duration;
+
+/// `86.4 GiB`, `987 MiB`, `12 B`: at most 8 characters.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // Below 999.5, three digits are enough for what is shown.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let number = if value.fract() == 0.0 { format!("{value}") } else { significant(value) };
+    format!("{number} {}", UNITS[unit])
+}
+
+/// `1.23 GiB/s`, of bytes per second.
+pub fn rate(bytes_per_second: f64) -> String {
+    format!("{}/s", bytes(bytes_per_second as u64))
+}
+
+/// The same, of bytes and the time that they took.
+pub fn rate_of(bytes: u64, elapsed: Duration) -> String {
+    rate(bytes as f64 / elapsed.as_secs_f64().max(1e-9))
+}
+
+/// How long a command took: `0.34 s`, `12.3 s`, `4 min 10 s`, `1 h 02 min`.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match duration.as_secs() {
+        0..10 => format!("{seconds:.2} s"),
+        10..100 => format!("{seconds:.1} s"),
+        whole @ 100..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        whole => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+/// How old something is: `90 s`, `15 min`, `7 h`, `3 d`
+pub fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// The unit of times that stand in one column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// 10^-9 s.
+    Nanoseconds,
+    /// 10^-6 s.
+    Microseconds,
+    /// 10^-3 s.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+}
+
+impl TimeUnit {
+    const ALL: [Self; 4] = [Self::Nanoseconds, Self::Microseconds, Self::Milliseconds, Self::Seconds];
+
+    /// The unit that fits a time: what would be shown as 1000 of it is 1 of the next.
+    pub fn of(seconds: f64) -> Self {
+        Self::ALL.into_iter().find(|unit| seconds / unit.seconds() < 999.5).unwrap_or(Self::Seconds)
+    }
+
+    /// The unit for a column of times that are compared with this one: times that are up to ten times shorter still
+    /// have two digits, longer ones grow to the left.
+    pub fn of_column(seconds: f64) -> Self {
+        Self::of(seconds * 10.0)
+    }
+
+    /// `12.3 ms`: three significant digits, but no more decimals than fit seven characters.
+    pub fn show(self, seconds: f64) -> String {
+        let value = seconds / self.seconds();
+        match self {
+            Self::Nanoseconds => format!("{value:.0} ns"),
+            Self::Seconds if value != 0.0 && value < 0.0995 => format!("{value:.3} s"),
+            _ => format!("{} {}", significant(value), self.symbol()),
+        }
+    }
+
+    fn seconds(self) -> f64 {
+        match self {
+            Self::Nanoseconds => 1e-9,
+            Self::Microseconds => 1e-6,
+            Self::Milliseconds => 1e-3,
+            Self::Seconds => 1.0,
+        }
+    }
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::Microseconds => "µs",
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+        }
+    }
+}
+
+/// A measured time in the unit that fits it: `612 ns`, `1.23 µs`, `45.6 ms`, `1234 s`.
+pub fn time(seconds: f64) -> String {
+    TimeUnit::of(seconds).show(seconds)
+}
+
+/// A round time at an axis: `0.5 s` is `500 ms`, `20 s`.
+pub fn tick(seconds: f64) -> String {
+    let unit = TimeUnit::of(seconds);
+    let number = format!("{:.3}", seconds / unit.seconds());
+    format!("{} {}", number.trim_end_matches('0').trim_end_matches('.'), unit.symbol())
+}
+
+/// `1.40`, `12.4`: how many times as much.
+pub fn times(factor: f64) -> String {
+    significant(factor)
+}
+
+/// `71.9 %`
+pub fn percent(percent: f64) -> String {
+    format!("{percent:.1} %")
+}
+
+/// The compression ratio, `3.470`: the larger to the smaller, whichever way the bytes flow; `-` for nothing.
+pub fn ratio(one_bytes: u64, other_bytes: u64) -> String {
+    let (larger, smaller) = (one_bytes.max(other_bytes), one_bytes.min(other_bytes));
+    if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }
+}
+
+/// `430,104`
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut shown = String::new();
+    for (number, digit) in digits.chars().enumerate() {
+        if number > 0 && (digits.len() - number).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// `1 frame`, `430,104 frames`
+pub fn count_of(number: u64, one: &str) -> String {
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Three significant digits, but all of a whole part: `1.00`, `12.3`, `1234`.
+pub fn significant(value: f64) -> String {
+    match value.abs() {
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_rates() {
+        let shown: Vec<String> =
+            [0, 999, 1000, 1023, 999 << 20, 1000 << 20, 92_771_293_593, u64::MAX].map(bytes).into();
+        assert_eq!(shown, ["0 B", "999 B", "0.98 KiB", "1.00 KiB", "999 MiB", "0.98 GiB", "86.4 GiB", "16 EiB"]);
+        assert!(shown.iter().all(|text| text.len() <= 8));
+        assert_eq!(rate_of(1 << 30, Duration::from_millis(500)), "2 GiB/s");
+        assert_eq!(rate(f64::NAN), "0 B/s");
+    }
+
+    #[test]
+    fn times_in_few_characters() {
+        let shown = [0.0, 25e-9, 999.4e-9, 999.6e-9, 9.994e-6, 9.996e-6, 99.96e-6, 0.9996, 12.34, 123_456.0].map(time);
+        assert_eq!(
+            shown,
+            ["0 ns", "25 ns", "999 ns", "1.00 µs", "9.99 µs", "10.0 µs", "100 µs", "1.00 s", "12.3 s", "123456 s"]
+        );
+        let column = TimeUnit::of_column(2.1);
+        let shown = [2.1, 0.05, 0.0004, 0.3, 1234.5, 0.0].map(|seconds| column.show(seconds));
+        assert_eq!(shown, ["2.10 s", "0.050 s", "0.000 s", "0.30 s", "1234 s", "0.00 s"]);
+        assert_eq!([0.000_057, 0.0236].map(|seconds| TimeUnit::Milliseconds.show(seconds)), ["0.06 ms", "23.6 ms"]);
+        assert_eq!((TimeUnit::of_column(0.3), TimeUnit::of_column(0.04)), (TimeUnit::Seconds, TimeUnit::Milliseconds));
+        assert_eq!([12.45, 1.4, 123.4].map(times), ["12.4", "1.40", "123"]);
+    }
+
+    #[test]
+    fn durations_and_counts() {
+        let shown = [0.336, 12.34, 250.0, 3725.0].map(|seconds| duration(Duration::from_secs_f64(seconds)));
+        assert_eq!(shown, ["0.34 s", "12.3 s", "4 min 10 s", "1 h 02 min"]);
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!((count_of(1, "frame"), count_of(2, "frame")), ("1 frame".into(), "2 frames".into()));
+    }
+}

@@ -1,0 +1,67 @@
+//! Account mixes: what most of a ledger's accounts are, for measuring on data unlike mainnet's.
+
+use super::accounts::Kind;
+
+/// What most accounts are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mix {
+    /// As on mainnet.
+    #[default]
+    Mainnet,
+    /// Token accounts and their mints.
+    Tokens,
+    /// NFTs: a mint, its metadata, its edition and the account that holds it.
+    Nfts,
+    /// Programs of up to 270 KiB, which take nearly all bytes.
+    Programs,
+    /// Wallets without data.
+    Empty,
+    /// Up to 4 KiB of random bytes, which no codec makes smaller.
+    Random,
+}
+
+impl Mix {
+    /// How many of 100,000 accounts are of each kind. Program state takes the rest.
+    pub(super) fn shares(self) -> &'static [(u64, Kind)] {
+        match self {
+            Self::Mainnet => &MAINNET,
+            Self::Tokens => &[(92_000, Kind::Token), (5_000, Kind::Token2022), (3_000, Kind::Mint)],
+            Self::Nfts => {
+                &[(25_000, Kind::Token), (25_000, Kind::Mint), (25_000, Kind::Metadata), (25_000, Kind::Edition)]
+            }
+            Self::Programs => {
+                &[(50_000, Kind::Token), (38_000, Kind::Wallet), (6_000, Kind::Program), (6_000, Kind::Code)]
+            }
+            Self::Empty => &[(95_000, Kind::Wallet), (5_000, Kind::Nonce)],
+            Self::Random => &[(100_000, Kind::Random)],
+        }
+    }
+}
+
+/// Most common first.
+const MAINNET: [(u64, Kind); 11] = [
+    (60_000, Kind::Token),
+    (13_000, Kind::Wallet),
+    (4_500, Kind::Token2022),
+    (4_000, Kind::Mint),
+    (4_000, Kind::Metadata),
+    (2_500, Kind::Edition),
+    (1_200, Kind::Stake),
+    (500, Kind::Nonce),
+    (30, Kind::LookupTable),
+    (10, Kind::Program),
+    (8, Kind::Code),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_parts_of_all() {
+        for mix in [Mix::Mainnet, Mix::Tokens, Mix::Nfts, Mix::Programs, Mix::Empty, Mix::Random] {
+            let sum: u64 = mix.shares().iter().map(|(share, _)| share).sum();
+            assert!((86_000..=100_000).contains(&sum), "{mix:?}: {sum}");
+        }
+    }
+}
