@@ -51,8 +51,8 @@
 //! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The feature
 //! `internals` shows all modules, for this project's own tests; nothing in there is stable.
 
-// Without the program, a part of what it shows has no caller.
-#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
+// Without the program, or parts of it, some of what they share has no caller.
+#![cfg_attr(not(all(feature = "cli", feature = "net", feature = "serve")), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "internals")]
 pub mod archive;
