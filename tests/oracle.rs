@@ -137,8 +137,9 @@ fn with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> (PathBuf, Path
 }
 
 #[test]
+#[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn fixtures() {
-    for oracle in Oracle::all() {
+    for oracle in Oracle::required() {
         try_fixtures(&oracle);
     }
 }
@@ -164,8 +165,9 @@ fn try_fixtures(oracle: &Oracle) {
 }
 
 #[test]
+#[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn the_ledger_of_a_real_validator() {
-    for oracle in Oracle::all() {
+    for oracle in Oracle::required() {
         try_the_ledger_of_a_real_validator(&oracle);
     }
 }
@@ -202,8 +204,9 @@ fn try_the_ledger_of_a_real_validator(oracle: &Oracle) {
 }
 
 #[test]
+#[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn generated_chains() {
-    for oracle in Oracle::all() {
+    for oracle in Oracle::required() {
         try_generated_chains(&oracle);
     }
 }
@@ -290,7 +293,7 @@ fn cell(
 #[test]
 #[ignore = "prints the table of docs/interop.md"]
 fn interop_table() {
-    let oracles = Oracle::all();
+    let oracles = Oracle::required();
     assert!(!oracles.is_empty(), "AGAVE_ORACLE names the readers");
     let names: Vec<String> = oracles.iter().map(|oracle| oracle.client.to_string()).collect();
     println!("| Ledger | What is read | {} |", names.join(" | "));

@@ -108,11 +108,9 @@ fn versions_that_are_not_known_are_refused() {
 }
 
 #[test]
+#[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn agave_loads_it() {
-    let oracles = Oracle::all();
-    if oracles.is_empty() {
-        return;
-    }
+    let oracles = Oracle::required();
     for flags in
         [&["--size", "512KiB", "--storages", "1"][..], &["--size", "16MiB"], &["--size", "32MiB", "--seed", "2"]]
     {

@@ -90,8 +90,9 @@ fn expectations() {
 /// Chains with updates and closes, made by Agave's own crates: full, full with incremental, and both directories.
 /// `$AGAVE_ORACLE gen OUT …` makes them.
 #[test]
+#[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn generated_chains() {
-    for oracle in Oracle::all() {
+    for oracle in Oracle::required() {
         try_generated_chains(&oracle);
     }
 }
