@@ -195,7 +195,7 @@ fn what_arrived_is_hardly_fetched_again() {
     const BLOCK_BYTES: usize = 4096;
     let kills: u64 = std::env::var("FAULTS_KILLS").map_or(2, |text| text.parse().expect("a number"));
     // No archive, and so without an index: ranges of 1 MiB, and no two blocks that are the same.
-    let bytes: Vec<u8> = (0..3u32 << 20)
+    let bytes: Vec<u8> = (0..4u32 << 20)
         .flat_map(|number| number.wrapping_mul(2_654_435_761).rotate_left(number % 31).to_le_bytes())
         .collect();
     let length = bytes.len() as u64;
@@ -208,7 +208,7 @@ fn what_arrived_is_hardly_fetched_again() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .expect("starts");
-        std::thread::sleep(std::time::Duration::from_millis(400 + kill * 619 % 2300));
+        std::thread::sleep(std::time::Duration::from_millis(400 + kill * 619 % 1600));
         child.kill().expect("killed");
         child.wait().expect("ended");
         assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
