@@ -219,7 +219,7 @@ pub use {
         simple::{MeasureOptions, measure as measure_levels},
         statistics::{Summary as LevelSummary, Warning as LevelWarning},
     },
-    progress::{NoProgress, Progress, Step},
+    progress::{NoProgress, Part, Progress, Step},
     read::{IndexPolicy, compression::Compression, named::NamedArchive, walk::FrameStatistics},
     read_back::ReadBackReport,
     recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress},

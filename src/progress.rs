@@ -1,6 +1,9 @@
 //! How long work tells what it is doing, and learns that it should stop. Nothing here knows a terminal.
 
-use crate::error::{Error, Result};
+use {
+    crate::error::{Error, Result},
+    std::time::{Duration, Instant},
+};
 
 /// One of the steps that a piece of work is going to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,46 @@ impl Step {
     pub fn new(name: &str, input_bytes: Option<u64>) -> Self {
         Self { name: name.to_string(), input_bytes }
     }
+}
+
+/// A part of the work, for telling where the time went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Waiting for bytes of the ledger or the archive.
+    Reading,
+    /// Decompressing frames.
+    Decompressing,
+    /// Parsing and checking what was read, and putting it into its place.
+    Unpacking,
+    /// Compressing frames, with ordering records and hashing frames.
+    Compressing,
+    /// Writing an archive.
+    Writing,
+}
+
+impl Part {
+    /// All of them, in the order of the work.
+    pub const ALL: [Self; 5] = [Self::Reading, Self::Decompressing, Self::Unpacking, Self::Compressing, Self::Writing];
+
+    /// In a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reading => "reading",
+            Self::Decompressing => "decompressing",
+            Self::Unpacking => "unpacking",
+            Self::Compressing => "compressing",
+            Self::Writing => "writing",
+        }
+    }
+}
+
+/// Does something, and tells how long it took.
+pub(crate) fn timed<R>(progress: &dyn Progress, part: Part, work: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = work();
+    progress.spent(part, start.elapsed());
+    result
 }
 
 /// Receives what long work reports. Called from many threads; must be cheap.
@@ -45,6 +88,10 @@ pub trait Progress: Sync {
     /// What only some want to know: how the work is planned, and where the time went.
     fn detail(&self, message: &str) {
         let _ = message;
+    }
+    /// Time that one thread spent on a part of the work; parts of one thread do not overlap.
+    fn spent(&self, part: Part, time: Duration) {
+        let _ = (part, time);
     }
     /// Something the operator should know, though the work goes on.
     fn warn(&self, message: &str) {

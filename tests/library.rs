@@ -20,7 +20,7 @@ use {
 #[test]
 fn a_ledger_goes_round() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path(), out.path()).codec(Codec::zstd(3)).threads(2_usize);
+    let options = ArchiveOptions::new(ledger.path(), out.path()).codec(Codec::zstd(3)).threads(2);
     let report = archive(&options, &NoProgress).expect("archived");
     let path = report.path.clone().expect("a path");
     assert_eq!(report.path_in(out.path()), path);
@@ -28,7 +28,7 @@ fn a_ledger_goes_round() {
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
 
     let named = NamedArchive::of_path(&path);
-    let options = VerifyOptions::default().memory_bytes(64_u64 << 20).expect_slot(26_u64);
+    let options = VerifyOptions::default().memory_bytes(64 << 20).expect_slot(26);
     let verified = verify(&named, None, &options, &NoProgress).expect("verified");
     assert!(verified.ok && verified.slot == Some(26), "{verified:?}");
     let inspected = inspect_archive(&named, 2, &NoProgress).expect("inspected");
@@ -90,7 +90,7 @@ fn damage_is_an_error_of_its_kind() {
 
 #[test]
 fn levels_are_measured() {
-    let options = MeasureOptions::new(fixture(FULL_26)).levels([1, 5]).repeat(1_usize).threads(1_usize);
+    let options = MeasureOptions::new(fixture(FULL_26)).levels([1, 5]).repeat(1).threads(1);
     let rows = measure_levels(&options, &NoProgress).expect("measured");
     assert_eq!(rows.iter().map(|row| row.level).collect::<Vec<_>>(), [1, 5]);
     assert!(rows[1].output_bytes < rows[0].output_bytes);

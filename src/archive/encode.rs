@@ -14,8 +14,9 @@ use {
         },
         ledger::names::Extension,
         pipeline::run_in_order,
-        progress::Progress,
+        progress::{Part, Progress},
     },
+    std::time::Instant,
     zstd_safe::{CCtx, CParameter, compress_bound},
 };
 
@@ -222,6 +223,7 @@ pub fn encode_linked_frames<F: Send>(
         let mut content = Vec::new();
         Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
             let content_bytes = fill(frame, &mut content)?;
+            let started = Instant::now();
             let content = &content[..content_bytes];
             let (content, left_as_is) = match &mut clusterer {
                 Some(clusterer) => {
@@ -234,6 +236,7 @@ pub fn encode_linked_frames<F: Send>(
             // Here, on all cores, and not where frames are written.
             let is_zstd = matches!(codec.format, Format::Zstd { .. });
             let hash = is_zstd.then(|| frame_hash(&pzstd_frame(to.len() as u32), to));
+            progress.spent(Part::Compressing, started.elapsed());
             Ok((content_bytes as u64, is_stored, left_as_is, hash))
         })
     };

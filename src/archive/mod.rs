@@ -38,7 +38,7 @@ use {
             names::ArchiveName,
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
-        progress::{Progress, Step},
+        progress::{Part, Progress, Step, timed},
         read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot, publish::check_output_dir},
@@ -53,12 +53,13 @@ use {
 
 /// What to archive, and how.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct ArchiveOptions {
     /// Where the ledger is.
     pub paths: LedgerPaths,
     /// The directory for the archive; it must exist.
+    #[setters(into)]
     pub out_dir: PathBuf,
     /// The bank snapshot to archive; the newest complete one otherwise.
     pub slot: Option<u64>,
@@ -177,8 +178,6 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     progress.stage("Syncing", None);
     progress.check()?;
     let path = sink.publish(&name.to_string())?;
-    let taken = stopwatch.taken();
-    progress.detail(&describe_time(&taken, threads));
     Ok(ArchiveReport {
         path,
         name,
@@ -189,7 +188,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         root,
         read_back,
         threads,
-        taken,
+        taken: stopwatch.taken(),
     })
 }
 
@@ -243,27 +242,15 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 
 /// What is going to be archived, and how.
 fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     format!(
-        "plan: {:.2} MiB of tar, storages: {}; obsolete records left out: {} ({:.2} MiB); workers: {threads}, frames of \
-         {:.2} MiB, page cache: {}",
-        mib(plan.tar_bytes()),
+        "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); workers: {threads}, frames of {}, page cache: {}",
+        crate::quantity::bytes(plan.tar_bytes()),
         plan.storages.len(),
         plan.obsolete_records,
-        mib(plan.obsolete_bytes),
-        mib(options.frame_size_bytes),
+        crate::quantity::bytes(plan.obsolete_bytes),
+        crate::quantity::bytes(options.frame_size_bytes),
         options.manners.io_hint.as_str()
     )
-}
-
-/// What bounded the work: processors, or what they waited for.
-fn describe_time(taken: &Taken, threads: usize) -> String {
-    let busy_percent = taken.cpu_percent() / threads.max(1) as f64;
-    let by = match busy_percent {
-        90.0.. => "the processors",
-        _ => "the disk, or other programs that used the processors",
-    };
-    format!("time: the workers were busy {busy_percent:.0} % of the time; what limited it: {by}")
 }
 
 /// The frames of a planned archive, each with its link to the next.
@@ -290,8 +277,10 @@ fn encode_planned(
         frames.map(Ok),
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
-            options.manners.wait(span.length_bytes, progress);
-            plan.fill(&span, content_buffer(content, length)).map(|()| length)
+            timed(progress, Part::Reading, || {
+                options.manners.wait(span.length_bytes, progress);
+                plan.fill(&span, content_buffer(content, length)).map(|()| length)
+            })
         },
         &options.codec,
         threads,
@@ -310,7 +299,9 @@ fn write_archive(
 ) -> Result<Written> {
     let path = sink.path();
     let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &path, &options.codec);
-    encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| writer.frame(&frame))?;
+    encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| {
+        timed(progress, Part::Writing, || writer.frame(&frame))
+    })?;
     let written = writer.finish(plan.entries(), options.frame_size_bytes)?;
     warn_left_as_is(written.frames.left_as_is, progress);
     Ok(written)

@@ -26,7 +26,7 @@ use {
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct FetchOptions {
     /// What sources to ask, and what is too old. URLs of archives are fetched as they are.
@@ -34,10 +34,12 @@ pub struct FetchOptions {
     /// Whether an incremental archive is wanted.
     pub wants_incremental: bool,
     /// Where archives go.
+    #[setters(into)]
     pub dir: PathBuf,
     /// Bounds of the downloads.
     pub limits: Limits,
     /// Servers that vouch for the state.
+    #[setters(into)]
     pub trusted: Vec<Url>,
 }
 

@@ -44,7 +44,7 @@ const TRIES_MAX: usize = 4;
 
 /// What to bootstrap from, and how.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct BootstrapOptions {
     /// What sources to ask, and what is too old.
@@ -58,6 +58,7 @@ pub struct BootstrapOptions {
     /// Bounds of the downloads.
     pub limits: Limits,
     /// Servers that vouch for the state.
+    #[setters(into)]
     pub trusted: Vec<Url>,
     /// The hash of the genesis.
     pub expected_genesis_hash: Option<Hash>,

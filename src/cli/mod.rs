@@ -32,6 +32,7 @@ mod recompress;
 mod restore;
 #[cfg(feature = "serve")]
 mod serve;
+mod spent;
 mod stdout;
 mod stopping;
 mod synth;

@@ -1,10 +1,10 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
 use {
-    super::{ScreenArgs, flags::with_flags, lines, meter::Meter, stdout, stopping::Shown},
+    super::{ScreenArgs, flags::with_flags, lines, meter::Meter, spent::Spent, stdout, stopping::Shown},
     crate::{
         error::{Error, Result},
-        progress::{Progress, Step},
+        progress::{Part, Progress, Step},
     },
     clap::ColorChoice,
     indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle},
@@ -65,6 +65,7 @@ pub struct Ui {
     bar: Mutex<Option<ProgressBar>>,
     /// When the next line is due, in milliseconds after the stage began.
     next_line_ms: AtomicU64,
+    spent: Spent,
 }
 
 #[derive(Serialize)]
@@ -139,6 +140,7 @@ impl Ui {
             shown: Shown::default(),
             bar: Mutex::default(),
             next_line_ms: AtomicU64::new(0),
+            spent: Spent::default(),
         })
     }
 
@@ -205,6 +207,9 @@ impl Ui {
     /// Everything is printed: an error where results did not get to where they should.
     pub fn finish(&self) -> Result<()> {
         self.end_stage();
+        if let Some(spent) = self.spent.describe() {
+            self.detail(&spent);
+        }
         match self.print_error.lock().ok().and_then(|mut error| error.take()) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -390,6 +395,10 @@ impl Progress for Ui {
         if self.is_verbose {
             self.tell(message);
         }
+    }
+
+    fn spent(&self, part: Part, time: Duration) {
+        self.spent.add(part, time);
     }
 
     fn tell(&self, message: &str) {

@@ -43,7 +43,7 @@ pub const STREAMS_DEFAULT: usize = 8;
 /// Connections at a time at most: more are an attack.
 pub const STREAMS_MAX: usize = 64;
 
-/// How often the journal is written while bytes come: what a killed run fetched since is fetched again.
+/// How often the journal is written while bytes come, at least: what a killed run fetched since is fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// How often the rate is looked at, and over how long.
@@ -55,7 +55,7 @@ const SAMPLES_MAX: usize = 8;
 
 /// What bounds a download.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct Limits {
     /// Connections at a time.
@@ -263,14 +263,18 @@ impl Download {
         }
     }
 
-    /// Syncs and writes the journal every second, and watches the rate.
+    /// Syncs and writes the journal, every second or when much has come, and watches the rate.
     fn keep_journal(&self, is_over: &AtomicBool, too_slow: &AtomicBool) -> Result<()> {
         let (mut synced, mut window) = (Instant::now(), Instant::now());
         let mut bytes_before = self.given_bytes();
+        // What is not in the journal is fetched again after a kill: no more than about one request of each connection.
+        let piece_bytes = ranged::piece_bytes(self.length_bytes().unwrap_or_default(), self.limits.streams);
+        let unsynced_max = piece_bytes.saturating_mul(self.limits.streams as u64) / 2;
         while !is_over.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
             panic_point("journal");
-            if synced.elapsed() >= SYNC_EVERY && self.file.unsynced_bytes() > 0 {
+            let unsynced_bytes = self.file.unsynced_bytes();
+            if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_EVERY && unsynced_bytes > 0) {
                 self.file.sync()?;
                 synced = Instant::now();
             }

@@ -42,6 +42,11 @@ const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Between two looks at whether there is something to do.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// What one request fetches.
+pub fn piece_bytes(length_bytes: u64, streams: usize) -> u64 {
+    (length_bytes / (streams.max(1) as u64 * 4)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
+}
+
 /// Fetches what is missing of an archive. The first mirror's bytes are the archive; others may give bytes where frame
 /// hashes tell that theirs are the same.
 pub fn fetch_ranges(
@@ -67,7 +72,7 @@ pub fn fetch_ranges(
     }
     let frames = Frames::new(tail.as_ref());
     mark_tail(file, frames.as_ref(), &fetched, progress).map_err(Ended::Failed)?;
-    let piece_bytes = (length_bytes / (limits.streams as u64 * 4)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+    let piece_bytes = piece_bytes(length_bytes, limits.streams);
     let ranges = match &frames {
         Some(frames) => {
             let end = frames.ends.last().copied().unwrap_or(0);

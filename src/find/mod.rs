@@ -53,12 +53,14 @@ pub const REFUSED_MAX: usize = 10_000;
 
 /// What to look for, and where.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct FindOptions {
     /// Sources that the operator names.
+    #[setters(into)]
     pub sources: Vec<SourceArg>,
     /// RPC servers that know the cluster and its peers.
+    #[setters(into)]
     pub rpc: Vec<Url>,
     /// A cluster whose public RPC server is asked too.
     pub cluster: Option<Cluster>,

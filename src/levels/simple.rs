@@ -22,12 +22,14 @@ use {
 
 /// What to measure, and how often.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct MeasureOptions {
     /// A ledger, an archive, an unpacked archive, or any file.
+    #[setters(into)]
     pub input: PathBuf,
     /// zstd levels, from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`]; 1 to 10 by default.
+    #[setters(into)]
     pub levels: Vec<i32>,
     /// Bytes of the input to take as a sample, held in memory; all, up to 1 GiB, where it is `None`.
     pub sample_bytes: Option<u64>,

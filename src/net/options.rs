@@ -7,7 +7,7 @@ use {
 
 /// Times, certificates, proxy and bounds of a client. The defaults suit servers on other continents.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct ClientOptions {
     /// Until a connection stands, with its name looked up and TLS agreed.
@@ -19,8 +19,10 @@ pub struct ClientOptions {
     /// For the whole of a small document or of an RPC answer.
     pub document_timeout: Duration,
     /// Certificates of authorities, PEM, that are trusted beside those of the system.
+    #[setters(into)]
     pub ca_file: Option<PathBuf>,
     /// The proxy for everything. Without it, those that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name.
+    #[setters(into)]
     pub proxy: Option<String>,
     /// Servers may lead to private addresses.
     pub allow_private: bool,

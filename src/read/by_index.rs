@@ -31,6 +31,7 @@ use {
         },
         ledger::records::{NoSink, RecordWalker},
         pipeline::run_in_order,
+        progress::{Part, timed},
     },
     crossbeam_channel::{Receiver, Sender, bounded},
     std::sync::{
@@ -207,9 +208,12 @@ impl Reading<'_> {
             true => u64::from(frame.compressed_bytes),
             false => u64::from(frame.compressed_bytes).min(FRAME_HEADER_BYTES_MAX as u64),
         };
-        self.archive.manners.wait(frame_bytes, self.pass.progress);
+        let progress = self.pass.progress;
         let range = frame.offset_bytes - u64::from(frame.gap_bytes)..frame.offset_bytes + frame_bytes;
-        let bytes = self.pieces.read(&range, &mut worker.compressed)?;
+        let bytes = timed(progress, Part::Reading, || {
+            self.archive.manners.wait(frame_bytes, progress);
+            self.pieces.read(&range, &mut worker.compressed)
+        })?;
         let (gap, bytes) = bytes.split_at((frame.gap_bytes as usize).min(bytes.len()));
         check_skippable(gap).map_err(|error| self.contradiction(error))?;
         let mark = mark_of(gap);
@@ -220,7 +224,9 @@ impl Reading<'_> {
         }
         let has_witness = mark == Some(u64::from(frame.compressed_bytes));
         let decoded = self.check_header(number, &frame, bytes).and_then(|()| match is_decoded {
-            true => worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content),
+            true => timed(progress, Part::Decompressing, || {
+                worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content)
+            }),
             false => Ok(()),
         });
         match decoded {
@@ -244,7 +250,7 @@ impl Reading<'_> {
             if self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
                 self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
             }
-            read.documents = self.parse_frame(item, worker, content)?;
+            read.documents = timed(progress, Part::Unpacking, || self.parse_frame(item, worker, content))?;
         }
         read.compressed_bytes = u64::from(frame.compressed_bytes);
         read.content_bytes = u64::from(frame.content_bytes);

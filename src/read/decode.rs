@@ -4,7 +4,7 @@ use {
     crate::{
         error::{Error, ErrorKind, Result},
         pipeline::run_in_order,
-        progress::Progress,
+        progress::{Part, Progress, timed},
         read::{
             compression::Compression,
             streams::StreamPieces,
@@ -70,7 +70,10 @@ pub fn decode_observed<'a>(
         Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
             Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max } => {
                 crate::threads::panic_point("decoder");
-                let lost = match decoder.decode(&bytes, offset_bytes, content_bytes_max, to) {
+                let decoded = timed(progress, Part::Decompressing, || {
+                    decoder.decode(&bytes, offset_bytes, content_bytes_max, to)
+                });
+                let lost = match decoded {
                     Ok(()) => None,
                     Err(error) if error.kind() == ErrorKind::Damaged => {
                         Some(LostFrame { number, content_bytes, error })
@@ -97,11 +100,14 @@ pub fn decode_observed<'a>(
         }
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
+    let mut pieces = pieces;
+    // A stream that cannot be split is decompressed while it is read.
+    let pieces = std::iter::from_fn(move || timed(progress, Part::Reading, || pieces.next()));
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
-        match lost {
-            Some(lost) => on_decoded(Decoded::Lost(lost))?,
-            None => on_decoded(Decoded::Content(content))?,
-        }
+        timed(progress, Part::Unpacking, || match lost {
+            Some(lost) => on_decoded(Decoded::Lost(lost)),
+            None => on_decoded(Decoded::Content(content)),
+        })?;
         progress.advance(compressed_bytes, content.len() as u64);
         Ok(())
     })?;

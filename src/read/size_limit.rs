@@ -69,7 +69,7 @@ mod tests {
         let limit = SizeLimit::new(Some(2 * bytes));
         assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_ok());
         let said = limit.entry(&entry).expect_err("too much").to_string();
-        assert!(said.contains("accounts/5.6") && said.contains("--max-bytes") && said.contains("4608"), "{said}");
+        assert!(said.contains("accounts/5.6") && said.contains("`max_bytes`") && said.contains("4608"), "{said}");
         let limit = SizeLimit::new(Some(2 * bytes - 1));
         assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_err());
         let huge = Entry { content_bytes: u64::MAX - 1024, ..entry };

@@ -26,7 +26,7 @@ use {
         },
         io::Manners,
         ledger::names::ArchiveName,
-        progress::{Progress, Step},
+        progress::{Part, Progress, Step, timed},
         read::{size_limit::SizeLimit, walk::Recycler},
         recompress::{
             input::Input,
@@ -45,6 +45,7 @@ use {
         fs::File,
         path::{Path, PathBuf},
         sync::atomic::{AtomicBool, Ordering::Relaxed},
+        time::Duration,
     },
 };
 
@@ -72,7 +73,7 @@ impl Progress for InputWish<'_> {
 
 /// How to recompress.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct RecompressOptions {
     /// How frames are compressed.
@@ -219,7 +220,7 @@ fn recompress_open(
                 &options.codec,
                 threads,
                 &EncodeProgress(progress),
-                &mut |frame| writer.frame(&frame),
+                &mut |frame| timed(progress, Part::Writing, || writer.frame(&frame)),
             )
         });
         // The decoding side may wait for a pipe into which nobody writes.
@@ -311,6 +312,10 @@ struct EncodeProgress<'a>(&'a dyn Progress);
 impl Progress for EncodeProgress<'_> {
     fn advance(&self, _: u64, output_bytes: u64) {
         self.0.advance(0, output_bytes);
+    }
+
+    fn spent(&self, part: Part, time: Duration) {
+        self.0.spent(part, time);
     }
 
     fn is_interrupted(&self) -> bool {

@@ -10,7 +10,7 @@ use {
             entry::{Entry, EntryKind},
         },
         ledger::bank_file::BankFile,
-        progress::Progress,
+        progress::{Part, Progress},
         read::{
             Pass, ReadArchive,
             in_order::read_in_order,
@@ -241,6 +241,10 @@ impl Progress for CountedProgress<'_> {
     fn advance(&self, input_bytes: u64, _: u64) {
         self.input_bytes.fetch_add(input_bytes, Relaxed);
         self.inner.advance(input_bytes, 0);
+    }
+
+    fn spent(&self, part: Part, time: std::time::Duration) {
+        self.inner.spent(part, time);
     }
 
     fn is_interrupted(&self) -> bool {

@@ -75,12 +75,14 @@ pub enum RestoreLayout {
 
 /// What to restore, and where to.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct RestoreOptions {
     /// A full archive; or any archive, for [`RestoreLayout::Archive`]. `-` is standard input.
+    #[setters(into)]
     pub archive: PathBuf,
     /// An incremental archive on top of it. `-` is standard input; only one of the two can be.
+    #[setters(into)]
     pub incremental: Option<PathBuf>,
     /// The target: ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
@@ -96,6 +98,7 @@ pub struct RestoreOptions {
     /// How the state is checked on the way.
     pub check: CheckOptions,
     /// The roots that the archives must have, in their order: then every frame is compared with its hash.
+    #[setters(into)]
     pub expect_roots: Vec<Root>,
     /// Read everything back before the ledger is complete.
     pub read_back: Option<Arc<dyn ReadBack>>,

@@ -56,10 +56,11 @@ pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
 
 /// What to serve, and how.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct ServeOptions {
     /// Where the archives are; of several files of one name, the first is served.
+    #[setters(into)]
     pub dirs: Vec<PathBuf>,
     /// Where to listen.
     pub listen: SocketAddr,

@@ -39,7 +39,7 @@ pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// How to check the state.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct CheckOptions {
     /// What is checked.

@@ -49,10 +49,11 @@ pub use {
 
 /// How to verify.
 #[derive(Clone, Debug, Setters)]
-#[setters(strip_option, into)]
+#[setters(strip_option)]
 #[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct VerifyOptions {
     /// The clients that are to load it; none: every departure is a failure.
+    #[setters(into)]
     pub clients: Vec<Client>,
     /// Leave out records and state.
     pub is_quick: bool,
@@ -61,12 +62,14 @@ pub struct VerifyOptions {
     /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
     /// Where to spill what does not fit.
+    #[setters(into)]
     pub temporary_dir: PathBuf,
     /// The snapshot hash that the state must have.
     pub expect_hash: Option<Hash>,
     /// The slot that the state must have.
     pub expect_slot: Option<u64>,
     /// The roots that the archives must have, in their order; none for those beyond the list.
+    #[setters(into)]
     pub expect_roots: Vec<Root>,
 }
 

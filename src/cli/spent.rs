@@ -1,0 +1,93 @@
+//! Where the time went: what `-v` tells at the end.
+
+use {
+    crate::{
+        progress::Part,
+        stopwatch::{Stopwatch, Taken},
+        threads::available_threads,
+    },
+    std::{
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+        time::Duration,
+    },
+};
+
+/// Cores that are busy for this much of the time are what bounds the work.
+const BUSY_PERCENT: f64 = 85.0;
+
+/// The time that all workers spent on each part of the work, since the program began.
+#[derive(Debug)]
+pub struct Spent {
+    stopwatch: Stopwatch,
+    nanoseconds: [AtomicU64; Part::ALL.len()],
+}
+
+impl Default for Spent {
+    fn default() -> Self {
+        Self { stopwatch: Stopwatch::start(), nanoseconds: Default::default() }
+    }
+}
+
+impl Spent {
+    /// Adds time.
+    pub fn add(&self, part: Part, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        if let Some((_, sum)) = Part::ALL.iter().zip(&self.nanoseconds).find(|(one, _)| **one == part) {
+            sum.fetch_add(nanoseconds, Relaxed);
+        }
+    }
+
+    /// In a line; `None` where nothing was told.
+    pub fn describe(&self) -> Option<String> {
+        let parts: Vec<(Part, f64)> = Part::ALL
+            .into_iter()
+            .zip(&self.nanoseconds)
+            .map(|(part, sum)| (part, Duration::from_nanos(sum.load(Relaxed)).as_secs_f64()))
+            .collect();
+        describe(&parts, &self.stopwatch.taken(), available_threads())
+    }
+}
+
+fn describe(parts: &[(Part, f64)], taken: &Taken, cores: usize) -> Option<String> {
+    let sum: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
+    if sum <= 0.0 {
+        return None;
+    }
+    let shares: Vec<String> = parts
+        .iter()
+        .filter(|(_, seconds)| *seconds > 0.0)
+        .map(|(part, seconds)| format!("{} {:.0} %", part.as_str(), 100.0 * seconds / sum))
+        .collect();
+    let busy_percent = (taken.cpu_percent() / cores.max(1) as f64).min(100.0);
+    let idle_percent = 100.0 - busy_percent;
+    let slowest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(part, _)| *part);
+    let limit = match slowest {
+        _ if busy_percent >= BUSY_PERCENT => "the cores".to_string(),
+        Some(Part::Reading) => {
+            format!("the disk or the source, or --max-rate: cores were idle {idle_percent:.0} % of the time")
+        }
+        Some(Part::Writing) => format!("the disk that is written to: cores were idle {idle_percent:.0} % of the time"),
+        _ => format!("waiting, or other programs: cores were idle {idle_percent:.0} % of the time"),
+    };
+    Some(format!("time: {}; limited by {limit}", shares.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_part_is_named() {
+        let taken = |cpu: u64| Taken { elapsed: Duration::from_secs(10), cpu: Duration::from_secs(cpu) };
+        let told = |parts: &[(Part, f64)], cpu| describe(parts, &taken(cpu), 2).unwrap_or_default();
+        let archiving = [(Part::Reading, 1.0), (Part::Compressing, 9.0), (Part::Writing, 0.0)];
+        assert_eq!(told(&archiving, 19), "time: reading 10 %, compressing 90 %; limited by the cores");
+        let disk = [(Part::Reading, 6.0), (Part::Compressing, 3.0), (Part::Writing, 1.0)];
+        assert_eq!(
+            told(&disk, 5),
+            "time: reading 60 %, compressing 30 %, writing 10 %; limited by the disk or the source, or --max-rate: cores were \
+             idle 75 % of the time"
+        );
+        assert_eq!(told(&[(Part::Reading, 0.0)], 5), "");
+    }
+}
