@@ -149,9 +149,9 @@ impl fmt::Display for ZstdParams {
 /// A level and parameters that were measured on account storages; `docs/compression.md` holds the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// The size of level 1 in less time.
+    /// About the size of level 1, mostly in less time.
     Fast,
-    /// With clustered records: the size of level 10 in about the time of level 1.
+    /// With clustered records: the size of level 10 in 1.0 to 1.3 of the time of level 1.
     Balanced,
     /// Small, in the time of a middle level.
     Small,

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::levels::report::chart::{Axis, DASHES, Paper, Plot, codec_color};
 
-const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 66.0, right: 24.0, top: 26.0, bottom: 50.0 };
+const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 66.0, right: 44.0, top: 26.0, bottom: 50.0 };
 
 /// What is drawn: from a slow home to a fast data center.
 const BANDWIDTHS: (f64, f64) = (1e7, 1e11);
@@ -16,7 +16,7 @@ const POINTS: usize = 81;
 
 /// Names of curves stand above the picture, beside each other: at their ends they would lie on other curves.
 const LEGEND_COLUMNS: usize = 3;
-const LEGEND_WIDTH: f64 = 156.0;
+const LEGEND_WIDTH: f64 = 150.0;
 const LEGEND_HEIGHT: f64 = 20.0;
 
 /// More lines in one picture cannot be told apart.

@@ -214,10 +214,16 @@ impl Plot {
             self.line("grid", (left, y), (right, y));
             self.text((left - 8.0, y + 4.0), "dim", "end", &shown);
         }
+        let mut free_from = 0.0;
         for (value, shown) in self.x.ticks.clone() {
             let x = self.x_of(value);
             self.line("grid", (x, top), (x, bottom));
-            self.text((x, bottom + 20.0), "dim", "middle", &shown);
+            // A line that finds no room for its number has none.
+            let half = Area::text_width(&shown) / 2.0;
+            if x - half >= free_from {
+                free_from = x + half;
+                self.text((x, bottom + 20.0), "dim", "middle", &shown);
+            }
         }
         self.line("axis", (left, top), (left, bottom));
         self.line("axis", (left, bottom), (right, bottom));

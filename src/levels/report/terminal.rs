@@ -41,7 +41,11 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
 
 fn table_lines(table: &Table, columns: usize) -> Vec<String> {
     let rows = (0..table.rows.len()).flat_map(|row| row_lines(table, row));
-    let footnote = if table.footnote.is_empty() { Vec::new() } else { wrap("", &table.footnote, columns) };
+    let mut footnote = if table.footnote.is_empty() { Vec::new() } else { wrap("", &table.footnote, columns) };
+    // A line is a sign explained; several are a text of their own.
+    if footnote.len() > 1 {
+        footnote.insert(0, String::new());
+    }
     header_lines(table).into_iter().chain(rows).chain(footnote).collect()
 }
 

@@ -15,10 +15,28 @@ use {
     },
 };
 
-const PAPER: Paper = Paper { width: 760.0, height: 480.0, left: 70.0, right: 30.0, top: 90.0, bottom: 54.0 };
+const FILE: Paper = Paper { width: 760.0, height: 480.0, left: 70.0, right: 30.0, top: 90.0, bottom: 54.0 };
+const IN_PAGE: Paper = Paper { width: 560.0, height: 380.0, left: 66.0, right: 24.0, top: 14.0, bottom: 50.0 };
+
+/// Which color is what.
+pub const COLORS: &str = "gray: stock levels; blue: other settings; orange: with clustered records";
 
 /// The whole file.
 pub fn svg(subject: &Subject, outcome: &Outcome) -> String {
+    let mut plot = size_against_time(FILE, outcome);
+    let title = "Archive size against CPU time: stock levels, and settings that beat them";
+    plot.text((FILE.left, 26.0), "", "start", title);
+    plot.text((FILE.left, 46.0), "dim", "start", &format!("{}: {}", subject.name, subject.describe()));
+    plot.text((FILE.left, 68.0), "dim", "start", COLORS);
+    plot.finish_file()
+}
+
+/// The picture for a page, without headings.
+pub fn in_page(outcome: &Outcome) -> String {
+    size_against_time(IN_PAGE, outcome).finish()
+}
+
+fn size_against_time(paper: Paper, outcome: &Outcome) -> Plot {
     let points = in_order(outcome);
     let at = |point: &Point| (point.time_ratio.clamp(1e-3, 1e3), 100.0 * point.size_ratio);
     let x = Axis::log(
@@ -28,12 +46,7 @@ pub fn svg(subject: &Subject, outcome: &Outcome) -> String {
     let y = Axis::linear("", points.iter().map(|point| at(point).1), 0.2);
     let x = x.with_ticks(|factor| format!("{}x", rounded(factor)));
     let y = y.with_ticks(|percent| format!("{} %", rounded(percent)));
-    let mut plot = Plot::new(PAPER, x, y, "Size against CPU time of zstd's settings");
-    let title = "Archive size against CPU time: stock levels, and settings that beat them";
-    plot.text((PAPER.left, 26.0), "", "start", title);
-    plot.text((PAPER.left, 46.0), "dim", "start", &format!("{}: {}", subject.name, subject.describe()));
-    let legend = "gray: stock levels; blue: other settings; orange: with clustered records";
-    plot.text((PAPER.left, 68.0), "dim", "start", legend);
+    let mut plot = Plot::new(paper, x, y, "Size against CPU time of zstd's settings");
     plot.curve("curve", points.iter().filter(|point| point.is_on_front).map(|point| at(point)));
     for point in &points {
         let flags = point.variant.flags(&outcome.space);
@@ -46,7 +59,7 @@ pub fn svg(subject: &Subject, outcome: &Outcome) -> String {
             (None, None) => {}
         }
     }
-    plot.finish_file()
+    plot
 }
 
 fn class(point: &Point) -> &'static str {

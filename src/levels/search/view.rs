@@ -1,7 +1,7 @@
 //! The view of a search: stock levels, and the settings that beat them.
 
 use {
-    super::{Outcome, Settings, Tried, Variant, judge::Point, layout_name, space::Space},
+    super::{Outcome, Settings, Tried, Variant, judge::Point, layout_name, picture, space::Space},
     crate::{
         levels::report::{Block, Column, Section, Table, Unit, Value, table::Emphasis, table::TableOf},
         quantity,
@@ -20,6 +20,11 @@ pub fn section(outcome: &Outcome, seed: u64) -> Section {
         format!("seed {seed}, {}", quantity::duration(outcome.elapsed)),
     ])];
     if !outcome.points.is_empty() {
+        let caption = format!(
+            "Further left is faster, further down is smaller. The line joins what nothing beats in both; {}.",
+            picture::COLORS
+        );
+        blocks.push(Block::Chart { svg: picture::in_page(outcome), caption });
         blocks.extend([Block::Table(table(outcome)), Block::Text(below(outcome))]);
     }
     Section { id: "search", heading: "Search", blocks }
