@@ -16,7 +16,7 @@ use {
 /// Holds `<ledger>/ledger.lock` until it is dropped, in the way of Agave: an exclusive `flock`, taken without waiting.
 #[derive(Debug)]
 pub struct LedgerLock {
-    _file: Option<File>,
+    file: Option<File>,
     /// The lock file, where it is to be removed again.
     made: Option<PathBuf>,
     removes_made: bool,
@@ -41,7 +41,7 @@ impl LedgerLock {
     /// counts as holding the lock.
     pub fn acquire(ledger: &Path) -> Result<Self> {
         if !looks_like_ledger(ledger) {
-            return Ok(Self { _file: None, made: None, removes_made: false });
+            return Ok(Self { file: None, made: None, removes_made: false });
         }
         Self::acquire_for_restore(ledger)
     }
@@ -88,7 +88,7 @@ impl LedgerLock {
         let file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                return Ok(Some(Self { _file: None, made: None, removes_made: false }));
+                return Ok(Some(Self { file: None, made: None, removes_made: false }));
             }
             // A ledger of another user: a lock does not need the right to write.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
@@ -99,7 +99,7 @@ impl LedgerLock {
         match file.try_lock() {
             // Whoever made it has removed it since: what is locked is not what the next one finds.
             Ok(()) if file.metadata().or_path("read", &path)?.nlink() == 0 => Ok(None),
-            Ok(()) => Ok(Some(Self { _file: Some(file), made, removes_made: false })),
+            Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => Err(Error::failed(format!(
                 "the ledger {} is in use: its lock {} is held by a running validator or another slotpress",
                 ledger.display(),
@@ -117,6 +117,10 @@ impl Drop for LedgerLock {
         if let Some(path) = self.made.take().filter(|_| self.removes_made) {
             let _ = fs::remove_file(path);
         }
+        // Closing alone would not do: a program that another thread is starting holds a copy of the file for a moment.
+        if let Some(file) = &self.file {
+            let _ = file.unlock();
+        }
     }
 }
 
@@ -132,3 +136,21 @@ fn give_to_owner_of(ledger: &Path, file: &File) -> io::Result<()> {
 /// How to stop a validator so that what it leaves is complete.
 pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \
      process is gone; a killed validator leaves no complete bank snapshot";
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    /// As while another thread starts a program: between fork and exec, that holds a copy of every descriptor.
+    #[test]
+    fn a_copy_of_the_file_does_not_hold_the_lock() {
+        let ledger = tempfile::tempdir().expect("a directory");
+        let lock = LedgerLock::acquire_for_restore(ledger.path()).expect("free");
+        let copy = lock.file.as_ref().expect("a file").try_clone().expect("a copy");
+        assert!(LedgerLock::acquire_for_restore(ledger.path()).is_err());
+        drop(lock);
+        LedgerLock::acquire_for_restore(ledger.path()).expect("free again");
+        drop(copy);
+    }
+}

@@ -48,7 +48,14 @@ pub struct DirLocks(Vec<Held>);
 struct Held {
     device: u64,
     inode: u64,
-    _dir: OwnedFd,
+    dir: OwnedFd,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing alone would not do: a program that another thread is starting holds a copy of the descriptor for a moment.
+        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
+    }
 }
 
 impl DirLocks {
@@ -62,7 +69,7 @@ impl DirLocks {
             return Ok(());
         }
         match try_lock(&dir).or_path("lock", path)? {
-            Locked::Ours | Locked::Unsupported => self.0.push(Held { device, inode, _dir: dir }),
+            Locked::Ours | Locked::Unsupported => self.0.push(Held { device, inode, dir }),
             Locked::Busy => {
                 return Err(Error::failed(format!(
                     "the directory {} is in use: another restore writes into it",
