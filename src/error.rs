@@ -52,7 +52,8 @@ pub struct Error {
     offset_bytes: Option<u64>,
     // Boxed, since hardly any error has one.
     existing_path: Option<Box<PathBuf>>,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    // Boxed too: an error is returned everywhere, and should be small.
+    source: Option<Arc<Box<dyn std::error::Error + Send + Sync>>>,
 }
 
 impl Error {
@@ -114,7 +115,7 @@ impl Error {
     /// Keeps what it came from, for [`std::error::Error::source`]; the message says it already.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+        self.source = Some(Arc::new(Box::new(source)));
         self
     }
 
@@ -175,7 +176,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     /// The operating system's error, or the network's, with its code.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.source.as_deref().map(|source| source.as_ref() as _)
     }
 }
 

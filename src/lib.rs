@@ -33,7 +33,7 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! [`recompress`] makes another archive of an archive, [`inspect_archive`] and [`inspect_ledger`] look inside, and
+//! [`recompress()`] makes another archive of an archive, [`inspect_archive`] and [`inspect_ledger`] look inside, and
 //! [`visit_accounts`] shows every account.
 //!
 //! # Fetch, bootstrap, serve

@@ -67,7 +67,7 @@ pub struct ArchiveOptions {
     pub base_slot: Option<u64>,
     /// How frames are compressed.
     pub codec: Codec,
-    /// Bytes of tar in a frame, from [`FRAME_SIZE_BYTES_MIN`] to [`FRAME_SIZE_BYTES_MAX`].
+    /// Bytes of tar in a frame, 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,
     /// Workers.
     pub threads: usize,

@@ -1,7 +1,7 @@
 //! From nothing to a ledger that boots: find the best state, fetch its archives, and restore them while they arrive.
 //!
-//! The download and the restore meet in a partial file ([`fetch`](crate::fetch)): neither waits for the other but for
-//! bytes. Not here: how bytes come, and how they become a ledger ([`restore`](crate::restore)).
+//! The download and the restore meet in a partial file ([`fetch`](mod@crate::fetch)): neither waits for the other but for
+//! bytes. Not here: how bytes come, and how they become a ledger ([`restore`](mod@crate::restore)).
 
 pub mod archives;
 pub mod choose;

@@ -152,7 +152,7 @@ pub struct Refused {
 pub struct FindReport {
     /// The best first.
     pub candidates: Vec<Candidate>,
-    /// What is of no use; of peers, at most [`REFUSED_MAX`].
+    /// What is of no use; of peers, at most 10,000.
     pub refused: Vec<Refused>,
     /// What could not be as it should: in words.
     pub relaxed: Vec<String>,

@@ -51,7 +51,7 @@ impl BlockhashQueue {
         pairs.find(|(one, next)| one.checked_add(1) != Some(*next))
     }
 
-    /// A blockhash that is there twice among the newest [`BLOCKHASHES_RECENT`].
+    /// A blockhash that is there twice among the newest `BLOCKHASHES_RECENT`.
     pub fn duplicate(&self) -> Option<Hash> {
         let mut seen = HashSet::new();
         self.hashes.iter().rev().take(BLOCKHASHES_RECENT).map(|(_, hash)| *hash).find(|hash| !seen.insert(*hash))

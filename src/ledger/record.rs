@@ -184,6 +184,7 @@ impl RecordHeader {
     }
 
     /// Its 136 bytes.
+    #[allow(clippy::wrong_self_convention, reason = "it is not as small as others that are copied")]
     pub fn to_bytes(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut bytes = [0; RECORD_HEADER_BYTES];
         bytes[0..8].copy_from_slice(&self.write_version.to_le_bytes());

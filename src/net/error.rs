@@ -154,7 +154,7 @@ impl From<NetError> for Error {
     }
 }
 
-/// So that a [`Source`](crate::read::source::Source) can tell it; the kind is lost.
+/// So that a `Source` can tell it; the kind is lost.
 impl From<NetError> for io::Error {
     fn from(error: NetError) -> Self {
         io::Error::other(error)

@@ -1,7 +1,7 @@
 //! By frame size: what it costs and saves to compress units of 32 B to 32 MiB each alone, how long one takes at worst,
 //! and what bundling small units saves.
 //!
-//! The types of the report are here; [`measure`] fills it, [`export`] turns it into text.
+//! The types of the report are here; [`measure`] fills it, a view turns it into a report.
 
 pub mod bundle;
 pub mod explain;

@@ -2,7 +2,7 @@
 //! `view`), and each format shows any report: [`terminal`], [`markdown`], [`csv`], [`json`], [`html`].
 //!
 //! A column says what its values are, how people are shown them (heading, unit, width on the terminal), and how
-//! programs find them (name, decimals); it may be there for only one of the two. Everything here is pure; [`file`]
+//! programs find them (name, decimals); it may be there for only one of the two. Everything here is pure; [`mod@file`]
 //! writes.
 
 pub mod chart;

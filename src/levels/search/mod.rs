@@ -4,7 +4,7 @@
 //! [`space`] says what settings there are, [`propose`] which to try next, [`judge`] what follows from numbers: all pure.
 //! [`measure`] compresses frames with one setting. [`search`] puts them together: stock levels and candidates on one half
 //! of the frames, then the best of them against the stock levels on the other half, which the search has not seen.
-//! What does not hold there is left out. [`export`] writes the result.
+//! What does not hold there is left out. `view` makes a report of it.
 
 pub mod draws;
 pub mod front;

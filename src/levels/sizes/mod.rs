@@ -1,6 +1,6 @@
 //! By size class of what is compressed: how much storages, or single records, save when each is compressed alone.
 //!
-//! [`measure`] takes them out of frames and compresses them one by one, [`export`] writes what came out.
+//! [`measure`] takes them out of frames and compresses them one by one, `view` makes a report of what came out.
 
 pub mod class;
 pub mod measure;
