@@ -106,20 +106,23 @@ fn length(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
 
-/// Cuts `0..length_bytes` into pieces of `piece_bytes`.
-pub fn even_pieces(length_bytes: u64, piece_bytes: u64) -> impl Iterator<Item = Range<u64>> {
-    let piece_bytes = piece_bytes.max(1);
-    (0..length_bytes.div_ceil(piece_bytes)).map(move |number| {
-        let start = number * piece_bytes;
-        start..length_bytes.min(start.saturating_add(piece_bytes))
+/// Cuts `0..length_bytes` into pieces; `piece_bytes` says how long one is of which so much is left.
+pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let left = length_bytes.checked_sub(start).filter(|left| *left > 0)?;
+        let piece = start..start + piece_bytes(left).clamp(1, left);
+        start = piece.end;
+        Some(piece)
     })
 }
 
-/// Puts neighbouring frames, of which only ends are given, together into pieces of about `piece_bytes`.
-pub fn pieces_of_frames(frame_ends: impl IntoIterator<Item = u64>, piece_bytes: u64) -> Vec<Range<u64>> {
+/// Puts neighbouring frames, of which only ends are given, together into pieces of about what `piece_bytes` says.
+pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
+    let length_bytes = frame_ends.last().copied().unwrap_or(0);
     let (mut pieces, mut start, mut end) = (Vec::new(), 0, 0);
-    for frame_end in frame_ends {
-        if frame_end - start > piece_bytes && end > start {
+    for frame_end in frame_ends.iter().copied() {
+        if frame_end - start > piece_bytes(length_bytes - start) && end > start {
             pieces.push(start..end);
             start = end;
         }
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn pieces_are_taken_in_order_and_the_last_by_two() {
-        let mut pieces = Pieces::new(even_pieces(2_500_000, 1_000_000), &RangeSet::new(), |missing| missing);
+        let mut pieces = Pieces::new(cut_pieces(2_500_000, |_| 1_000_000), &RangeSet::new(), |missing| missing);
         let at = Duration::from_secs;
         let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1)).expect("a job")).collect();
         assert_eq!(jobs[2].range, 2_000_000..2_500_000);
@@ -172,7 +175,7 @@ mod tests {
                     done.insert(range);
                 }
             }
-            let mut pieces = Pieces::new(even_pieces(length, piece), &done, |missing| missing.start / 10 * 10..missing.end.next_multiple_of(10));
+            let mut pieces = Pieces::new(cut_pieces(length, |left| (left / 4).max(piece)), &done, |missing| missing.start / 10 * 10..missing.end.next_multiple_of(10));
             let mut failures = failures.into_iter();
             while let Some(job) = pieces.take(Duration::ZERO) {
                 prop_assert!(job.range.end <= length && !job.range.is_empty());
@@ -193,7 +196,7 @@ mod tests {
         #[test]
         fn frames_stay_whole(frames in proptest::collection::vec(1u64..500, 0..50), piece in 1u64..2_000) {
             let ends: Vec<u64> = frames.iter().scan(0, |at, bytes| { *at += bytes; Some(*at) }).collect();
-            let pieces = pieces_of_frames(ends.iter().copied(), piece);
+            let pieces = pieces_of_frames(&ends, |_| piece);
             let mut at = 0;
             for range in &pieces {
                 prop_assert_eq!(range.start, at);

@@ -9,7 +9,7 @@ use {
         Ended, Limits,
         mirrors::{Mirror, Standing},
         partial::PartialFile,
-        pieces::{Job, Pieces, even_pieces, pieces_of_frames},
+        pieces::{Job, Pieces, cut_pieces, pieces_of_frames},
         tail::{Frames, fetch_tail, mark_tail},
     },
     crate::{
@@ -17,6 +17,7 @@ use {
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind},
         progress::Progress,
+        read::tail::first_read_bytes,
         threads::{guarded, panic_point, panicked, spawn},
     },
     std::{
@@ -42,9 +43,11 @@ const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Between two looks at whether there is something to do.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What one request fetches.
-pub fn piece_bytes(length_bytes: u64, streams: usize) -> u64 {
-    (length_bytes / (streams.max(1) as u64 * 4)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
+/// What one request fetches where so much is left. Pieces get shorter towards the end: what all connections fetch at the
+/// same time is read by whoever waits for it in order, and what has come of the last pieces by then is read after the last
+/// byte.
+pub fn piece_bytes(left_bytes: u64, streams: usize) -> u64 {
+    (left_bytes / (streams.max(1) as u64 * 8)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
 }
 
 /// Fetches what is missing of an archive. The first mirror's bytes are the archive; others may give bytes where frame
@@ -72,15 +75,20 @@ pub fn fetch_ranges(
     }
     let frames = Frames::new(tail.as_ref());
     mark_tail(file, frames.as_ref(), &fetched, progress).map_err(Ended::Failed)?;
-    let piece_bytes = piece_bytes(length_bytes, limits.streams);
+    let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits.streams);
     let ranges = match &frames {
         Some(frames) => {
             let end = frames.ends.last().copied().unwrap_or(0);
-            let mut ranges = pieces_of_frames(frames.ends.iter().copied(), piece_bytes);
-            ranges.extend((end < length_bytes).then_some(end..length_bytes));
+            // Whoever reads what arrives begins with the last bytes of the archive, which begin in the middle of a frame: that
+            // comes first, and not when all else is there.
+            let window = frames.start_of((length_bytes - first_read_bytes(length_bytes)).min(end));
+            let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
+            let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
+            ranges.retain(|range| !range.is_empty());
+            ranges.extend(pieces_of_frames(&frames.ends[..before], piece_bytes));
             ranges
         }
-        None => even_pieces(length_bytes, piece_bytes).collect(),
+        None => cut_pieces(length_bytes, piece_bytes).collect(),
     };
     let widened = |missing: Range<u64>| match &frames {
         Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),

@@ -210,3 +210,50 @@ fn redirects_that_lead_nowhere() {
         assert_eq!(names(dir.path()), Vec::<String>::new());
     }
 }
+
+/// What has arrived is restored while the rest is still under way: the server keeps back the rest until it sees storages.
+#[test]
+fn storages_are_restored_before_the_last_byte() {
+    let files = Arc::new(larger_archive());
+    let length: u64 = full(&files).1.len() as u64;
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let (served, sent, watched) = (files.clone(), AtomicUsize::new(0), ledger.clone());
+    let storages = move || {
+        let is_storage =
+            |path: &String| path.contains("accounts") && path.rsplit('/').next().is_some_and(is_storage_name);
+        watched.exists() && tree_names(&watched).iter().filter(|path| is_storage(path)).count() >= 5
+    };
+    let server = Server::start(move |request, stream| {
+        if let Some(range) = request.range() {
+            let sent = sent.fetch_add((range.end - range.start) as usize, Relaxed) as u64;
+            let start = std::time::Instant::now();
+            // A third is still missing, and the end was sent first.
+            while sent > length * 2 / 3 && !storages() && start.elapsed() < Duration::from_secs(20) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            if start.elapsed() >= Duration::from_secs(20) {
+                return answer(stream, "404 Not Found", &[], b"");
+            }
+        }
+        respond(&served, Way::Ranges, request, stream)
+    });
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--streams", "2"]);
+    assert_eq!(said.code, Some(0), "nothing was restored before the end came: {said:?}");
+}
+
+fn is_storage_name(name: &str) -> bool {
+    name.split_once('.').is_some_and(|(slot, id)| [slot, id].iter().all(|part| part.parse::<u64>().is_ok()))
+}
+
+/// Every path below a directory that changes meanwhile.
+fn tree_names(dir: &std::path::Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries
+        .flatten()
+        .flat_map(|entry| match entry.path() {
+            path if path.is_dir() => tree_names(&path),
+            path => vec![path.display().to_string()],
+        })
+        .collect()
+}
