@@ -3,7 +3,7 @@
 #
 #   bench/mixes.sh     ledgers of `slotpress synth --mix` (SIZE, 128MiB each), and what a validator left (tests/fixtures)
 #
-# Settings: MIXES, ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm). Every round archives each ledger once with each
+# Settings: LEDGER (one more, of a stopped validator or another generator), MIXES, ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm). Every round archives each ledger once with each
 # setting, in turn; quoted are medians of the ratios to level 1 within a round, of size, seconds and CPU seconds.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-128MiB}
@@ -22,6 +22,11 @@ validator=$(ls "$here"/tests/fixtures/agave-validator-4.2.2/snapshot-*.tar.* 2>/
 if [ -n "$validator" ]; then
     "$slotpress" -q restore "$validator" --ledger "$work/validator" >/dev/null
     ledgers+=(validator)
+fi
+
+if [ -n "${LEDGER:-}" ]; then
+    ln -s "$(realpath "$LEDGER")" "$work/ledger"
+    ledgers+=(ledger)
 fi
 
 number() { sed -n "s/.*\"$1\":\([0-9.e-]*\).*/\1/p"; }

@@ -59,17 +59,15 @@ fn describe(parts: &[(Part, f64)], taken: &Taken, cores: usize) -> Option<String
         .map(|(part, seconds)| format!("{} {:.0} %", part.as_str(), 100.0 * seconds / sum))
         .collect();
     let busy_percent = (taken.cpu_percent() / cores.max(1) as f64).min(100.0);
-    let idle_percent = 100.0 - busy_percent;
     let slowest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(part, _)| *part);
     let limit = match slowest {
-        _ if busy_percent >= BUSY_PERCENT => "the cores".to_string(),
-        Some(Part::Reading) => {
-            format!("the disk or the source, or --max-rate: cores were idle {idle_percent:.0} % of the time")
-        }
-        Some(Part::Writing) => format!("the disk that is written to: cores were idle {idle_percent:.0} % of the time"),
-        _ => format!("waiting, or other programs: cores were idle {idle_percent:.0} % of the time"),
+        _ if busy_percent >= BUSY_PERCENT => "the cores",
+        Some(Part::Reading) => "what is read, or --max-rate",
+        Some(Part::Writing) => "the disk that is written to",
+        _ => "other programs on these cores, or too few threads",
     };
-    Some(format!("time: {}; limited by {limit}", shares.join(", ")))
+    let shares = shares.join(", ");
+    Some(format!("time: {shares}; limited by {limit} (slotpress used {busy_percent:.0} % of the cores)"))
 }
 
 #[cfg(test)]
@@ -81,12 +79,15 @@ mod tests {
         let taken = |cpu: u64| Taken { elapsed: Duration::from_secs(10), cpu: Duration::from_secs(cpu) };
         let told = |parts: &[(Part, f64)], cpu| describe(parts, &taken(cpu), 2).unwrap_or_default();
         let archiving = [(Part::Reading, 1.0), (Part::Compressing, 9.0), (Part::Writing, 0.0)];
-        assert_eq!(told(&archiving, 19), "time: reading 10 %, compressing 90 %; limited by the cores");
+        assert_eq!(
+            told(&archiving, 19),
+            "time: reading 10 %, compressing 90 %; limited by the cores (slotpress used 95 % of the cores)"
+        );
         let disk = [(Part::Reading, 6.0), (Part::Compressing, 3.0), (Part::Writing, 1.0)];
         assert_eq!(
             told(&disk, 5),
-            "time: reading 60 %, compressing 30 %, writing 10 %; limited by the disk or the source, or --max-rate: cores were \
-             idle 75 % of the time"
+            "time: reading 60 %, compressing 30 %, writing 10 %; limited by what is read, or --max-rate (slotpress used 25 % of \
+             the cores)"
         );
         assert_eq!(told(&[(Part::Reading, 0.0)], 5), "");
     }

@@ -80,6 +80,7 @@ struct ProgressLine<'a> {
     done_percent: Option<f64>,
     elapsed_seconds: f64,
     left_seconds: Option<f64>,
+    note: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -277,6 +278,16 @@ impl Ui {
         });
     }
 
+    /// Prints a message, wrapped at words on a terminal.
+    fn wrapped(&self, message: &str) {
+        if !self.is_terminal {
+            return self.stderr(message);
+        }
+        let columns = lines::columns();
+        let wrapped: Vec<String> = message.lines().flat_map(|line| lines::wrap("", line, columns)).collect();
+        self.stderr(&wrapped.join("\n"));
+    }
+
     fn paint(&self, text: &str, code: &str) -> String {
         if self.has_color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
@@ -313,6 +324,7 @@ impl Ui {
             done_percent: reading.done.map(|done| (done * 1000.0).floor() / 10.0),
             elapsed_seconds: reading.elapsed.as_secs_f64(),
             left_seconds: reading.left.map(|left| left.as_secs_f64().round()),
+            note: Some(reading.note.as_str()).filter(|note| !note.is_empty()),
         })
     }
 
@@ -406,7 +418,7 @@ impl Progress for Ui {
         if self.style == ProgressStyle::Json || self.is_json {
             self.stderr(&to_json(&StatusLine { message }));
         } else if !self.is_quiet {
-            self.stderr(message);
+            self.wrapped(message);
         }
     }
 
