@@ -136,7 +136,10 @@ impl Fetching<'_> {
             let mut threads = Vec::new();
             for number in 0..streams.max(1) {
                 let stopping = &stopping;
-                match spawn(scope, move || guarded(|| self.stream(number, stopping))) {
+                // Told at once: the others would wait for the piece of one that has died.
+                let stream =
+                    move || guarded(|| self.stream(number, stopping)).map_err(|error| self.end(Ended::Failed(error)));
+                match spawn(scope, stream) {
                     Ok(thread) => threads.push(thread),
                     // Fewer do as well.
                     Err(error) if threads.is_empty() => return Err(error),
@@ -144,9 +147,8 @@ impl Fetching<'_> {
                 }
             }
             for thread in threads {
-                let result = thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
-                if let Err(error) = result {
-                    self.end(Ended::Failed(error));
+                if let Err(payload) = thread.join() {
+                    self.end(Ended::Failed(panicked(payload.as_ref())));
                 }
             }
             Ok(())
