@@ -83,16 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    let options = VerifyOptions {
-        clients: Vec::new(),
-        is_quick: false,
-        threads,
-        memory_bytes: 4 << 30,
-        temporary_dir: std::env::temp_dir(),
-        expect_hash: None,
-        expect_slot: None,
-        expect_roots: Vec::new(),
-    };
+    let options = VerifyOptions { threads, memory_bytes: 4 << 30, ..VerifyOptions::default() };
     let start = Stopwatch::start();
     let report = verify_archives(&NamedArchive::of_path(path), None, &options, &NoProgress)?;
     let verify_seconds = start.taken().cpu.as_secs_f64();

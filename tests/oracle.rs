@@ -257,16 +257,7 @@ const LAYOUTS: [(&str, &str, &str, u64); 6] = [
 ];
 
 fn verify_options() -> VerifyOptions {
-    VerifyOptions {
-        clients: Vec::new(),
-        is_quick: false,
-        threads: 2,
-        memory_bytes: 64 << 20,
-        temporary_dir: std::env::temp_dir(),
-        expect_hash: None,
-        expect_slot: None,
-        expect_roots: Vec::new(),
-    }
+    VerifyOptions { threads: 2, memory_bytes: 64 << 20, ..VerifyOptions::default() }
 }
 
 /// What an oracle says, as a cell of the table; it must be what `verify` says of its version.

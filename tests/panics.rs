@@ -78,10 +78,8 @@ fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
         codec: Codec::zstd(1),
         frame_size_bytes: 64 * 1024,
         threads: 3,
-        memory_bytes: None,
-        base_slot: None,
         check: check_state(),
-        manners: Manners::default(),
+        ..RecompressOptions::default()
     };
     let sink = Sink::Dir { dir: out, replace: false };
     recompress(Source::File(fixture(FULL_3500)), sink, &options, progress).map(drop)
@@ -110,14 +108,10 @@ fn run_restore_in_order(out: &Path, _: &Path, progress: &dyn Progress) -> Result
 
 fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     let options = VerifyOptions {
-        clients: Vec::new(),
-        is_quick: false,
         threads: 3,
         memory_bytes: 64 << 20,
         temporary_dir: out.to_path_buf(),
-        expect_hash: None,
-        expect_slot: None,
-        expect_roots: Vec::new(),
+        ..VerifyOptions::default()
     };
     let path = fixture(FULL_3500);
     let archive = NamedArchive::of_path(&path);

@@ -57,25 +57,14 @@ fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMo
         codec: Codec { layout, ..Codec::zstd(ZSTD_LEVEL_DEFAULT) },
         frame_size_bytes: 64 * 1024,
         threads: 2,
-        memory_bytes: None,
-        base_slot: None,
         check: check(mode),
-        manners: Manners::default(),
+        ..RecompressOptions::default()
     };
     recompress(Source::File(archive.to_path_buf()), Sink::Dir { dir: to, replace: true }, &options, &NoProgress)
 }
 
 fn verify_options() -> VerifyOptions {
-    VerifyOptions {
-        clients: Vec::new(),
-        is_quick: false,
-        threads: 2,
-        memory_bytes: 64 << 20,
-        temporary_dir: std::env::temp_dir(),
-        expect_hash: None,
-        expect_slot: None,
-        expect_roots: Vec::new(),
-    }
+    VerifyOptions { threads: 2, memory_bytes: 64 << 20, ..VerifyOptions::default() }
 }
 
 fn is_good_ledger(ledger: &Path) -> bool {

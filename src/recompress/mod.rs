@@ -276,14 +276,11 @@ pub fn recompress_for_agave(
     progress: &dyn Progress,
 ) -> Result<PathBuf> {
     let options = RecompressOptions {
-        codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
-        frame_size_bytes: FRAME_SIZE_BYTES_DEFAULT,
         threads,
-        memory_bytes: None,
-        base_slot: None,
         // Restoring checks what it reads.
         check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
         manners: manners.clone(),
+        ..RecompressOptions::default()
     };
     let sink = Sink::Dir { dir, replace: false };
     let report = recompress(Source::File(archive.to_path_buf()), sink, &options, progress)?;

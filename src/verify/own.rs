@@ -35,13 +35,10 @@ impl FullReadBack {
     fn options(&self, clients: &[Client], threads: usize) -> VerifyOptions {
         VerifyOptions {
             clients: clients.to_vec(),
-            is_quick: false,
             threads,
             memory_bytes: self.memory_bytes,
             temporary_dir: self.temporary_dir.clone(),
-            expect_hash: None,
-            expect_slot: None,
-            expect_roots: Vec::new(),
+            ..VerifyOptions::default()
         }
     }
 }

@@ -259,14 +259,10 @@ fn verify(bytes: &[u8]) {
     let path = dir.path().join("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
     std::fs::write(&path, bytes).expect("written");
     let options = VerifyOptions {
-        clients: Vec::new(),
-        is_quick: false,
         threads: 1,
         memory_bytes: 8 << 20,
         temporary_dir: dir.path().to_path_buf(),
-        expect_hash: None,
-        expect_slot: None,
-        expect_roots: Vec::new(),
+        ..VerifyOptions::default()
     };
     if let Some(report) = check(verify_archives(&NamedArchive::of_path(&path), None, &options, &NoProgress)) {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));

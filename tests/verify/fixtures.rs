@@ -160,16 +160,7 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 pub fn options(clients: &[Client]) -> VerifyOptions {
-    VerifyOptions {
-        clients: clients.to_vec(),
-        is_quick: false,
-        threads: 2,
-        memory_bytes: 64 << 20,
-        temporary_dir: std::env::temp_dir(),
-        expect_hash: None,
-        expect_slot: None,
-        expect_roots: Vec::new(),
-    }
+    VerifyOptions { clients: clients.to_vec(), threads: 2, memory_bytes: 64 << 20, ..VerifyOptions::default() }
 }
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[Client]) -> VerifyReport {
