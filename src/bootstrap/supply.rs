@@ -144,9 +144,9 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         }
         let Places::Servers(ref remotes) = choice.place else { return Err(Error::failed("no server has it")) };
         let mut remotes = remotes.clone();
-        self.asked = remotes.iter().map(origin_of).collect();
+        self.asked = remotes.iter().map(Remote::origin).collect();
         for remote in &mut remotes {
-            remote.accepts_ranges &= !context.unranged.contains(&origin_of(remote));
+            remote.accepts_ranges &= !context.unranged.contains(&remote.origin());
         }
         let name = choice.name.to_string();
         let file = Arc::new(PartialFile::open(context.dir, &name)?);
@@ -191,11 +191,6 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let servers = self.supplied.last().map(|last| last.vouching.clone()).unwrap_or_default();
         Vouchers { is_expected, servers }
     }
-}
-
-/// A server, of all its files.
-fn origin_of(remote: &Remote) -> String {
-    remote.url.origin().ascii_serialization()
 }
 
 impl Supply for Downloads<'_, '_, '_> {

@@ -6,7 +6,7 @@ use {super::FrameHashes, crate::net::listing::ListedArchive};
 use {
     super::{Archive, Catalog, FileId},
     crate::{
-        format::frame_hashes::Root,
+        format::{frame_hashes::Root, listing::FrameHashesAt},
         ledger::names::{ArchiveName, Hash},
     },
     serde::Serialize,
@@ -74,14 +74,7 @@ pub struct ArchiveFields {
     slots_behind: u64,
     etag: Option<String>,
     root: Option<Root>,
-    frame_hashes: Option<FrameHashesFields>,
-}
-
-/// Where an archive's frame hashes are.
-#[derive(Clone, Debug, Serialize)]
-struct FrameHashesFields {
-    offset_bytes: u64,
-    frames: u64,
+    frame_hashes: Option<FrameHashesAt>,
 }
 
 impl ChoiceFields {
@@ -115,7 +108,7 @@ impl ArchiveFields {
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive
                 .hashes
-                .map(|hashes| FrameHashesFields { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
+                .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
         }
     }
 }

@@ -8,7 +8,7 @@ use {
         ledger::names::{ArchiveName, Extension},
         read::{
             source::{LocalFile, Source},
-            tail::{Tail, first_read_bytes},
+            tail::{Tail, first_read_at},
         },
     },
     rustix::{
@@ -58,7 +58,7 @@ fn frame_hashes(archive: &Archive) -> Option<FrameHashes> {
     }
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
-    let end = archive.size_bytes - first_read_bytes(archive.size_bytes)..archive.size_bytes;
+    let end = first_read_at(archive.size_bytes)..archive.size_bytes;
     let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, archive.size_bytes));
     let hashes = Tail::read(&source).ok()??.hashes?;
     Some(FrameHashes { root: hashes.root, offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 })

@@ -36,7 +36,7 @@ pub fn measure(
     let mut rates: BTreeMap<String, u64> = BTreeMap::new();
     for candidate in remote {
         let Place::Remote(remote) = &candidate.full.place else { continue };
-        let server = remote.url.origin().ascii_serialization();
+        let server = remote.origin();
         if let Some(rate) = rates.get(&server) {
             candidate.rate_bytes_per_second = Some(*rate);
             continue;
@@ -64,13 +64,13 @@ pub fn measure(
         {
             return Err(error.clone().into());
         }
-        let rate = (got_bytes as f64 / last.as_secs_f64().max(0.001)) as u64;
+        let measured = (got_bytes as f64 / last.as_secs_f64().max(0.001)) as u64;
         let rate = match result {
             Ok(transfer) if got_bytes == 0 => {
                 // All in one piece: the round trip is part of the time.
                 (transfer.got_bytes as f64 / transfer.elapsed.as_secs_f64().max(0.001)) as u64
             }
-            Ok(_) => rate,
+            Ok(_) => measured,
             Err(_) => 0,
         }
         .max(RATE_MIN_BYTES_PER_SECOND);

@@ -20,8 +20,8 @@ const MAGIC: &[u8; 8] = b"slothsh1";
 /// The hash of a frame with what stands in front of it: blake3, 32 bytes.
 pub type FrameHash = [u8; 32];
 
-#[cfg(any(test, feature = "internals"))]
 /// The length of the frame that holds the hashes of so many frames, in bytes.
+#[cfg(any(test, feature = "internals"))]
 pub fn hashes_frame_bytes(frames: usize) -> u64 {
     (SKIPPABLE_HEADER_BYTES + MAGIC.len() + frames * size_of::<FrameHash>()) as u64
 }

@@ -13,5 +13,6 @@ pub mod genesis_archive;
 pub mod header_search;
 pub mod index;
 pub mod limits;
+pub mod listing;
 pub mod seek_table;
 pub mod zstd_frame;

@@ -2,16 +2,17 @@
 //! What it says is the server's claim.
 
 use {
-    super::{Client, NetError, NetErrorKind, Url},
-    crate::{format::frame_hashes::Root, ledger::names::ArchiveName, progress::Progress},
+    super::{Client, NetError, NetErrorKind, Url, servers::LISTING_BYTES_MAX},
+    crate::{
+        format::{
+            frame_hashes::Root,
+            listing::{FrameHashesAt, PATH, VERSION},
+        },
+        ledger::names::ArchiveName,
+        progress::Progress,
+    },
     serde::Deserialize,
 };
-
-/// Where a server has its list.
-pub const PATH: &str = "/api/v1/archives";
-
-/// The most bytes of a list: some thousands of archives.
-const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// An archive that a server lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,16 +26,7 @@ pub struct ListedArchive {
     /// What stands for every byte of it, where it has frame hashes.
     pub root: Option<Root>,
     /// Where its frame hashes are.
-    pub frame_hashes: Option<ListedHashes>,
-}
-
-/// Where an archive's frame hashes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub struct ListedHashes {
-    /// Where the frame that holds them starts in the file.
-    pub offset_bytes: u64,
-    /// How many there are.
-    pub frames: u64,
+    pub frame_hashes: Option<FrameHashesAt>,
 }
 
 #[derive(Deserialize)]
@@ -49,13 +41,13 @@ struct Entry {
     size_bytes: Option<u64>,
     age_seconds: Option<u64>,
     root: Option<String>,
-    frame_hashes: Option<ListedHashes>,
+    frame_hashes: Option<FrameHashesAt>,
 }
 
 /// Reads a list: `None` where it is something else. What has not the name of an archive is left out.
 pub fn parse(document: &[u8]) -> Option<Vec<ListedArchive>> {
     let list: List = serde_json::from_slice(document).ok()?;
-    if list.version != 1 {
+    if list.version != VERSION {
         return None;
     }
     let listed = list.archives.into_iter().filter_map(|entry| {
@@ -78,7 +70,7 @@ impl Client {
     pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Vec<ListedArchive>>, NetError> {
         let mut list = url.clone();
         list.set_path(&format!("{}{PATH}", url.path().trim_end_matches('/')));
-        match self.small(&list, LIST_BYTES_MAX, stop) {
+        match self.small(&list, LISTING_BYTES_MAX, stop) {
             Ok(document) => Ok(parse(&document)),
             Err(error) => match error.kind() {
                 NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {

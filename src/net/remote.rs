@@ -64,6 +64,11 @@ impl Remote {
         }
     }
 
+    /// The server that has it: scheme, host and port.
+    pub fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+
     /// What the name says, where it is the name of a snapshot archive.
     pub fn archive_name(&self) -> Option<ArchiveName> {
         ArchiveName::parse(&self.file_name)

@@ -1,8 +1,9 @@
 //! What a SOURCE argument is, and which archives it offers.
 //!
 //! A server of Agave answers `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` with redirects to the newest
-//! archives; Firedancer does the same, and `slotpress serve`, which has a list of all as well. A mirror is a directory that some web server lists. Names are chosen by whoever
-//! serves them: only names of archives are taken from a listing, never links.
+//! archives; Firedancer does the same, and `slotpress serve`, which has a list of all as well. A mirror is a directory that
+//! some web server lists. Names are chosen by whoever serves them: only names of archives are taken from a listing, never
+//! links.
 
 use {
     super::{Client, NetError, NetErrorKind, Remote, Url, is_url, listing::ListedArchive, parse_url, shown},
@@ -23,8 +24,8 @@ use {
 /// Where servers redirect from: full, then incremental.
 pub const REDIRECT_PATHS: [&str; 2] = ["snapshot.tar.bz2", "incremental-snapshot.tar.bz2"];
 
-/// The most bytes of a listing: tens of thousands of names.
-const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The most bytes of a listing: tens of thousands of names, or some thousands of archives with all that is said of them.
+pub(super) const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Archives that are taken from one listing, the newest.
 const LISTED_MAX: usize = 1000;

@@ -2,16 +2,16 @@
 
 use {
     super::transfers::Transfer,
-    crate::catalog::{
-        Catalog,
-        listing::{ArchiveFields, ChoiceFields, unix_ns},
+    crate::{
+        catalog::{
+            Catalog,
+            listing::{ArchiveFields, ChoiceFields, unix_ns},
+        },
+        format::listing,
     },
     serde::Serialize,
     std::{sync::Arc, time::SystemTime},
 };
-
-/// Where the list is.
-pub const PATH: &str = "/api/v1/archives";
 
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -35,7 +35,7 @@ struct TransferFields<'a> {
 /// All archives, and what is being sent.
 pub fn archives(catalog: &Catalog, transfers: &[Arc<Transfer>], now: SystemTime) -> String {
     let answer = Answer {
-        version: 1,
+        version: listing::VERSION,
         software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
         time_unix_seconds: unix_ns(now) / 1_000_000_000,
         newest_slot: catalog.newest_slot(),

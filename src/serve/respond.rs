@@ -10,6 +10,7 @@ use {
     },
     crate::{
         catalog::{Archive, scan},
+        format::listing,
         ledger::names::Extension,
     },
     hyper::{
@@ -110,7 +111,7 @@ async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respons
             (_, None) => text("text/plain; charset=utf-8", "ok\n".into()),
             (_, Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "A directory of archives cannot be read.\n"),
         },
-        api::PATH => {
+        listing::PATH => {
             let (catalog, _) = server.look().await;
             let json = api::archives(&catalog, &server.transfers.list(), SystemTime::now());
             text("application/json", json)
