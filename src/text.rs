@@ -44,6 +44,13 @@ pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
+/// Every line of a text wrapped, the first after a label.
+pub fn wrap_all(label: &str, text: &str, columns: usize) -> String {
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    let lines: Vec<String> = labels.zip(text.lines()).flat_map(|(label, line)| wrap(label, line, columns)).collect();
+    lines.join("\n")
+}
+
 /// The first characters of a text, as many as fit.
 pub fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {

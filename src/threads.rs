@@ -26,6 +26,9 @@ pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// More threads than any machine has cores are a slip of the keyboard.
+pub const THREADS_MAX: usize = 1024;
+
 /// Characters of a panic's message that an error shows: a line.
 const MESSAGE_CHARS_MAX: usize = 200;
 

@@ -99,6 +99,11 @@ pub const ZSTD_LEVEL_MIN: i32 = -1000;
 /// The strongest level of zstd.
 pub const ZSTD_LEVEL_MAX: i32 = 22;
 
+/// Whether zstd has this level: 0 stands for its own default, and is none.
+pub fn is_zstd_level(level: i32) -> bool {
+    level != 0 && (ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level)
+}
+
 /// Compresses one frame after another, reusing its context.
 pub struct FrameCompressor {
     codec: Codec,

@@ -161,9 +161,9 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
 
     let input_bytes = plan.tar_bytes();
     let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
-    let steps = [("Archiving", Some(input_bytes)), ("Verifying", read_back_bytes), ("Syncing", Some(0))];
-    let steps: Vec<Step> =
-        steps.iter().filter(|(_, bytes)| bytes.is_some()).map(|(name, bytes)| Step::new(name, *bytes)).collect();
+    let mut steps = vec![Step::new("Archiving", Some(input_bytes))];
+    steps.extend(read_back_bytes.map(|bytes| Step::new("Verifying", Some(bytes))));
+    steps.push(Step::new("Syncing", Some(0)));
     progress.steps(&steps);
     progress.detail(&describe(&plan, options, threads));
     progress.stage("Archiving", Some(input_bytes));

@@ -44,24 +44,10 @@ const FLAGS: [(&str, &str); 35] = [
 
 /// The same text with flags in place of the library's options.
 pub fn with_flags(text: &str) -> Cow<'_, str> {
-    if !text.contains('`') {
-        return Cow::Borrowed(text);
-    }
-    let mut parts = text.split('`').enumerate();
-    let mut told = parts.next().map(|(_, first)| first.to_string()).unwrap_or_default();
-    let count = text.matches('`').count();
-    for (number, part) in parts {
-        let is_quoted = number % 2 == 1 && number < count;
-        let flag = FLAGS.iter().find(|(name, _)| is_quoted && *name == part);
-        match (is_quoted, flag) {
-            (true, Some((_, flag))) => told += flag,
-            (true, None) => told += &format!("`{part}`"),
-            (false, _) if number % 2 == 0 => told += part,
-            // A backquote that nothing closes.
-            (false, _) => told += &format!("`{part}"),
-        }
-    }
-    Cow::Owned(told)
+    FLAGS.iter().fold(Cow::Borrowed(text), |text, (name, flag)| {
+        let quoted = format!("`{name}`");
+        if text.contains(&quoted) { Cow::Owned(text.replace(&quoted, flag)) } else { text }
+    })
 }
 
 #[cfg(test)]

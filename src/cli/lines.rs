@@ -1,6 +1,6 @@
 //! How wide the terminal is, and text that fits it.
 
-pub use crate::text::{cut, wrap};
+pub use crate::text::{cut, wrap_all};
 
 /// Where nobody says how wide the terminal is.
 const COLUMNS_DEFAULT: usize = 80;

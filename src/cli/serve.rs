@@ -11,8 +11,8 @@ use {
         io::priority::{NICENESS_MAX, stand_back},
         progress::Progress,
         serve::{
-            self, Event, FIREDANCER_RATE_MIN, ServeOptions, Timeouts, limits::Allowance, tls::TlsFiles,
-            transfers::Finished,
+            self, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, ServeOptions,
+            THREADS_DEFAULT_MAX, Timeouts, limits::Allowance, tls::TlsFiles, transfers::Finished,
         },
     },
     clap::Args,
@@ -48,10 +48,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate_per_client: Option<u64>,
     /// Maximum number of connections
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = connections)]
     max_connections: usize,
     /// Maximum number of connections of each client address
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = connections)]
     max_connections_per_client: usize,
     /// TLS certificate chain (PEM); read again when it changes, and on SIGHUP
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -82,9 +82,6 @@ pub struct ServeArgs {
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
     nice: u8,
 }
-
-/// More threads than this have nothing to do: they wait for the network.
-const THREADS_MAX: usize = 8;
 
 /// Reads a number of connections.
 fn connections(text: &str) -> std::result::Result<usize, String> {
@@ -156,7 +153,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
             client_connections: args.max_connections_per_client,
         },
         io_hint: args.io_hint.into(),
-        threads: args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_MAX)),
+        threads: args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)),
         timeouts: Timeouts { head: args.head_timeout, stall: args.stall_timeout },
         grace: args.grace,
     };

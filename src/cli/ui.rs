@@ -265,13 +265,7 @@ impl Ui {
         if !self.is_terminal {
             return self.stderr(&format!("{} {message}", self.paint(label, code)));
         }
-        let columns = lines::columns();
-        let mut wrapped = Vec::new();
-        for (number, line) in message.lines().enumerate() {
-            let label = if number == 0 { format!("{label} ") } else { String::new() };
-            wrapped.extend(lines::wrap(&label, line, columns));
-        }
-        let text = wrapped.join("\n");
+        let text = lines::wrap_all(&format!("{label} "), message, lines::columns());
         self.stderr(&match text.strip_prefix(label) {
             Some(rest) => format!("{}{rest}", self.paint(label, code)),
             None => text,
@@ -280,12 +274,10 @@ impl Ui {
 
     /// Prints a message, wrapped at words on a terminal.
     fn wrapped(&self, message: &str) {
-        if !self.is_terminal {
-            return self.stderr(message);
+        match self.is_terminal {
+            true => self.stderr(&lines::wrap_all("", message, lines::columns())),
+            false => self.stderr(message),
         }
-        let columns = lines::columns();
-        let wrapped: Vec<String> = message.lines().flat_map(|line| lines::wrap("", line, columns)).collect();
-        self.stderr(&wrapped.join("\n"));
     }
 
     fn paint(&self, text: &str, code: &str) -> String {

@@ -6,7 +6,7 @@ pub use crate::quantity::{
 };
 
 use crate::{
-    archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+    archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
     error::Error,
     inspect::accounts::LARGEST_MAX,
     ledger::{
@@ -15,6 +15,7 @@ use crate::{
     },
     memory,
     read_back::ReadBack,
+    threads::{THREADS_MAX, available_threads},
     verify::own::FullReadBack,
 };
 use std::{
@@ -64,17 +65,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Reads a zstd level.
 pub fn zstd_level(text: &str) -> Result<i32, String> {
-    let range = format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster");
     match text.parse() {
-        Ok(level) if level != 0 && (ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX).contains(&level) => Ok(level),
-        _ => Err(range),
+        Ok(level) if is_zstd_level(level) => Ok(level),
+        _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster")),
     }
 }
 
 /// Reads a number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
-    /// More threads than any machine has cores are a slip of the keyboard.
-    const THREADS_MAX: usize = 1024;
     match text.parse() {
         Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
         _ => Err(format!("1 to {THREADS_MAX} threads")),
@@ -83,7 +81,7 @@ pub fn threads(text: &str) -> Result<usize, String> {
 
 /// As many threads as asked for, or as the machine, the affinity and the control group allow.
 pub fn threads_or_all(threads: Option<usize>) -> usize {
-    threads.unwrap_or_else(crate::threads::available_threads)
+    threads.unwrap_or_else(available_threads)
 }
 
 /// Reads a slot.

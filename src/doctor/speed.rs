@@ -7,6 +7,7 @@ use {
         error::Result,
         io,
         progress::Progress,
+        threads::available_threads,
     },
     std::{
         fs::File,
@@ -101,7 +102,7 @@ fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>>
     if content.is_empty() {
         return Ok(None);
     }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = available_threads();
     let compressors: Vec<FrameCompressor> =
         (0..threads).map(|_| FrameCompressor::new(&Codec::zstd(ZSTD_LEVEL_DEFAULT))).collect::<Result<_>>()?;
     let (bytes, start) = (AtomicU64::new(0), Instant::now());

@@ -2,7 +2,7 @@
 
 use {
     super::Finding,
-    crate::{io, memory},
+    crate::{io, memory, threads::available_threads},
     rustix::process::{Resource, getrlimit},
     std::{fs, fs::File, path::Path},
 };
@@ -39,7 +39,7 @@ fn memory_limit() -> Finding {
         (None, Some(available)) => (format!("{} available, no limit", crate::quantity::bytes(available)), available),
         (None, None) => return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound"),
     };
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    let threads = available_threads() as u64;
     match bytes < threads.saturating_mul(WORKER_BYTES) {
         true => Finding::note("memory", found, "little for all cores: fewer workers will run, or give --threads"),
         false => Finding::good("memory", found, "enough for a worker on every core"),
@@ -47,7 +47,7 @@ fn memory_limit() -> Finding {
 }
 
 fn processors() -> Finding {
-    let usable = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    let usable = available_threads();
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let all = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
     match usable < all {

@@ -17,7 +17,7 @@ use {
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind},
         progress::Progress,
-        read::tail::first_read_bytes,
+        read::tail::first_read_at,
         threads::{guarded, panic_point, panicked, spawn},
     },
     std::{
@@ -81,7 +81,7 @@ pub fn fetch_ranges(
             let end = frames.ends.last().copied().unwrap_or(0);
             // Whoever reads what arrives begins with the last bytes of the archive, which begin in the middle of a frame: that
             // comes first, and not when all else is there.
-            let window = frames.start_of((length_bytes - first_read_bytes(length_bytes)).min(end));
+            let window = frames.start_of(first_read_at(length_bytes).min(end));
             let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
             let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
             ranges.retain(|range| !range.is_empty());

@@ -10,7 +10,7 @@ use {
         progress::Progress,
         read::{
             source::Source,
-            tail::{Tail, first_read_bytes},
+            tail::{Tail, first_read_at},
         },
     },
     rangemap::RangeSet,
@@ -37,7 +37,7 @@ pub fn fetch_tail(
     progress: &dyn Progress,
 ) -> Result<(Option<Tail>, RangeSet<u64>), Ended> {
     let mut fetched = RangeSet::new();
-    let mut start = length_bytes - first_read_bytes(length_bytes);
+    let mut start = first_read_at(length_bytes);
     // An index that is longer than the first read is asked for once more.
     for _ in 0..2 {
         if length_bytes - start > limits.tail_bytes_max {

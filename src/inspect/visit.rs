@@ -13,7 +13,7 @@ use {
             named::NamedArchive,
             visit::{RecordVisitor, RecordWorker, StorageRef},
         },
-        threads::available_threads,
+        threads::{THREADS_MAX, available_threads},
     },
     derive_setters::Setters,
     std::sync::{Mutex, PoisonError},
@@ -66,7 +66,7 @@ pub fn visit_accounts(
     visit: &(dyn Fn(&Account<'_>) -> Result<()> + Sync),
 ) -> Result<()> {
     // An index that turns out to be wrong would have the accounts shown again: the stream alone is believed.
-    let mut scan = Scan::open(AccountsInput::Archive(archive), options.threads.clamp(1, 1024), progress)?;
+    let mut scan = Scan::open(AccountsInput::Archive(archive), options.threads.clamp(1, THREADS_MAX), progress)?;
     scan.ignore_index();
     let visitor = Visiting { visit, error: Mutex::default() };
     let read = scan.read("Visiting", &visitor, None);

@@ -36,8 +36,8 @@ impl Cold {
         Self { runs: widened(runs, &inner, &outer), is_all }
     }
 
-    #[cfg(test)]
     /// Whether nothing of the range was resident.
+    #[cfg(test)]
     pub fn is_all(&self) -> bool {
         self.is_all
     }

@@ -2,6 +2,10 @@
 
 use crate::ledger::directory::LedgerPaths;
 
+/// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
+/// size of a ledger (docs/levels.md).
+pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
 /// What to read, and how much of it.
 #[derive(Clone, Debug)]
 pub struct InputOptions {

@@ -4,20 +4,20 @@ use {
     super::{
         LevelRow, RepeatOptions,
         codec::{FrameCodec, ZstdLevel},
-        content::InputOptions,
+        content::{InputOptions, MEMORY_BYTES_MAX},
         input::Input,
         measure::measure_levels,
     },
     crate::{
-        archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+        archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
         error::{Error, Result},
         format::frames::FRAME_SIZE_BYTES_DEFAULT,
         ledger::directory::LedgerPaths,
         progress::Progress,
-        threads::available_threads,
+        threads::{THREADS_MAX, available_threads},
     },
     derive_setters::Setters,
-    std::{ops::RangeInclusive, path::PathBuf, time::Duration},
+    std::{path::PathBuf, time::Duration},
 };
 
 /// What to measure, and how often.
@@ -41,9 +41,6 @@ pub struct MeasureOptions {
     pub threads: usize,
 }
 
-/// What is held in memory where nobody asks for more.
-const MEMORY_BYTES_MAX: u64 = 1 << 30;
-
 impl MeasureOptions {
     /// Levels 1 to 10 on an input, on all cores.
     pub fn new(input: impl Into<PathBuf>) -> Self {
@@ -64,14 +61,13 @@ impl MeasureOptions {
 /// # Errors
 /// The input cannot be read, a level does not exist, or what comes back from a level is not what went in.
 pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<LevelRow>> {
-    const LEVELS: RangeInclusive<i32> = ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX;
-    if let Some(level) = options.levels.iter().find(|level| !LEVELS.contains(level) || **level == 0) {
+    if let Some(level) = options.levels.iter().find(|level| !is_zstd_level(**level)) {
         return Err(Error::usage(format!(
             "zstd has no level {level}: 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1"
         )));
     }
     crate::archive::check_frame_size(options.frame_size_bytes)?;
-    let threads = options.threads.clamp(1, 1024);
+    let threads = options.threads.clamp(1, THREADS_MAX);
     let input = InputOptions {
         paths: LedgerPaths { ledger: options.input.clone(), ..LedgerPaths::default() },
         slot: None,

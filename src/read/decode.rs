@@ -92,7 +92,7 @@ pub fn decode_observed<'a>(
         })
     };
     let mut statistics = None;
-    let pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
+    let mut pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
         Compression::Zstd => {
             let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
             statistics = Some(walker.statistics());
@@ -100,7 +100,6 @@ pub fn decode_observed<'a>(
         }
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
-    let mut pieces = pieces;
     // A stream that cannot be split is decompressed while it is read.
     let pieces = std::iter::from_fn(move || timed(progress, Part::Reading, || pieces.next()));
     run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {

@@ -21,11 +21,11 @@ use {
     std::ops::Range,
 };
 
-/// Read first, from the end: seek table, index and frame hashes of an archive of mainnet's size (55,000 frames, 430,000
+/// Where the first read, of the end, begins: seek table, index and frame hashes of an archive of mainnet's size (55,000 frames, 430,000
 /// storages) take less, so that one read suffices. Of a small archive an eighth at most: whoever waits for its end as it
 /// arrives need not wait for all of it.
-pub fn first_read_bytes(length_bytes: u64) -> u64 {
-    (length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024).min(length_bytes)
+pub fn first_read_at(length_bytes: u64) -> u64 {
+    length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
 
 /// The most bytes of a seek table: 450 GB of tar in the smallest frames take half of it.
@@ -108,7 +108,7 @@ impl Tail {
         let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
         let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
         let mut last = LastBytes { source, start: length_bytes, bytes: Vec::new() };
-        last.get(length_bytes - first_read_bytes(length_bytes)..length_bytes)?;
+        last.get(first_read_at(length_bytes)..length_bytes)?;
         let footer = last.get(footer_at..length_bytes)?.first_chunk();
         let Some(table_bytes) = footer.and_then(seek_table_bytes) else { return Ok(None) };
         if table_bytes > SEEK_TABLE_BYTES_MAX {

@@ -80,8 +80,14 @@ pub struct ServeOptions {
     pub grace: Duration,
 }
 
-/// Threads that answer, unless told otherwise: sending is the kernel's work.
-const THREADS_DEFAULT_MAX: usize = 8;
+/// Connections at a time, unless told otherwise: 64 MiB of memory where all of them are busy.
+pub const CONNECTIONS_DEFAULT: usize = 1024;
+
+/// Connections at a time of each client, unless told otherwise: what aria2c and browsers open at most, with room.
+pub const CLIENT_CONNECTIONS_DEFAULT: usize = 64;
+
+/// Threads that answer, unless told otherwise: more have nothing to do, since sending is the kernel's work.
+pub const THREADS_DEFAULT_MAX: usize = 8;
 
 impl ServeOptions {
     /// Some directories at an address, without encryption: up to 1024 connections, 64 of each client, no limit of rates.
@@ -91,7 +97,12 @@ impl ServeOptions {
             listen,
             tls: None,
             metrics: None,
-            allowance: Allowance { total_rate: None, client_rate: None, connections: 1024, client_connections: 64 },
+            allowance: Allowance {
+                total_rate: None,
+                client_rate: None,
+                connections: CONNECTIONS_DEFAULT,
+                client_connections: CLIENT_CONNECTIONS_DEFAULT,
+            },
             io_hint: IoHint::default(),
             threads: available_threads().min(THREADS_DEFAULT_MAX),
             timeouts: Timeouts { head: Duration::from_secs(15), stall: Duration::from_secs(60) },

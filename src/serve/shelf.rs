@@ -41,8 +41,8 @@ impl Shelf {
         Ok(Self { dirs, state: Mutex::new(State { catalog, looked_at: Instant::now(), error: None }) })
     }
 
-    #[cfg(test)]
     /// What there is. While a directory cannot be read, what there was.
+    #[cfg(test)]
     pub async fn catalog(&self) -> Arc<Catalog> {
         self.look().await.0
     }

@@ -10,7 +10,7 @@ use {
         levels::{
             RepeatOptions,
             codec::{FrameCodec, list::CodecList},
-            content::InputOptions,
+            content::{InputOptions, MEMORY_BYTES_MAX},
             input::Input,
             report::Subject,
         },
@@ -62,10 +62,6 @@ pub struct InputArgs {
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
     pub frame_size: u64,
 }
-
-/// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
-/// size of a ledger (docs/levels.md).
-pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 impl SourceArgs {
     /// The input's path.

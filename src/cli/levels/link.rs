@@ -3,7 +3,7 @@
 use {
     super::{
         exports::ExportArgs,
-        input::{InputArgs, MEMORY_BYTES_MAX, RepeatArgs},
+        input::{InputArgs, RepeatArgs},
         show,
         table::codecs_of,
     },
@@ -13,6 +13,7 @@ use {
         error::Result,
         levels::{
             codec::FrameCodec,
+            content::MEMORY_BYTES_MAX,
             doubts::doubts,
             link::{
                 model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND},

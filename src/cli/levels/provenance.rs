@@ -1,7 +1,7 @@
 //! Where the numbers of a page come from: the input, the time, the machine, the command, the versions.
 
 use {
-    crate::cli::restore::shell_word,
+    crate::{cli::restore::shell_word, threads::available_threads},
     std::{
         fs,
         path::Path,
@@ -13,7 +13,7 @@ use {
 pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = available_threads();
     let first_line = |path: &str| fs::read_to_string(path).ok().and_then(|text| Some(text.lines().next()?.to_string()));
     let processor = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| processor(&text));
     // A URL may hold a password or a key: what is measured is a path, so that none is expected.

@@ -10,7 +10,10 @@ use {
         cli::{ui::Ui, values},
         error::Result,
         format::frames::FRAME_SIZE_BYTES_MAX,
-        levels::sizes::{SizeUnit, measure::measure_sizes, view},
+        levels::{
+            content::MEMORY_BYTES_MAX,
+            sizes::{SizeUnit, measure::measure_sizes, view},
+        },
     },
     clap::{Args, ValueEnum},
 };
@@ -42,9 +45,6 @@ enum UnitArg {
     #[default]
     Record,
 }
-
-/// What is held in memory unless more is asked for, as for the table.
-const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;

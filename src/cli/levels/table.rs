@@ -5,7 +5,7 @@ use {
         COLUMNS,
         exports::{ExportArgs, Exports},
         frames::default_sizes,
-        input::{InputArgs, MEMORY_BYTES_MAX, RepeatArgs},
+        input::{InputArgs, RepeatArgs},
     },
     crate::{
         ErrorKind,
@@ -14,7 +14,7 @@ use {
         levels::{
             LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
             codec::{FrameCodec, ZstdLevel, list::CodecList},
-            content::InputKind,
+            content::{InputKind, MEMORY_BYTES_MAX},
             doubts::doubts,
             end_to_end::{EndToEnd, EndToEndOptions},
             frames::{

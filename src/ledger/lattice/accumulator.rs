@@ -39,8 +39,8 @@ impl LatticeAccumulator {
         Self { sum: LatticeHash::zero(), lanes: Kernel::new(Backend::best()).map(LaneAccumulator::new) }
     }
 
-    #[cfg(any(test, feature = "internals"))]
     /// The same with the given code; none where this machine does not have it. For tests and measurements.
+    #[cfg(any(test, feature = "internals"))]
     pub fn with_backend(backend: Backend) -> Option<Self> {
         let lanes = Kernel::new(backend).map(LaneAccumulator::new);
         (lanes.is_some() || backend == Backend::Crate).then(|| Self { sum: LatticeHash::zero(), lanes })

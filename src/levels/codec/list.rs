@@ -158,15 +158,15 @@ fn wrong(message: &str) -> Error {
     Error::usage(message).hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", names.join(", ")))
 }
 
-#[cfg(test)]
 /// Every codec of this build, as a list.
+#[cfg(test)]
 pub fn all_built_in() -> String {
     let names: Vec<&str> = KNOWN.iter().filter(|known| known.new.is_some()).map(|known| known.name).collect();
     names.join(",")
 }
 
-#[cfg(test)]
 /// What people call an entry of a list.
+#[cfg(test)]
 pub fn label_of(entry: &(&'static str, i32)) -> String {
     super::label(entry.0, entry.1)
 }

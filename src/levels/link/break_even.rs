@@ -67,8 +67,8 @@ pub struct BreakEven {
 }
 
 impl BreakEven {
-    #[cfg(test)]
     /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` where there is no such end.
+    #[cfg(test)]
     pub fn heavier_below(&self) -> Option<f64> {
         self.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
     }

@@ -1,7 +1,7 @@
 //! The Pareto front: of points with a size and a cost, those that no other beats in both. Pure.
 
-#[cfg(test)]
 /// Whether one point beats another: no worse in both, and better in one.
+#[cfg(test)]
 pub fn beats(one: (f64, f64), other: (f64, f64)) -> bool {
     one.0 <= other.0 && one.1 <= other.1 && (one.0 < other.0 || one.1 < other.1)
 }
