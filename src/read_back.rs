@@ -6,11 +6,12 @@ use {
         ledger::{directory::BankSnapshot, names::ArchiveName},
         progress::Progress,
     },
+    serde::Serialize,
     std::{fmt::Debug, path::Path},
 };
 
 /// What was read back, and found to be right.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ReadBackReport {
     /// Storages that were read.
     pub storages: u64,

@@ -1,7 +1,9 @@
 //! Measuring what a run took: elapsed time, and CPU time of all threads.
 
 use {
+    crate::text,
     rustix::time::{ClockId, clock_gettime},
+    serde::Serialize,
     std::time::{Duration, Instant},
 };
 
@@ -13,11 +15,13 @@ pub struct Stopwatch {
 }
 
 /// What a run took.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Taken {
     /// By the clock on the wall.
+    #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
     /// By all threads of the process together.
+    #[serde(rename = "cpu_seconds", serialize_with = "text::seconds")]
     pub cpu: Duration,
 }
 

@@ -1,9 +1,12 @@
 //! Text fit for a message or a screen: what others wrote as a line of bounded length, what we write as lines that are
-//! wrapped at words. And paths, as JSON can have them.
+//! wrapped at words. And paths and times, as JSON can have them.
 
 use {
     serde::Serializer,
-    std::path::{Path, PathBuf},
+    std::{
+        path::{Path, PathBuf},
+        time::Duration,
+    },
 };
 
 /// The most characters that a message quotes of what an archive or a file says.
@@ -64,7 +67,7 @@ pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error
     serializer.serialize_str(&path.to_string_lossy())
 }
 
-/// The same, where there may be none.
+/// A path, where there may be none.
 pub fn optional_path<P: AsRef<Path>, S: Serializer>(path: &Option<P>, serializer: S) -> Result<S::Ok, S::Error> {
     match path {
         Some(path) => serializer.serialize_some(&path.as_ref().to_string_lossy()),
@@ -72,7 +75,20 @@ pub fn optional_path<P: AsRef<Path>, S: Serializer>(path: &Option<P>, serializer
     }
 }
 
-/// The same of several.
+/// A time in seconds.
+pub fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+/// The same, where there may be none.
+pub fn optional_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.serialize_some(&time.as_secs_f64()),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// Several paths.
 pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }

@@ -46,6 +46,44 @@ fn a_ledger_goes_round() {
     assert!(smaller.output_bytes < report.output_bytes);
 }
 
+/// Reports can be written down by whoever embeds the library, under the names that docs/json.md has.
+#[test]
+fn reports_are_serializable() {
+    fn fields(report: &impl serde::Serialize) -> serde_json::Map<String, serde_json::Value> {
+        match serde_json::to_value(report).expect("serializable") {
+            serde_json::Value::Object(fields) => fields,
+            other => panic!("{other}"),
+        }
+    }
+    let has = |report: &serde_json::Map<String, serde_json::Value>, names: &[&str]| {
+        let missing: Vec<&&str> = names.iter().filter(|name| !report.contains_key(**name)).collect();
+        assert!(missing.is_empty(), "{missing:?} of {report:?}");
+    };
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let archived = archive(&ArchiveOptions::new(ledger.path(), out.path()), &NoProgress).expect("archived");
+    let shown = fields(&archived);
+    has(
+        &shown,
+        &["path", "storages", "input_bytes", "output_bytes", "frames", "root", "elapsed_seconds", "cpu_seconds"],
+    );
+    assert_eq!(shown["name"], archived.name.to_string());
+
+    let path = archived.path.expect("a path");
+    let named = NamedArchive::of_path(&path);
+    let verified = fields(&verify(&named, None, &VerifyOptions::default(), &NoProgress).expect("verified"));
+    has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
+    let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
+    assert_eq!((&inspected["format"], &inspected["bank"]["slot"]), (&"zstd".into(), &26.into()));
+    let options = RestoreOptions::new(&path, out.path().join("new"));
+    let restored = fields(&restore(&options, &NoProgress).expect("restored"));
+    assert_eq!((&restored["state"], &restored["complete"]), (&"not checked".into(), &"by map".into()));
+    let sink = Sink::Dir { dir: out.path(), replace: true };
+    let recompressed = recompress(RecompressSource::File(path), sink, &RecompressOptions::default(), &NoProgress);
+    has(&fields(&recompressed.expect("recompressed")), &["tar_bytes", "frames", "state_reason", "elapsed_seconds"]);
+    let row = &measure_levels(&MeasureOptions::new(ledger.path()).levels([1]), &NoProgress).expect("measured")[0];
+    has(&fields(row), &["codec", "level", "output_bytes", "compress", "warnings"]);
+}
+
 #[test]
 fn every_account_is_visited_once() {
     for name in [FULL_26, FULL_3500] {

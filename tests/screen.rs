@@ -36,7 +36,7 @@ fn json_of_archive_and_restore() {
     assert!(output.status.success() && output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash format zstd_level storages frames stored_frames input_bytes output_bytes \
-                 root elapsed_seconds cpu_seconds";
+                 root elapsed_seconds cpu_seconds name threads read_back unclustered_pieces";
     assert_eq!(fields(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"]), (&"archive".into(), &26.into()));
     assert_eq!((&line["base_slot"], &line["zstd_level"]), (&Value::Null, &(-5).into()));
@@ -53,7 +53,7 @@ fn json_of_archive_and_restore() {
     assert!(output.status.success() && output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash storages input_bytes output_bytes elapsed_seconds cpu_seconds archives \
-                 accounts validator_flags state state_reason accounts_checked complete";
+                 accounts validator_flags state state_reason accounts_checked complete replaced read_back";
     assert_eq!(fields(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"restore".into(), &26.into(), &27.into()));
     assert_eq!(line["path"].as_str(), target.join("snapshots/26").to_str());

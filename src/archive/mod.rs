@@ -42,9 +42,11 @@ use {
         read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot, publish::check_output_dir},
+        text,
         threads::available_threads,
     },
     derive_setters::Setters,
+    serde::Serialize,
     std::{
         path::{Path, PathBuf},
         sync::Arc,
@@ -104,9 +106,10 @@ impl ArchiveOptions {
 }
 
 /// What was archived.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ArchiveReport {
     /// The archive; `None` when it went into a stream.
+    #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
     /// Its name.
     pub name: ArchiveName,
@@ -117,6 +120,7 @@ pub struct ArchiveReport {
     /// Length of the archive in bytes.
     pub output_bytes: u64,
     /// Frames inside, without skippable ones.
+    #[serde(flatten)]
     pub frames: FrameTotals,
     /// What stands for all of its bytes, where its frames are hashed: with zstd.
     pub root: Option<Root>,
@@ -125,6 +129,7 @@ pub struct ArchiveReport {
     /// Workers that made it.
     pub threads: usize,
     /// Time from the start until the archive was on disk under its name.
+    #[serde(flatten)]
     pub taken: Taken,
 }
 

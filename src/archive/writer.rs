@@ -15,6 +15,7 @@ use {
             zstd_frame::{PZSTD_FRAME_BYTES, pzstd_frame},
         },
     },
+    serde::Serialize,
     std::{io::Write, path::Path},
 };
 
@@ -30,13 +31,14 @@ pub struct ArchiveWriter<'a, W> {
 }
 
 /// The frames of an archive, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameTotals {
     /// Frames that hold tar.
     pub frames: u64,
     /// Of those, frames that are stored raw.
     pub stored_frames: u64,
     /// Storages, or pieces of them, that could not be clustered.
+    #[serde(rename = "unclustered_pieces")]
     pub left_as_is: u64,
 }
 

@@ -19,8 +19,10 @@ use {
         progress::Progress,
         stopwatch::{Stopwatch, Taken},
         store::publish::Publishable,
+        text,
     },
     derive_setters::Setters,
+    serde::Serialize,
     std::{fs, path::PathBuf, sync::Arc},
 };
 
@@ -57,9 +59,10 @@ impl FetchOptions {
 }
 
 /// An archive in the directory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct FetchedArchive {
     /// Where it is.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Its name.
     pub name: ArchiveName,
@@ -68,13 +71,14 @@ pub struct FetchedArchive {
 }
 
 /// What was fetched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct FetchReport {
     /// The archives, the full one first.
     pub archives: Vec<FetchedArchive>,
     /// Who vouches for the newest of them.
     pub vouchers: Vouchers,
     /// Time from the start until everything was on disk.
+    #[serde(flatten)]
     pub taken: Taken,
 }
 

@@ -20,11 +20,13 @@ use {
         progress::Progress,
         restore::{RestoreOptions, RestoreReport, restore_supplied},
         stopwatch::{Stopwatch, Taken},
+        text,
         threads::{guarded, spawn},
     },
     choose::Choice,
     derive_setters::Setters,
     network::Network,
+    serde::Serialize,
     std::{
         collections::BTreeSet,
         fs,
@@ -80,7 +82,7 @@ impl BootstrapOptions {
 }
 
 /// What was bootstrapped.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct BootstrapReport {
     /// What was restored.
     pub restore: RestoreReport,
@@ -91,8 +93,10 @@ pub struct BootstrapReport {
     /// The genesis hash, where the ledger has a genesis.
     pub genesis_hash: Option<Hash>,
     /// Time from the start until everything was on disk.
+    #[serde(flatten)]
     pub taken: Taken,
     /// Of that, the time since the last byte had come from a server; `None` where nothing was fetched.
+    #[serde(rename = "after_last_byte_seconds", serialize_with = "text::optional_seconds")]
     pub after_last_byte: Option<Duration>,
 }
 

@@ -12,11 +12,12 @@ use {
         },
         progress::Progress,
     },
+    serde::Serialize,
     std::fmt,
 };
 
 /// What vouches for a state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Vouchers {
     /// The operator, by `--expect-hash`.
     pub is_expected: bool,

@@ -19,7 +19,7 @@ use {
         },
         error::{Error, ErrorKind, Result},
         format::frame_hashes::Root,
-        ledger::names::ArchiveName,
+        ledger::names::{ArchiveName, Hash},
         progress::Progress,
         text,
     },
@@ -81,21 +81,28 @@ pub struct ArchiveArgs {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "archive")]
 struct ArchiveLine<'a> {
-    #[serde(serialize_with = "text::optional_path")]
-    path: Option<&'a Path>,
+    #[serde(flatten)]
+    report: &'a ArchiveReport,
+    #[serde(flatten)]
+    made: MadeFields,
+}
+
+/// What is known of an archive that was made, beside its report.
+#[derive(Serialize)]
+pub struct MadeFields {
     slot: u64,
     base_slot: Option<u64>,
-    hash: String,
-    format: &'a str,
+    hash: Hash,
+    format: &'static str,
     zstd_level: Option<i32>,
-    storages: u64,
-    frames: u64,
-    stored_frames: u64,
-    input_bytes: u64,
-    output_bytes: u64,
-    root: Option<Root>,
-    elapsed_seconds: f64,
-    cpu_seconds: f64,
+}
+
+impl MadeFields {
+    /// Of an archive of this name.
+    pub fn of(name: &ArchiveName, codec: &Codec) -> Self {
+        let (format, zstd_level) = codec::format_and_level(codec);
+        Self { slot: name.slot, base_slot: name.base_slot, hash: name.hash, format, zstd_level }
+    }
 }
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
@@ -223,25 +230,8 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
 /// Prints what was archived.
 pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
     let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, taken, .. } = report;
-    let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
-        ui.print_json(&ArchiveLine {
-            path: path.as_deref(),
-            slot: name.slot,
-            base_slot: name.base_slot,
-            hash: name.hash.to_string(),
-            format,
-            zstd_level,
-            storages: *storages,
-            frames: frames.frames,
-            stored_frames: frames.stored_frames,
-            input_bytes: *input_bytes,
-            output_bytes: *output_bytes,
-            root: *root,
-            elapsed_seconds: taken.elapsed.as_secs_f64(),
-            cpu_seconds: taken.cpu.as_secs_f64(),
-        });
-        return;
+        return ui.print_json(&ArchiveLine { report, made: MadeFields::of(name, codec) });
     }
     let kind = kind_of(name);
     ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));

@@ -2,7 +2,7 @@
 
 use {
     super::{
-        check::CheckArgs,
+        check::{self, CheckArgs},
         fetch::{ArchiveFields, print_fetched},
         manners::MannersArgs,
         network::{PeersArgs, TransferArgs},
@@ -149,7 +149,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         print_plan(&plan(&client, &options, ui)?, &options, ui);
         return Ok(());
     }
-    let report = bootstrap(&client, &options, ui)?;
+    let mut report = bootstrap(&client, &options, ui)?;
+    check::in_words(&mut report.restore.assurance);
     print_report(&report, &options, ui);
     Ok(())
 }

@@ -8,7 +8,6 @@ use {
         state::check::{Assurance, CheckMode, CheckOptions, STATE_MEMORY_BYTES_DEFAULT, StateOutcome},
     },
     clap::{Args, ValueEnum},
-    serde::Serialize,
 };
 
 /// What is checked on the way.
@@ -62,30 +61,10 @@ impl CheckArgs {
     }
 }
 
-/// The same in JSON.
-#[derive(Serialize)]
-pub struct AssuranceFields {
-    state: &'static str,
-    state_reason: Option<String>,
-    accounts_checked: Option<u64>,
-    complete: &'static str,
-}
-
-impl AssuranceFields {
-    /// What integrity and completeness rest on.
-    pub fn of(assurance: &Assurance) -> Self {
-        let complete = assurance.complete.as_str();
-        match &assurance.state {
-            StateOutcome::Checked { accounts } => {
-                Self { state: "checked", state_reason: None, accounts_checked: Some(*accounts), complete }
-            }
-            StateOutcome::NotChecked(why) => Self {
-                state: "not checked",
-                state_reason: Some(with_flags(why).into_owned()),
-                accounts_checked: None,
-                complete,
-            },
-        }
+/// With flags in place of the library's options.
+pub fn in_words(assurance: &mut Assurance) {
+    if let StateOutcome::NotChecked(why) = &mut assurance.state {
+        *why = with_flags(why).into_owned();
     }
 }
 

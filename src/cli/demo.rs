@@ -116,8 +116,8 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
         let readers: Vec<Client> = found
             .clients
             .iter()
-            .filter(|(client, refusals)| refusals.is_empty() && Client::CURRENT.contains(client))
-            .map(|(client, _)| *client)
+            .filter(|reading| reading.refusals.is_empty() && Client::CURRENT.contains(&reading.client))
+            .map(|reading| reading.client)
             .collect();
         demo.result(&format!(
             "slot {}: {}, ratio {}, read by {}",

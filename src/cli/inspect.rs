@@ -12,8 +12,8 @@ use {
         error::{Error, Result},
         format::frame_hashes::Root,
         inspect::{
-            ArchiveInspection, LedgerInspection, accounts::AccountsOptions, inspect_archive, inspect_ledger,
-            scan::AccountsInput,
+            ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, accounts::AccountsOptions, inspect_archive,
+            inspect_ledger, scan::AccountsInput,
         },
         ledger::{bank_file::BankFile, directory::Layout, names::Hash},
         read::compression::Compression,
@@ -79,24 +79,6 @@ const LARGEST_DEFAULT: usize = 10;
 /// How much of an account's data is printed: all of nearly every account, and not more than a screen or two.
 const DATA_LIMIT_DEFAULT_BYTES: u64 = 1024;
 
-/// What both kinds of input have.
-#[derive(Serialize)]
-struct BankPart {
-    slot: u64,
-    epoch: u64,
-    block_height: u64,
-    snapshot_hash: String,
-    bank_hash: String,
-    parent_slot: u64,
-    parent_hash: String,
-    capitalization_lamports: u64,
-    /// The same as text: many readers of JSON keep 53 bits of a number.
-    capitalization_lamports_text: String,
-    transaction_count: u64,
-    storages: u64,
-    storage_bytes: u64,
-}
-
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "inspect")]
 struct ArchiveLine<'a> {
@@ -104,7 +86,9 @@ struct ArchiveLine<'a> {
     #[serde(serialize_with = "text::path")]
     path: &'a Path,
     #[serde(flatten)]
-    bank: BankPart,
+    bank: &'a BankFile,
+    storages: u64,
+    storage_bytes: u64,
     base_slot: Option<u64>,
     name_matches: Option<bool>,
     version: &'a str,
@@ -138,7 +122,9 @@ struct LedgerLine<'a> {
     #[serde(serialize_with = "text::path")]
     path: &'a Path,
     #[serde(flatten)]
-    bank: BankPart,
+    bank: &'a BankFile,
+    storages: u64,
+    storage_bytes: u64,
     layout: &'static str,
     split_storages: u64,
     file_bytes: u64,
@@ -226,23 +212,6 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
     Ok(args.account.is_some() || is_by_owner(args))
 }
 
-fn bank_part(bank: &BankFile, storages: u64, storage_bytes: u64) -> BankPart {
-    BankPart {
-        slot: bank.slot,
-        epoch: bank.epoch(),
-        block_height: bank.block_height,
-        snapshot_hash: bank.snapshot_hash().to_string(),
-        bank_hash: bank.hash.to_string(),
-        parent_slot: bank.parent_slot,
-        parent_hash: bank.parent_hash.to_string(),
-        capitalization_lamports: bank.capitalization,
-        capitalization_lamports_text: bank.capitalization.to_string(),
-        transaction_count: bank.transaction_count,
-        storages,
-        storage_bytes,
-    }
-}
-
 /// Prints what was found in an archive.
 pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     let ArchiveInspection { path, name, bank, version, entries, frames, file_bytes, writer, .. } = found;
@@ -253,13 +222,15 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         ui.print_json(&ArchiveLine {
             kind: "archive",
             path,
-            bank: bank_part(bank, entries.storages, entries.storage_bytes),
+            bank,
+            storages: entries.storages,
+            storage_bytes: entries.storage_bytes,
             base_slot,
             name_matches,
             version,
             format: found.compression.as_str(),
-            writer: writer.as_ref().map(|(writer, ..)| writer.as_str()),
-            settings: writer.as_ref().map(|(_, settings, _)| settings.as_str()),
+            writer: writer.as_ref().map(|writer| writer.name.as_str()),
+            settings: writer.as_ref().map(|writer| writer.settings.as_str()),
             storage_bytes_max: entries.storage_bytes_max,
             bank_file_bytes: entries.bank_file_bytes,
             status_cache_bytes: entries.status_cache_bytes,
@@ -273,7 +244,11 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
             clients: found
                 .clients
                 .iter()
-                .map(|(client, refusals)| ClientLine { client: *client, reads: refusals.is_empty(), refusals })
+                .map(|ClientReading { client, refusals }| ClientLine {
+                    client: *client,
+                    reads: refusals.is_empty(),
+                    refusals,
+                })
                 .collect(),
         });
         return;
@@ -323,7 +298,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         field(ui, "frames", &frames_text(found));
     }
     let made_by = match writer {
-        Some((writer, settings, _)) => format!("{writer}, {settings}, with an index"),
+        Some(WrittenBy { name, settings, .. }) => format!("{name}, {settings}, with an index"),
         None => "no index: decoded from the first byte to the last".to_string(),
     };
     field(ui, "made by", &made_by);
@@ -331,7 +306,8 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         field(ui, "root", &root.to_string());
     }
     let mut label = "clients";
-    for (name, refusals) in lines_of(found.clients.clone(), &[]) {
+    let said = found.clients.iter().map(|reading| (reading.client, &reading.refusals)).collect();
+    for (name, refusals) in lines_of(said, &[]) {
         let verdict = if refusals.is_empty() { "reads it".to_string() } else { format!("NO: {}", refusals.join("; ")) };
         field(ui, std::mem::take(&mut label), &format!("{name}: {verdict}"));
     }
@@ -363,7 +339,9 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
         ui.print_json(&LedgerLine {
             kind: "ledger",
             path: &found.path,
-            bank: bank_part(&found.bank, found.storages, found.storage_bytes),
+            bank: &found.bank,
+            storages: found.storages,
+            storage_bytes: found.storage_bytes,
             layout,
             split_storages: found.split_storages,
             file_bytes: found.file_bytes,

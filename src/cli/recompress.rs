@@ -2,8 +2,8 @@
 
 use {
     super::{
-        archive::{print_root, skip_existing},
-        check::{self, AssuranceFields, CheckArgs},
+        archive::{MadeFields, print_root, skip_existing},
+        check::{self, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
         planned, stdout,
@@ -13,9 +13,7 @@ use {
     crate::{
         archive::{encode::Codec, sink::Sink, worker_memory_bytes},
         error::{Error, IoContext, Result},
-        format::frame_hashes::Root,
         recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress},
-        text,
     },
     clap::Args,
     serde::Serialize,
@@ -64,24 +62,10 @@ pub struct RecompressArgs {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "recompress")]
 struct RecompressLine<'a> {
-    #[serde(serialize_with = "text::optional_path")]
-    path: Option<&'a Path>,
-    slot: u64,
-    base_slot: Option<u64>,
-    hash: String,
-    format: &'static str,
-    zstd_level: Option<i32>,
-    storages: u64,
-    frames: u64,
-    stored_frames: u64,
-    input_bytes: u64,
-    tar_bytes: u64,
-    output_bytes: u64,
-    root: Option<Root>,
-    elapsed_seconds: f64,
-    cpu_seconds: f64,
     #[serde(flatten)]
-    assurance: AssuranceFields,
+    report: &'a RecompressReport,
+    #[serde(flatten)]
+    made: MadeFields,
 }
 
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
@@ -117,7 +101,10 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         None => Sink::Dir { dir: &args.output, replace: args.force },
     };
     match recompress(source, sink, &options, ui) {
-        Ok(report) => print_report(&report, &options.codec, ui),
+        Ok(mut report) => {
+            check::in_words(&mut report.assurance);
+            print_report(&report, &options.codec, ui);
+        }
         Err(error) if args.skip_existing => return skip_existing(error, ui),
         Err(error) => return Err(error),
     }
@@ -127,27 +114,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
     let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, root, .. } = report;
     let RecompressReport { assurance, taken, .. } = report;
-    let (format, zstd_level) = codec::format_and_level(codec);
     if ui.is_json() {
-        ui.print_json(&RecompressLine {
-            path: path.as_deref(),
-            slot: name.slot,
-            base_slot: name.base_slot,
-            hash: name.hash.to_string(),
-            format,
-            zstd_level,
-            storages: *storages,
-            frames: frames.frames,
-            stored_frames: frames.stored_frames,
-            input_bytes: *input_bytes,
-            tar_bytes: *tar_bytes,
-            output_bytes: *output_bytes,
-            root: *root,
-            elapsed_seconds: taken.elapsed.as_secs_f64(),
-            cpu_seconds: taken.cpu.as_secs_f64(),
-            assurance: AssuranceFields::of(assurance),
-        });
-        return;
+        return ui.print_json(&RecompressLine { report, made: MadeFields::of(name, codec) });
     }
     ui.print(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
     if ui.is_quiet() {

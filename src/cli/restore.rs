@@ -2,7 +2,7 @@
 
 use {
     super::{
-        check::{self, AssuranceFields, CheckArgs},
+        check::{self, CheckArgs},
         manners::MannersArgs,
         planned::{self, DECODING_WORKER_BYTES},
         ui::Ui,
@@ -85,23 +85,9 @@ enum TreeArg {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "restore")]
 struct RestoreLine<'a> {
-    #[serde(serialize_with = "text::path")]
-    path: &'a Path,
-    slot: u64,
-    base_slot: Option<u64>,
-    hash: String,
-    storages: u64,
-    input_bytes: u64,
-    output_bytes: u64,
-    elapsed_seconds: f64,
-    cpu_seconds: f64,
-    #[serde(serialize_with = "text::paths")]
-    archives: &'a [PathBuf],
-    #[serde(serialize_with = "text::paths")]
-    accounts: &'a [PathBuf],
-    validator_flags: Vec<String>,
     #[serde(flatten)]
-    assurance: AssuranceFields,
+    report: &'a RestoreReport,
+    validator_flags: Vec<String>,
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
@@ -126,7 +112,8 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     if args.dry_run {
         return print_preview(&preview(&options, ui)?, ui);
     }
-    let report = restore(&options, ui)?;
+    let mut report = restore(&options, ui)?;
+    check::in_words(&mut report.assurance);
     print_report(&report, &options, ui);
     Ok(())
 }
@@ -220,22 +207,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
         RestoreLayout::Archive => Vec::new(),
     };
     if ui.is_json() {
-        ui.print_json(&RestoreLine {
-            path: &report.path,
-            slot: report.slot,
-            base_slot: report.base_slot,
-            hash: report.hash.to_string(),
-            storages: report.storages,
-            input_bytes: report.input_bytes,
-            output_bytes: report.output_bytes,
-            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
-            cpu_seconds: report.taken.cpu.as_secs_f64(),
-            archives: &report.archives,
-            accounts: &report.accounts,
-            validator_flags: flags,
-            assurance: AssuranceFields::of(&report.assurance),
-        });
-        return;
+        return ui.print_json(&RestoreLine { report, validator_flags: flags });
     }
     ui.print(&report.path.display().to_string());
     if ui.is_quiet() {

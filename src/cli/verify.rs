@@ -13,14 +13,13 @@ use {
         format::frame_hashes::Root,
         ledger::names::Hash,
         rules::{
-            clients::{Client, ClientVerdict, lines_of, names_of},
+            clients::{Client, lines_of, names_of},
             findings::{Check, Failure, Place},
         },
         state::check::Completeness,
-        text,
         verify::{
             VerifyOptions,
-            report::{CheckResult, Counts, VerifyReport},
+            report::{CheckResult, VerifyReport},
             verify_archives, verify_ledger,
         },
     },
@@ -135,28 +134,9 @@ fn asked_clients(args: &[ClientArg]) -> Vec<Client> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "verify")]
 struct VerifyLine<'a> {
-    ok: bool,
-    #[serde(serialize_with = "text::paths")]
-    paths: &'a [PathBuf],
-    slot: Option<u64>,
-    base_slot: Option<u64>,
-    hash: Option<Hash>,
-    capitalization: Option<u64>,
-    capitalization_text: Option<String>,
-    checks: &'a [CheckResult],
-    failures: &'a [Failure],
-    warnings: &'a [Failure],
-    unlisted_count: u64,
-    asked: &'a [Client],
-    expected_hash: Option<Hash>,
-    expected_slot: Option<u64>,
-    roots: &'a [Option<Root>],
-    clients: &'a [ClientVerdict],
-    complete: Option<&'static str>,
     #[serde(flatten)]
-    counts: &'a Counts,
-    elapsed_seconds: f64,
-    cpu_seconds: f64,
+    report: &'a VerifyReport,
+    capitalization_text: Option<String>,
 }
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
@@ -224,29 +204,8 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
 /// Prints what was found out.
 fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     if ui.is_json() {
-        ui.print_json(&VerifyLine {
-            ok: report.ok,
-            paths: &report.paths,
-            slot: report.slot,
-            base_slot: report.base_slot,
-            hash: report.hash,
-            capitalization: report.capitalization,
-            capitalization_text: report.capitalization.map(|lamports| lamports.to_string()),
-            checks: &report.checks,
-            failures: &report.failures,
-            warnings: &report.warnings,
-            unlisted_count: report.unlisted_count,
-            asked: &report.asked,
-            expected_hash: report.expected_hash,
-            expected_slot: report.expected_slot,
-            roots: &report.roots,
-            clients: &report.clients,
-            complete: report.complete.map(Completeness::as_str),
-            counts: &report.counts,
-            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
-            cpu_seconds: report.taken.cpu.as_secs_f64(),
-        });
-        return;
+        let capitalization_text = report.capitalization.map(|lamports| lamports.to_string());
+        return ui.print_json(&VerifyLine { report, capitalization_text });
     }
     for path in &report.paths {
         ui.print(&path.display().to_string());

@@ -23,10 +23,12 @@ use {
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind, Remote},
         progress::Progress,
+        text,
         threads::{guarded, panic_point, panicked, spawn},
     },
     derive_setters::Setters,
     mirrors::Mirror,
+    serde::Serialize,
     std::{
         ops::ControlFlow,
         sync::{
@@ -113,9 +115,10 @@ impl Ended {
 }
 
 /// What was fetched.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Fetched {
     /// The archive's length.
+    #[serde(rename = "file_bytes")]
     pub length_bytes: u64,
     /// Bytes that an earlier run had left.
     pub kept_bytes: u64,
@@ -124,6 +127,7 @@ pub struct Fetched {
     /// The servers that gave bytes, and how many.
     pub servers: Vec<(String, u64)>,
     /// How long it took.
+    #[serde(rename = "fetch_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
 }
 

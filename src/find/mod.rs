@@ -19,10 +19,12 @@ use {
             servers::{Offer, Place, SourceArg},
         },
         progress::Progress,
+        text,
         threads::{guarded, panic_point, spawn_workers},
     },
     derive_setters::Setters,
     rank::{Facts, pair_up},
+    serde::Serialize,
     std::{
         collections::BTreeSet,
         sync::{
@@ -102,7 +104,7 @@ pub const MAX_AGE_SLOTS_DEFAULT: u64 = 20_000;
 pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;
 
 /// A state that can be had: a full archive, and an incremental one on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Candidate {
     /// The full archive.
     pub full: Offer,
@@ -111,12 +113,14 @@ pub struct Candidate {
     /// Where it was asked for, without secrets.
     pub source: String,
     /// Whether the operator named the source, rather than a peer list.
+    #[serde(rename = "named_by_operator")]
     pub is_operator: bool,
     /// Slots since its newest bank; `None` where nobody tells the current slot.
     pub age_slots: Option<u64>,
     /// Bytes of one connection in a second, where that was measured; a local disk is not.
     pub rate_bytes_per_second: Option<u64>,
     /// How old the state will be when it boots, as far as that can be told.
+    #[serde(rename = "expected_age_seconds", serialize_with = "text::seconds")]
     pub expected_age: Duration,
 }
 
@@ -137,18 +141,20 @@ impl Candidate {
 }
 
 /// A source that is of no use, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The source, without secrets.
     pub source: String,
     /// Why.
+    #[serde(rename = "reason")]
     pub why: String,
     /// Whether it is too old only.
+    #[serde(rename = "stale")]
     pub is_stale: bool,
 }
 
 /// What was found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FindReport {
     /// The best first.
     pub candidates: Vec<Candidate>,
@@ -159,8 +165,10 @@ pub struct FindReport {
     /// What RPC servers tell of the cluster.
     pub cluster: ClusterFacts,
     /// Sources and peers that were asked.
+    #[serde(rename = "asked")]
     pub asked_count: usize,
     /// What was assumed for restoring.
+    #[serde(rename = "assumed_restore_bytes_per_second")]
     pub restore_bytes_per_second: u64,
 }
 

@@ -40,7 +40,9 @@ use {
             clients::{Client, refusals},
             findings::Findings,
         },
+        text,
     },
+    serde::Serialize,
     std::{
         path::PathBuf,
         sync::{Mutex, PoisonError},
@@ -48,16 +50,18 @@ use {
 };
 
 /// What an archive holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ArchiveInspection {
     /// The file.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// What its name says, where that is the name of an archive.
     pub name: Option<ArchiveName>,
     /// How it is compressed.
+    #[serde(rename = "format")]
     pub compression: Compression,
-    /// What wrote it, and how, where an index tells: writer, settings, bytes of tar in a frame.
-    pub writer: Option<(String, String, u64)>,
+    /// What wrote it, and how, where an index tells.
+    pub writer: Option<WrittenBy>,
     /// What stands for all of its bytes, where its frames are hashed.
     pub root: Option<Root>,
     /// The bank.
@@ -71,11 +75,31 @@ pub struct ArchiveInspection {
     /// What the frames are like.
     pub frames: FrameStatistics,
     /// For each client why it refuses the archive, as far as was looked at (accounts were not); nothing where it loads it.
-    pub clients: Vec<(Client, Vec<&'static str>)>,
+    pub clients: Vec<ClientReading>,
+}
+
+/// What an index says of who wrote its archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WrittenBy {
+    /// The program and its version.
+    pub name: String,
+    /// Its settings, in its own words.
+    pub settings: String,
+    /// Bytes of tar in a frame.
+    pub frame_size_bytes: u64,
+}
+
+/// Whether a client reads an archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClientReading {
+    /// The client.
+    pub client: Client,
+    /// Why it refuses the archive; nothing where it reads it.
+    pub refusals: Vec<&'static str>,
 }
 
 /// The entries of an archive, added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EntrySummary {
     /// Storages.
     pub storages: u64,
@@ -110,9 +134,10 @@ impl EntrySummary {
 }
 
 /// What a ledger holds.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct LedgerInspection {
     /// The bank snapshot's directory.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// How its storages are found.
     pub layout: Layout,
@@ -178,7 +203,11 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         compression: archive.compression,
         writer: archive.tail.as_ref().map(|tail| {
             let index = &tail.index;
-            (index.writer.clone(), index.settings.clone(), index.frame_size_bytes)
+            WrittenBy {
+                name: index.writer.clone(),
+                settings: index.settings.clone(),
+                frame_size_bytes: index.frame_size_bytes,
+            }
         }),
         root: archive.root(),
         bank,
@@ -186,7 +215,9 @@ fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> R
         entries,
         file_bytes: archive.length_bytes(),
         frames,
-        clients: Client::ALL.map(|client| (client, refusals(broken.keys().copied(), client))).to_vec(),
+        clients: Client::ALL
+            .map(|client| ClientReading { client, refusals: refusals(broken.keys().copied(), client) })
+            .to_vec(),
     })
 }
 

@@ -14,6 +14,7 @@ use {
             storages::{APPEND_VEC, ListedStorage, MissingFile, StorageFile, StorageRoot, list_roots, stat_listed},
         },
     },
+    serde::Serialize,
     std::{
         fs,
         io::{ErrorKind, Read},
@@ -55,7 +56,8 @@ impl LedgerPaths {
 }
 
 /// How the storages of a bank snapshot are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// fastboot 3.x: `storages_list` names the files in `run/`.
     StoragesList,

@@ -3,6 +3,7 @@
 //!
 //! No compression, no network and no terminal live here; every other module stands on this one.
 
+mod bank_fields;
 pub mod bank_file;
 pub mod bank_hash;
 pub mod blockhash_queue;

@@ -41,6 +41,13 @@ impl Serialize for Hash {
     }
 }
 
+/// As a file has it.
+impl Serialize for ArchiveName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// How an archive's tar stream is compressed, as its file name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {

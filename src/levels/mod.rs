@@ -30,6 +30,7 @@ pub mod zstd_style;
 
 use {
     crate::levels::statistics::{Summary, Warning},
+    serde::Serialize,
     std::time::Duration,
 };
 
@@ -45,7 +46,7 @@ pub struct RepeatOptions {
 }
 
 /// What a level costs and what it saves.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LevelRow {
     /// The codec's name.
     pub codec: String,

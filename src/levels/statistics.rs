@@ -1,7 +1,7 @@
 //! Median and spread of repeated runs, and what makes them doubtful.
 
 use {
-    serde::Serialize,
+    serde::{Serialize, Serializer},
     std::{fmt, time::Duration},
 };
 
@@ -93,6 +93,13 @@ pub const LOST_PERCENT_MAX: f64 = 5.0;
 
 /// Fewer runs than this show no outliers.
 const RUNS_FOR_OUTLIERS: usize = 5;
+
+/// As a sentence.
+impl Serialize for Warning {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 /// Why numbers should be taken with care; shown as a sentence that ends in advice.
 #[derive(Clone, Debug, PartialEq)]

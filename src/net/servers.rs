@@ -12,7 +12,9 @@ use {
         format::frame_hashes::Root,
         ledger::names::ArchiveName,
         progress::Progress,
+        text,
     },
+    serde::{Serialize, Serializer},
     std::{
         cmp::Reverse,
         collections::BTreeMap,
@@ -108,14 +110,26 @@ pub enum Place {
     Local(PathBuf),
 }
 
+/// As a reader of messages has it: the URL without secrets, or the path.
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::Remote(remote) => serializer.serialize_str(&shown(&remote.url)),
+            Self::Local(path) => text::path(path, serializer),
+        }
+    }
+}
+
 /// An archive that somebody has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Offer {
     /// What its name says.
     pub name: ArchiveName,
     /// Where it is.
+    #[serde(rename = "location")]
     pub place: Place,
     /// Its length, where that is known.
+    #[serde(rename = "file_bytes")]
     pub length_bytes: Option<u64>,
     /// The root of its frame hashes, where a list says it: a claim.
     pub root: Option<Root>,

@@ -1,9 +1,12 @@
 //! How an archive is compressed, told by its first bytes: its name does not matter.
 
-use crate::{
-    error::{Error, Result},
-    format::entry::Entry,
-    ledger::names::Extension,
+use {
+    crate::{
+        error::{Error, Result},
+        format::entry::Entry,
+        ledger::names::Extension,
+    },
+    serde::{Serialize, Serializer},
 };
 
 /// How a tar stream is compressed, by the first bytes of its file.
@@ -42,6 +45,12 @@ impl Compression {
             Self::Gzip => "gzip",
             Self::None => "none",
         }
+    }
+}
+
+impl Serialize for Compression {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

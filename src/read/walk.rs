@@ -16,6 +16,7 @@ use {
         },
         read::peeker::{Peeker, cut_off},
     },
+    serde::Serialize,
     std::{
         io::Read,
         sync::{Arc, Mutex},
@@ -112,7 +113,7 @@ pub struct FrameWalker<'a, R> {
 }
 
 /// What the frames of a stream are like, as far as it was walked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameStatistics {
     /// Frames that hold content.
     pub frames: u64,

@@ -37,10 +37,12 @@ use {
         rules::clients::Rule,
         state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_outcome},
         stopwatch::{Stopwatch, Taken},
+        text,
         threads::{available_threads, guarded, panicked, spawn},
     },
     crossbeam_channel::{Receiver, bounded},
     derive_setters::Setters,
+    serde::Serialize,
     std::{
         fs::File,
         path::{Path, PathBuf},
@@ -108,9 +110,10 @@ impl Default for RecompressOptions {
 }
 
 /// What was recompressed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RecompressReport {
     /// The new archive; `None` when it went into a stream.
+    #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
     /// Its name.
     pub name: ArchiveName,
@@ -123,12 +126,15 @@ pub struct RecompressReport {
     /// Length of the new archive in bytes.
     pub output_bytes: u64,
     /// Frames inside, without skippable ones.
+    #[serde(flatten)]
     pub frames: FrameTotals,
     /// What stands for all of its bytes, where its frames are hashed: with zstd.
     pub root: Option<Root>,
     /// What integrity and completeness rest on.
+    #[serde(flatten)]
     pub assurance: Assurance,
     /// Time from the start until the archive was on disk under its name.
+    #[serde(flatten)]
     pub taken: Taken,
 }
 

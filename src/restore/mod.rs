@@ -49,9 +49,11 @@ use {
             settle::RATIO_TYPICAL,
         },
         stopwatch::{Stopwatch, Taken},
+        text,
         threads::available_threads,
     },
     derive_setters::Setters,
+    serde::Serialize,
     std::{
         path::{Path, PathBuf},
         sync::Arc,
@@ -131,9 +133,10 @@ pub type ConvertArchive =
     fn(archive: &Path, dir: &Path, threads: usize, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RestoreReport {
     /// The bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], the tree.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// The slot of the state.
     pub slot: u64,
@@ -148,16 +151,21 @@ pub struct RestoreReport {
     /// Bytes of storages written.
     pub output_bytes: u64,
     /// The archives in the archives directory.
+    #[serde(serialize_with = "text::paths")]
     pub archives: Vec<PathBuf>,
     /// The accounts paths.
+    #[serde(serialize_with = "text::paths")]
     pub accounts: Vec<PathBuf>,
     /// Directories that a former state was moved to.
+    #[serde(serialize_with = "text::paths")]
     pub replaced: Vec<PathBuf>,
     /// What integrity and completeness rest on.
+    #[serde(flatten)]
     pub assurance: Assurance,
     /// What was read back, where that was asked for.
     pub read_back: Option<ReadBackReport>,
     /// Time from the start until everything was on disk.
+    #[serde(flatten)]
     pub taken: Taken,
 }
 

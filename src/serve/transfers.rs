@@ -2,6 +2,7 @@
 
 use {
     super::metrics::Metrics,
+    serde::Serialize,
     std::{
         collections::BTreeMap,
         net::SocketAddr,
@@ -49,7 +50,7 @@ impl Transfer {
 }
 
 /// A transfer that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finished {
     /// The archive's file name.
     pub name: String,
@@ -62,6 +63,7 @@ pub struct Finished {
     /// How many were sent.
     pub sent_bytes: u64,
     /// How long it took.
+    #[serde(rename = "elapsed_seconds", serialize_with = "crate::text::seconds")]
     pub elapsed: Duration,
     /// Whether all of it was sent.
     pub is_complete: bool,

@@ -18,6 +18,7 @@ use {
         rules::{clients::Rule, documents::judge_expectations, findings::Findings},
     },
     derive_setters::Setters,
+    serde::{Serialize, Serializer},
     std::path::Path,
 };
 
@@ -149,8 +150,15 @@ impl Completeness {
     }
 }
 
+impl Serialize for Completeness {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 /// What a result rests on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "AssuranceFields")]
 pub struct Assurance {
     /// What is known of the state.
     pub state: StateOutcome,
@@ -168,6 +176,28 @@ impl Assurance {
             StateOutcome::NotChecked(_) => Completeness::NotChecked,
         };
         Self { state, complete }
+    }
+}
+
+/// How it is written down.
+#[derive(Serialize)]
+struct AssuranceFields {
+    state: &'static str,
+    state_reason: Option<String>,
+    accounts_checked: Option<u64>,
+    complete: Completeness,
+}
+
+impl From<Assurance> for AssuranceFields {
+    fn from(Assurance { state, complete }: Assurance) -> Self {
+        match state {
+            StateOutcome::Checked { accounts } => {
+                Self { state: "checked", state_reason: None, accounts_checked: Some(accounts), complete }
+            }
+            StateOutcome::NotChecked(why) => {
+                Self { state: "not checked", state_reason: Some(why), accounts_checked: None, complete }
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use {
             settle::Settled,
         },
         stopwatch::Taken,
+        text,
     },
     serde::Serialize,
     std::path::PathBuf,
@@ -31,9 +32,10 @@ pub struct CheckResult {
 }
 
 /// Everything that verifying found out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct VerifyReport {
     /// What was verified: an archive, a full and an incremental one, or a ledger.
+    #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
     /// Whether everything that was asked about is right.
     pub ok: bool,
@@ -66,8 +68,10 @@ pub struct VerifyReport {
     /// Each client's verdict.
     pub clients: Vec<ClientVerdict>,
     /// What was counted.
+    #[serde(flatten)]
     pub counts: Counts,
     /// Time and CPU time.
+    #[serde(flatten)]
     pub taken: Taken,
 }
 
