@@ -141,6 +141,10 @@ impl ArchiveReport {
 }
 
 /// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
+///
+/// # Errors
+/// The ledger is in use, or its bank snapshot is not complete; options that contradict the ledger; a disk that fails or is
+/// full. Of [`ErrorKind::Exists`](crate::ErrorKind::Exists) where the archive is there already. Nothing is left behind.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
     check_output_dir(&options.out_dir)?;
     archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)
@@ -148,6 +152,9 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
 
 /// Archives a bank snapshot into any sink; full archives of incremental ones are looked for in the output directory of
 /// the options all the same.
+///
+/// # Errors
+/// Those of [`archive`]. A stream may have got a part of the archive.
 pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
     if options.read_back.is_some() && matches!(sink, Sink::Stream(_)) {

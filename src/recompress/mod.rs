@@ -150,6 +150,10 @@ pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
 }
 
 /// Recompresses an archive into a sink.
+///
+/// # Errors
+/// Of [`ErrorKind::Damaged`] where the source is not sound to its end, or is not what its name says; a disk that fails or is
+/// full. Nothing gets an archive's name then; a stream may have got a part of it.
 pub fn recompress(
     source: Source,
     sink: Sink<'_>,
