@@ -71,7 +71,7 @@ pub struct ArchiveOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame, 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,
-    /// Workers.
+    /// Threads that compress, 1 to 1024; fewer start where `memory_bytes` does not suffice.
     pub threads: usize,
     /// The most memory for the workers' buffers, in bytes: fewer workers are started where it does not suffice.
     pub memory_bytes: Option<u64>,

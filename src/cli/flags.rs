@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 /// Options of the library, and their flags.
-const FLAGS: [(&str, &str); 35] = [
+const FLAGS: [(&str, &str); 36] = [
     ("accounts", "--accounts"),
     ("allow_private", "--allow-private"),
     ("base_slot", "--base-slot"),
@@ -30,6 +30,7 @@ const FLAGS: [(&str, &str); 35] = [
     ("replaces_state", "--replace-state"),
     ("RestoreLayout::Archive", "--tree archive"),
     ("rpc", "--rpc"),
+    ("sample_bytes", "--sample"),
     ("size_bytes", "--size"),
     ("skip_existing", "--skip-existing"),
     ("slot", "--slot"),

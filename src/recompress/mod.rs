@@ -82,7 +82,7 @@ pub struct RecompressOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame.
     pub frame_size_bytes: u64,
-    /// Workers that compress; about half as many decode.
+    /// Threads that compress, 1 to 1024; about half as many decode.
     pub threads: usize,
     /// The most memory for buffers, in bytes: fewer workers are started where it does not suffice.
     pub memory_bytes: Option<u64>,

@@ -90,7 +90,7 @@ pub struct RestoreOptions {
     pub paths: LedgerPaths,
     /// What is left there.
     pub layout: RestoreLayout,
-    /// Workers.
+    /// Threads that decode and write, 1 to 1024.
     pub threads: usize,
     /// What to think of the archives' indexes.
     pub index: IndexPolicy,

@@ -40,7 +40,7 @@ pub struct UnpackOptions<'a> {
     pub bank_snapshot: &'a PartialDir,
     /// Who owns what is written.
     pub owner: Owner,
-    /// Workers.
+    /// Threads that work, 1 to 1024.
     pub threads: usize,
     /// Frames are compared with their hashes.
     pub checks_hashes: bool,

@@ -57,7 +57,7 @@ pub struct VerifyOptions {
     pub clients: Vec<Client>,
     /// Leave out records and state.
     pub is_quick: bool,
-    /// Workers.
+    /// Threads that decode and hash, 1 to 1024.
     pub threads: usize,
     /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,

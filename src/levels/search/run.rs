@@ -48,7 +48,7 @@ pub fn search(
     let (searched, held_out) = (half(0), half(1));
     if held_out.is_empty() {
         return Err(Error::usage("one frame is too little to search on: another one must be left to check on")
-            .hint("give a larger input or a smaller --frame-size"));
+            .hint("give a larger input or a smaller `frame_size_bytes`"));
     }
     let has_records = all.iter().any(|frame| frame.has_records);
     if !has_records && options.layouts == [RecordLayout::Clustered] {
