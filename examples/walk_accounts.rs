@@ -18,7 +18,8 @@ const SHOWN: usize = 20;
 fn main() -> Result<(), Box<dyn Error>> {
     let path = env::args().nth(1).ok_or("usage: walk_accounts ARCHIVE")?;
     let archive = NamedArchive::of_path(Path::new(&path));
-    // Accounts and lamports per owner. All threads call the visitor; a program with more work per record would keep one map per thread.
+    // Accounts and lamports per owner. All threads call the visitor; with more work per record, one map per thread is
+    // better.
     let owners: Mutex<HashMap<Hash, (u64, u128)>> = Mutex::default();
     visit_accounts(&archive, &VisitOptions::default(), &NoProgress, &|account| {
         let mut owners = owners.lock().unwrap_or_else(PoisonError::into_inner);
