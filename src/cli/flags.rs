@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 /// Options of the library, and their flags.
-const FLAGS: [(&str, &str); 36] = [
+const FLAGS: [(&str, &str); 37] = [
     ("accounts", "--accounts"),
     ("allow_private", "--allow-private"),
     ("base_slot", "--base-slot"),
@@ -26,6 +26,7 @@ const FLAGS: [(&str, &str); 36] = [
     ("memory_bytes", "--memory"),
     ("min_rate_bytes_per_second", "--min-rate"),
     ("paths.ledger", "--ledger"),
+    ("read_back", "--verify"),
     ("replace", "--force"),
     ("replaces_state", "--replace-state"),
     ("RestoreLayout::Archive", "--tree archive"),
