@@ -16,6 +16,7 @@ mod faults;
 mod frame_hashes;
 mod inspect;
 mod interrupts;
+mod json;
 mod kill;
 mod levels;
 mod levels_codecs;
