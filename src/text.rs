@@ -47,6 +47,21 @@ pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
+/// A line of a report in lines of at most `columns` characters: what follows a label, as in `  size    12 GiB from …`,
+/// goes on below itself. Rows of tables, which have more than one gap, are left as they are.
+pub fn wrap_line(line: &str, columns: usize) -> Vec<String> {
+    if line.chars().count() <= columns {
+        return vec![line.to_string()];
+    }
+    let body = line.trim_start();
+    let value = match body.split_once("  ") {
+        None => body,
+        Some((_, value)) if !value.trim_start().contains("  ") && body.len() < line.len() => value.trim_start(),
+        Some(_) => return vec![line.to_string()],
+    };
+    wrap(line.strip_suffix(value).unwrap_or_default(), value, columns)
+}
+
 /// Every line of a text wrapped, the first after a label.
 pub fn wrap_all(label: &str, text: &str, columns: usize) -> String {
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
@@ -115,6 +130,18 @@ mod tests {
         assert_eq!(wrap("", "two words", 80), ["two words"]);
         assert_eq!(wrap("label: ", "", 80), ["label: "]);
         assert_eq!(wrap("", "/a/path/that/is/long is", 10), ["/a/path/that/is/long", "is"]);
+    }
+
+    #[test]
+    fn values_go_on_below_themselves() {
+        assert_eq!(wrap_line("  size     12 GiB", 40), ["  size     12 GiB"]);
+        let line = "  storages     540, 67.4 MiB, the largest 2.75 MiB";
+        assert_eq!(wrap_line(line, 36), ["  storages     540, 67.4 MiB, the", "               largest 2.75 MiB"]);
+        assert_eq!(wrap_line("  full, slot 350006971, 540", 16), ["  full, slot", "  350006971, 540"]);
+        assert_eq!(wrap_line("a sentence of some words", 16), ["a sentence of", "some words"]);
+        for row in ["  Token   118,551    33.8 MiB  50.4", "    1 4.54 MiB  3.386   100.0%", "one  two"] {
+            assert_eq!(wrap_line(row, 6), [row]);
+        }
     }
 
     #[test]

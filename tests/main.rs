@@ -43,5 +43,6 @@ mod serve;
 mod shape;
 mod state_check;
 mod synth;
+mod terminal;
 mod threads;
 mod verify;

@@ -39,7 +39,7 @@ use {
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::{Part, Progress, Step, timed},
-        quantity::bytes,
+        quantity::{bytes, count},
         read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot, publish::check_output_dir},
@@ -257,11 +257,11 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
     format!(
         "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); workers: {threads}, frames of {}, page cache: {}",
-        crate::quantity::bytes(plan.tar_bytes()),
-        plan.storages.len(),
-        plan.obsolete_records,
-        crate::quantity::bytes(plan.obsolete_bytes),
-        crate::quantity::bytes(options.frame_size_bytes),
+        bytes(plan.tar_bytes()),
+        count(plan.storages.len() as u64),
+        count(plan.obsolete_records),
+        bytes(plan.obsolete_bytes),
+        bytes(options.frame_size_bytes),
         options.manners.io_hint.as_str()
     )
 }

@@ -194,7 +194,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     if !report.restore.replaced.is_empty() {
         ui.print("The former state was moved aside. When the validator runs, delete it:");
         for dir in &report.restore.replaced {
-            ui.print(&format!("  rm -r {}", restore::shell_word(dir)));
+            ui.print_verbatim(&format!("  rm -r {}", restore::shell_word(dir)));
         }
     }
 }

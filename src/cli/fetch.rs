@@ -138,7 +138,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
         return;
     }
     for archive in &report.archives {
-        ui.print(&archive.path.display().to_string());
+        ui.print_verbatim(&archive.path.display().to_string());
         if !ui.is_quiet() {
             print_fetched(archive.fetched.as_ref(), ui);
         }

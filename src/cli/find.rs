@@ -2,6 +2,7 @@
 
 use {
     super::{
+        lines::cut,
         network::{NetworkArgs, PeersArgs},
         ui::Ui,
         values,
@@ -164,11 +165,20 @@ fn print_json(report: &FindReport, options: &FindOptions, ui: &Ui) {
 }
 
 fn print_table(report: &FindReport, ui: &Ui) {
-    if !report.candidates.is_empty() {
-        ui.print(&row(["at boot", "age", "slot", "size", "rate"], "source"));
+    let is_narrow = ui.columns() < TABLE_COLUMNS;
+    if !report.candidates.is_empty() && !is_narrow {
+        ui.print(&row(&HEADINGS.map(str::to_string), "source"));
     }
     for one in report.candidates.iter().take(ROWS_MAX) {
-        ui.print(&candidate_row(one));
+        let source = one.source.trim_start_matches("http://").trim_end_matches('/');
+        match is_narrow {
+            true => {
+                let facts = HEADINGS.iter().zip(cells_of(one)).map(|(heading, cell)| format!("{heading} {cell}"));
+                ui.print(source);
+                ui.print(&format!("  {}", facts.collect::<Vec<_>>().join(", ")));
+            }
+            false => ui.print(&row(&cells_of(one), source)),
+        }
     }
     if report.candidates.len() > ROWS_MAX {
         ui.print(&format!("  … and {} more (--json lists all)", report.candidates.len() - ROWS_MAX));
@@ -189,7 +199,7 @@ fn print_table(report: &FindReport, ui: &Ui) {
         ));
     }
     for (why, count) in reasons.iter().take(REASONS_MAX) {
-        ui.print(&format!("{count:>6}  {}", shortened(why, 70)));
+        ui.print(&format!("{count:>6}  {}", cut(why, 70)));
     }
     for relaxed in &report.relaxed {
         ui.print(&format!("note: {relaxed}"));
@@ -201,7 +211,13 @@ fn print_table(report: &FindReport, ui: &Ui) {
     }
 }
 
-fn candidate_row(one: &Candidate) -> String {
+/// What the table has of a candidate, before its source.
+const HEADINGS: [&str; 5] = ["at boot", "age", "slot", "size", "rate"];
+
+/// What the table takes; on a narrower terminal there are lines instead.
+const TABLE_COLUMNS: usize = 80;
+
+fn cells_of(one: &Candidate) -> [String; 5] {
     let age = one.age_slots.map_or("?".to_string(), values::show_count);
     let size = one.bytes().map_or("?".to_string(), values::show_bytes);
     let rate = match (&one.full.place, one.rate_bytes_per_second) {
@@ -210,19 +226,10 @@ fn candidate_row(one: &Candidate) -> String {
         (_, None) => "-".to_string(),
     };
     let slot = format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
-    let source = one.source.trim_start_matches("http://").trim_end_matches('/');
-    row([&values::show_duration(one.expected_age), &age, &slot, &size, &rate], source)
+    [values::show_duration(one.expected_age), age, slot, size, rate]
 }
 
-fn row(cells: [&str; 5], source: &str) -> String {
-    let [boot, age, slot, size, rate] = cells;
-    // 80 columns: what does not fit is cut, JSON has it.
-    format!("{boot:>11} {age:>9} {slot:>14} {size:>10} {rate:>12} {}", shortened(source, 80 - 61))
-}
-
-fn shortened(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        None => text.to_string(),
-        Some(_) => text.chars().take(chars_max - 1).chain(['…']).collect(),
-    }
+fn row([boot, age, slot, size, rate]: &[String; 5], source: &str) -> String {
+    // What does not fit is cut, JSON has it.
+    format!("{boot:>11} {age:>9} {slot:>14} {size:>10} {rate:>12} {}", cut(source, TABLE_COLUMNS - 61))
 }

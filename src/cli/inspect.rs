@@ -253,7 +253,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         });
         return;
     }
-    ui.print(&path.display().to_string());
+    ui.print_verbatim(&path.display().to_string());
     let kind = match base_slot {
         Some(base) => format!("incremental archive on slot {base}"),
         None => "full archive".to_string(),
@@ -350,7 +350,7 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
         });
         return;
     }
-    ui.print(&found.path.display().to_string());
+    ui.print_verbatim(&found.path.display().to_string());
     field(ui, "kind", &format!("bank snapshot, {layout}"));
     print_bank(&found.bank, ui);
     field(

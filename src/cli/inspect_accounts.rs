@@ -198,7 +198,7 @@ fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
 
 fn print_tables(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
     let totals = &found.totals;
-    ui.print(&found.path.display().to_string());
+    ui.print_verbatim(&found.path.display().to_string());
     if let Some(owner) = owner {
         field(ui, "only owner", &owner_text(&owner));
     }
@@ -214,33 +214,33 @@ fn print_tables(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
     field(ui, "note", "the tables count records, those that are superseded too");
 
     ui.print("");
-    ui.print(&row("OWNER", "ACCOUNTS", "BYTES", "%"));
+    row("OWNER", "ACCOUNTS", "BYTES", "%", ui);
     for (owner, totals) in found.owners.iter().take(OWNER_ROWS_MAX) {
         let name = owner_name(owner).map_or_else(|| owner.to_string(), str::to_string);
-        ui.print(&totals_row(&name, totals, found));
+        totals_row(&name, totals, found, ui);
     }
     let mut rest = found.other_owners;
     let hidden = found.owners.iter().skip(OWNER_ROWS_MAX);
     let hidden = hidden.map(|(_, totals)| rest.add(totals)).count() as u64;
     if rest != RecordTotals::default() {
         let and = if found.other_owners == RecordTotals::default() { "" } else { ", and others" };
-        ui.print(&totals_row(&format!("{} more{and}", show_count(hidden)), &rest, found));
+        totals_row(&format!("{} more{and}", show_count(hidden)), &rest, found, ui);
     }
 
     ui.print("");
-    ui.print(&row("BYTES OF DATA", "ACCOUNTS", "BYTES", "%"));
+    row("BYTES OF DATA", "ACCOUNTS", "BYTES", "%", ui);
     for ((_, class), totals) in SIZE_CLASSES.iter().zip(&found.sizes) {
-        ui.print(&totals_row(class, totals, found));
+        totals_row(class, totals, found, ui);
     }
     if found.largest.is_empty() {
         return;
     }
     ui.print("");
-    ui.print(&format!("  {:<44} {:>10}  OWNER", "LARGEST ACCOUNTS", "DATA"));
+    print_row("LARGEST ACCOUNTS", &format!("{:>10}  OWNER", "DATA"), ui);
     for LargeAccount { pubkey, data_bytes, owner, .. } in &found.largest {
         let owner =
             owner_name(owner).map_or_else(|| shorten(&owner.to_string()), |name| name.chars().take(21).collect());
-        ui.print(&format!("  {:<44} {:>10}  {owner}", pubkey.to_string(), show_bytes(*data_bytes)));
+        print_row(&pubkey.to_string(), &format!("{:>10}  {owner}", show_bytes(*data_bytes)), ui);
     }
 }
 
@@ -250,13 +250,22 @@ fn shorten(key: &str) -> String {
     format!("{start}…{end}")
 }
 
-fn row(name: &str, accounts: &str, bytes: &str, share: &str) -> String {
-    format!("  {name:<44} {accounts:>13} {bytes:>11} {share:>5}")
+fn row(name: &str, accounts: &str, bytes: &str, share: &str, ui: &Ui) {
+    print_row(name, &format!("{accounts:>13} {bytes:>11} {share:>5}"), ui);
 }
 
-fn totals_row(name: &str, totals: &RecordTotals, found: &AccountsSummary) -> String {
+/// A row: a name of up to 44 characters, as addresses have, and the rest. On a narrow terminal the rest stands below.
+fn print_row(name: &str, rest: &str, ui: &Ui) {
+    const WIDTH: usize = 80;
+    match ui.columns() < WIDTH {
+        true => [name, rest].iter().for_each(|part| ui.print_verbatim(&format!("  {part}"))),
+        false => ui.print_verbatim(&format!("  {name:<44} {rest}")),
+    }
+}
+
+fn totals_row(name: &str, totals: &RecordTotals, found: &AccountsSummary, ui: &Ui) {
     let share = 100.0 * totals.stored_bytes as f64 / found.totals.stored_bytes.max(1) as f64;
-    row(name, &show_count(totals.accounts), &show_bytes(totals.stored_bytes), &format!("{share:.1}"))
+    row(name, &show_count(totals.accounts), &show_bytes(totals.stored_bytes), &format!("{share:.1}"), ui);
 }
 
 fn owner_text(owner: &Hash) -> String {

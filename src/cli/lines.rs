@@ -1,14 +1,23 @@
 //! How wide the terminal is, and text that fits it.
 
-pub use crate::text::{cut, wrap_all};
+pub use crate::text::{cut, wrap, wrap_all, wrap_line};
+use std::{io::IsTerminal, os::fd::AsFd};
 
 /// Where nobody says how wide the terminal is.
 const COLUMNS_DEFAULT: usize = 80;
 
 /// Columns of the terminal on stderr.
 pub fn columns() -> usize {
-    match rustix::termios::tcgetwinsize(std::io::stderr()) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-        _ => COLUMNS_DEFAULT,
-    }
+    columns_of(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
+}
+
+/// Columns of the terminal that results go to; `None` where they go elsewhere.
+pub fn columns_of_results() -> Option<usize> {
+    let stdout = std::io::stdout();
+    if stdout.is_terminal() { columns_of(stdout) } else { None }
+}
+
+fn columns_of(terminal: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }

@@ -170,7 +170,7 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
         });
     } else if !ui.is_quiet() {
         for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact } in archives {
-            ui.print(&path.display().to_string());
+            ui.print_verbatim(&path.display().to_string());
             match name {
                 Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
                 None => ui.print("  slot and hash are not in its name"),
@@ -209,7 +209,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
     if ui.is_json() {
         return ui.print_json(&RestoreLine { report, validator_flags: flags });
     }
-    ui.print(&report.path.display().to_string());
+    ui.print_verbatim(&report.path.display().to_string());
     if ui.is_quiet() {
         return;
     }
@@ -240,14 +240,14 @@ fn print_start(options: &RestoreOptions, flags: &[String], ui: &Ui) {
         ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
     ui.print("Start Agave with its usual flags and:");
-    ui.print(&format!("  agave-validator {}", flags.join(" ")));
+    ui.print_verbatim(&format!("  agave-validator {}", flags.join(" ")));
     // Firedancer makes its own accounts database of the archives; it has no use for the rest of the ledger. The keys are
     // those of its default.toml: src/app/firedancer/config/default.toml.
     ui.print("Or start Firedancer, which reads the archives, with this in its TOML:");
-    ui.print("  [paths]");
-    ui.print(&format!("  snapshots = {}", toml_string(&absolute(options.paths.snapshots_dir()))));
+    ui.print_verbatim("  [paths]");
+    ui.print_verbatim(&format!("  snapshots = {}", toml_string(&absolute(options.paths.snapshots_dir()))));
     if genesis.exists() {
-        ui.print(&format!("  genesis = {}", toml_string(&genesis)));
+        ui.print_verbatim(&format!("  genesis = {}", toml_string(&genesis)));
     }
 }
 

@@ -147,7 +147,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             });
             continue;
         }
-        ui.print(&ledger_dir.display().to_string());
+        ui.print_verbatim(&ledger_dir.display().to_string());
         if ui.is_quiet() {
             continue;
         }

@@ -165,12 +165,21 @@ impl Ui {
         self.is_json || self.style == ProgressStyle::Json
     }
 
-    /// Prints a line of results. A reader that has gone away is not an error; [`Ui::finish`] returns any other.
+    /// Prints a line of results, wrapped at words on a terminal. A reader that has gone away is not an error;
+    /// [`Ui::finish`] returns any other.
     pub fn print(&self, line: &str) {
-        self.print_as_is(&with_flags(line));
+        let line = with_flags(line);
+        match lines::columns_of_results() {
+            Some(columns) => {
+                let wrapped = line.split('\n').flat_map(|line| lines::wrap_line(line, columns));
+                wrapped.for_each(|line| self.print_verbatim(&line));
+            }
+            None => self.print_verbatim(&line),
+        }
     }
 
-    fn print_as_is(&self, line: &str) {
+    /// Prints a line of results in one piece: what is to be copied, and what is of the right width already.
+    pub fn print_verbatim(&self, line: &str) {
         self.end_stage();
         if self.is_stdout_data.load(Relaxed) {
             self.stderr(line);
@@ -184,25 +193,15 @@ impl Ui {
         }
     }
 
-    /// Prints a text after a label, in lines that fit a terminal of 80 columns; a word that is too long for a line has one
-    /// of its own.
+    /// Prints a text after a label, in lines that fit 80 columns, or a narrower terminal.
     pub fn print_wrapped(&self, label: &str, text: &str) {
-        const COLUMNS: usize = 80;
-        let indent = " ".repeat(label.chars().count());
-        let mut line = label.to_string();
-        let mut is_empty = true;
-        for word in text.split(' ') {
-            if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-                self.print(&std::mem::replace(&mut line, indent.clone()));
-                is_empty = true;
-            }
-            if !is_empty {
-                line.push(' ');
-            }
-            line.push_str(word);
-            is_empty = false;
-        }
-        self.print(&line);
+        lines::wrap(label, &with_flags(text), self.columns()).iter().for_each(|line| self.print_verbatim(line));
+    }
+
+    /// Columns of what is wrapped: wider text is hard to read, and so is text that a narrow terminal breaks.
+    pub fn columns(&self) -> usize {
+        const COLUMNS_MAX: usize = 80;
+        lines::columns_of_results().unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX)
     }
 
     /// Everything is printed: an error where results did not get to where they should.
@@ -224,7 +223,7 @@ impl Ui {
 
     /// Prints a result as one line of JSON.
     pub fn print_json(&self, value: &impl Serialize) {
-        self.print_as_is(&to_json(value));
+        self.print_verbatim(&to_json(value));
     }
 
     /// Is set when the user asks to stop: for what must outlive the screen.

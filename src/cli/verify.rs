@@ -208,7 +208,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
         return ui.print_json(&VerifyLine { report, capitalization_text });
     }
     for path in &report.paths {
-        ui.print(&path.display().to_string());
+        ui.print_verbatim(&path.display().to_string());
     }
     if ui.is_quiet() && report.ok {
         return;
@@ -286,12 +286,11 @@ fn print_verdict(report: &VerifyReport, ui: &Ui) {
 /// What a state that is right in itself does not prove.
 fn print_trust(expected: Option<Hash>, ui: &Ui) {
     if expected.is_some() {
-        ui.print("The accounts are those of the hash that --expect-hash gives.");
-        return;
+        return ui.print("The accounts match the hash of --expect-hash.");
     }
-    ui.print("The accounts are those that the bank file claims. Whether that is the cluster's");
-    ui.print("state no archive can prove: compare the hash with what a node that you trust");
-    ui.print("advertises, with --expect-hash.");
+    let text = "The accounts match the bank file. No archive can prove that this is the cluster's state: use --expect-hash \
+                with the hash that a node you trust advertises.";
+    ui.print_wrapped("", text);
 }
 
 fn print_wrapped(label: &str, text: &str, ui: &Ui) {
@@ -314,7 +313,7 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
             format!(
                 "{}, capitalization {}",
                 values::count_of(counts.accounts, "account"),
-                report.capitalization.unwrap_or_default()
+                values::show_count(report.capitalization.unwrap_or_default())
             )
         }
         _ => String::new(),
@@ -324,11 +323,11 @@ fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
         (Some(_), true) => "skipped",
         (None, true) => "ok",
     };
-    let line = match &check.skipped {
-        Some(why) => format!("  {name:8} {word:8} {why}"),
-        None => format!("  {name:8} {word:8} {detail}"),
-    };
-    ui.print(line.trim_end());
+    let text = check.skipped.as_deref().unwrap_or(&detail);
+    match text.is_empty() {
+        true => ui.print(&format!("  {name:8} {word}")),
+        false => ui.print_wrapped(&format!("  {name:8} {word:8} "), text),
+    }
 }
 
 /// So many failures that are alike are listed one by one.

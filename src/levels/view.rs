@@ -58,13 +58,14 @@ impl<'a> LevelsView<'a> {
             })
             .column(Column::named("input_bytes"), |row| row.input_bytes)
             .column(Column::shown("size", Unit::Bytes).wide(8).name("output_bytes", 0), |row| row.output_bytes)
-            .column(Column::shown("ratio", Unit::Ratio).wide(5).name("ratio", 4), |row| {
+            .column(Column::shown("ratio", Unit::Ratio).wide(5).spare(4).name("ratio", 4), |row| {
                 Cell::from(row.ratio()).with_error(row.size_error_percent)
             })
             .column(
                 Column::shown(&format!("size vs {against}"), Unit::Percent(1))
                     .headed(&versus, 6)
                     .tight()
+                    .spare(1)
                     .name("size_percent", 3),
                 |row| row.size_percent_of(reference),
             )
@@ -75,22 +76,26 @@ impl<'a> LevelsView<'a> {
                     .name("compress_seconds", 6),
                 |row| row.compress.median,
             )
-            .column(Column::on_terminal("+-", Unit::Percent(0), 3).tight().group("compress"), |row| {
+            .column(Column::on_terminal("+-", Unit::Percent(0), 3).tight().spare(7).group("compress"), |row| {
                 row.compress.deviation_percent()
             })
             .column(Column::named("compress_seconds_min").decimals(6), |row| row.compress.min)
             .column(Column::named("compress_seconds_max").decimals(6), |row| row.compress.max)
             .column(Column::named("compress_runs"), |row| row.compress.runs)
-            .column(Column::shown("MiB/s", Unit::Rate).wide(5).group("compress"), LevelRow::compress_bytes_per_second)
+            .column(
+                Column::shown("MiB/s", Unit::Rate).wide(5).spare(5).group("compress"),
+                LevelRow::compress_bytes_per_second,
+            )
             .column(Column::named("compress_mb_per_second").decimals(2), LevelRow::compress_mb_per_second)
             .column(
                 Column::shown(&format!("time vs {against}"), Unit::Factor)
                     .headed(&versus, 5)
+                    .spare(3)
                     .group("compress")
                     .name("compress_time_factor", 4),
                 |row| Cell::from(row.time_factor_of(reference)).with_sign(sign(row)),
             )
-            .column(if has_codecs { load } else { load.headed("CPU", 5).tight().group("compress") }, |row| {
+            .column(if has_codecs { load } else { load.headed("CPU", 5).tight().spare(8).group("compress") }, |row| {
                 row.cpu_percent
             })
             .column(
@@ -104,13 +109,13 @@ impl<'a> LevelsView<'a> {
             .column(Column::named("decompress_seconds_max").decimals(6), |row| row.decompress.max)
             .column(Column::named("decompress_runs"), |row| row.decompress.runs)
             .column(
-                Column::shown("MiB/s", Unit::Rate).wide(5).group("decompress"),
+                Column::shown("MiB/s", Unit::Rate).wide(5).spare(6).group("decompress"),
                 LevelRow::decompress_bytes_per_second,
             )
             .column(Column::named("decompress_mb_per_second").decimals(2), LevelRow::decompress_mb_per_second)
             .column(Column::named("cpu_percent").decimals(1), |row| row.cpu_percent)
             .column(Column::named("decompress_cpu_percent").decimals(1), |row| row.decompress_cpu_percent)
-            .column(Column::shown("memory", Unit::Bytes).wide(8).name("peak_memory_bytes", 0), |row| {
+            .column(Column::shown("memory", Unit::Bytes).wide(8).spare(9).name("peak_memory_bytes", 0), |row| {
                 row.peak_memory_bytes
             })
             .column(Column::named("size_error_percent").decimals(3), |row| or_absent(row.size_error_percent))

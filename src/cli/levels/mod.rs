@@ -75,9 +75,6 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// What a line of text may have: as wide as the tables.
-const COLUMNS: usize = 80;
-
 /// Prints what was found: as text, or the rows as lines of JSON.
 fn show(section: &Section, subject: &Subject, ui: &Ui) {
     if ui.is_json() {
@@ -86,5 +83,5 @@ fn show(section: &Section, subject: &Subject, ui: &Ui) {
     }
     ui.print(&subject.name);
     ui.print(&format!("  {}", subject.describe()));
-    terminal::lines(section, COLUMNS).iter().for_each(|line| ui.print(line));
+    terminal::lines(section, ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
 }

@@ -2,7 +2,6 @@
 
 use {
     super::{
-        COLUMNS,
         exports::{ExportArgs, Exports},
         frames::default_sizes,
         input::{InputArgs, RepeatArgs},
@@ -175,16 +174,18 @@ impl<'a> Screen<'a> {
     fn row(&mut self, row: LevelRow) -> Result<()> {
         self.rows.push(row);
         let (Some(row), Some(reference)) = (self.rows.last(), reference_row(&self.rows)) else { return Ok(()) };
-        let table = LevelsView::new(reference, self.has_codecs).table(&[row]);
+        let (table, columns) = (LevelsView::new(reference, self.has_codecs).table(&[row]), self.ui.columns());
         if self.is_table() && self.rows.len() == 1 {
             self.ui.print(&self.subject.name);
             self.ui.print(&format!("  {}", self.subject.describe()));
-            terminal::header_lines(&table).iter().for_each(|line| self.ui.print(line));
+            terminal::header_lines(&table, columns).iter().for_each(|line| self.ui.print_verbatim(line));
         }
         match self.style {
             _ if self.ui.is_json() => json::lines(&table).iter().for_each(|line| self.ui.print_json(line)),
             Style::Zstd => self.ui.print(&zstd_line(&self.subject.name, row)),
-            Style::Table => terminal::row_lines(&table, 0).iter().for_each(|line| self.ui.print(line)),
+            Style::Table => {
+                terminal::row_lines(&table, 0, columns).iter().for_each(|line| self.ui.print_verbatim(line))
+            }
         }
         if let Some(section) = view::section(&self.rows).filter(|_| !self.exports.is_empty()) {
             self.exports.write(&self.subject, &section, || picture::svg(&self.subject, &self.rows))?;
@@ -264,6 +265,6 @@ impl<'a> Screen<'a> {
             }
         };
         let section = Section { blocks, ..Section::default() };
-        terminal::lines(&section, COLUMNS).iter().for_each(|line| self.ui.print(line));
+        terminal::lines(&section, self.ui.columns()).iter().for_each(|line| self.ui.print_verbatim(line));
     }
 }

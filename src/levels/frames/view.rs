@@ -73,10 +73,10 @@ fn sizes(report: &FramesReport) -> Table {
         .column(Column::named("codec"), |_: &FrameSizeRow| report.codec.as_str())
         .column(Column::named("level"), |_| report.level)
         .column(Column::shown("frame", Unit::Bytes).wide(8).name("frame_size_bytes", 0), |row| row.frame_size_bytes)
-        .column(Column::shown("frames", Unit::Count).wide(10).name("frames", 0), |row| row.frames)
+        .column(Column::shown("frames", Unit::Count).wide(10).spare(2).name("frames", 0), |row| row.frames)
         .column(Column::named("input_bytes"), |row| row.input_bytes)
         .column(Column::named("output_bytes"), |row| row.output_bytes)
-        .column(Column::shown("ratio", Unit::Ratio).wide(7).name("ratio", 4), FrameSizeRow::ratio)
+        .column(Column::shown("ratio", Unit::Ratio).wide(7).spare(3).name("ratio", 4), FrameSizeRow::ratio)
         .column(
             Column::shown("saving", Unit::Percent(1)).wide(8).name("saving_percent", 3),
             FrameSizeRow::saving_percent,
@@ -92,6 +92,7 @@ fn sizes(report: &FramesReport) -> Table {
         .column(
             Column::shown("memory per worker", Unit::Bytes)
                 .headed("memory per\nworker", 10)
+                .spare(4)
                 .name("worker_memory_bytes", 0),
             |row| row.worker_memory_bytes,
         );
@@ -122,10 +123,11 @@ fn latency(report: &FramesReport, what: &'static str, of: LatencyOf) -> Table {
         .title(format!("{what}: time of one frame, percentiles"))
         .column(Column::shown("frame", Unit::Bytes).wide(8), |row: &FrameSizeRow| row.frame_size_bytes)
         .column(time("average"), |row| of(row).average_seconds)
-        .column(Column::shown("deviation", Unit::Time).headed("+-", WIDTH), |row| of(row).deviation_seconds)
-        .column(time("min"), |row| of(row).min_seconds);
+        .column(Column::shown("deviation", Unit::Time).headed("+-", WIDTH).spare(2), |row| of(row).deviation_seconds)
+        .column(time("min").spare(3), |row| of(row).min_seconds);
     let table = PERCENTILES.into_iter().fold(table, |table, (heading, _, percentile)| {
-        let column = Column::shown(&format!("{heading} %"), Unit::Time).headed(heading, WIDTH);
+        let spare = if heading == "50" || heading == "99" { 0 } else { 4 };
+        let column = Column::shown(&format!("{heading} %"), Unit::Time).headed(heading, WIDTH).spare(spare);
         table.column(column, |row| percentile(of(row)))
     });
     table.column(time("max"), |row| of(row).max_seconds).finish(match what {
@@ -165,13 +167,14 @@ fn bundles(report: &FramesReport, unit: &BundleUnit) -> Table {
         .column(
             Column::shown("saving against one", Unit::Percent(1))
                 .headed("saving\nagainst one", 12)
+                .spare(2)
                 .name("saving_against_one_percent", 3),
             BundleRow::saving_against_one_percent,
         )
         .absent("compress_mb_per_second")
         .absent("decompress_mb_per_second")
         .absent("worker_memory_bytes")
-        .column(Column::shown("compressed", Unit::Bytes).wide(11), |row| row.output_bytes)
+        .column(Column::shown("compressed", Unit::Bytes).wide(11).spare(3), |row| row.output_bytes)
         .column(Column::shown("compress", Unit::Time).wide(9).name("compress_seconds", 9), |row| row.compress_seconds)
         .column(Column::shown("decompress", Unit::Time).wide(11).name("decompress_seconds", 9), |row| {
             row.decompress_seconds

@@ -57,15 +57,18 @@ fn table(report: &LinkReport) -> Table {
     let best = report.recommendations.iter().find(|choice| choice.way == Way::Streaming);
     let unit = |row: &LinkRow| TimeUnit::of_column(row.streaming_seconds);
     let unit = Unit::TimeIn(report.rows.last().map_or(TimeUnit::Seconds, unit));
-    let time = |heading: &str, short: &str, name: &str| {
-        Column::shown(heading, unit).headed(short, WIDTH).name(format!("{name}_seconds"), 6)
+    let time = |heading: &str, short: &str, name: &str, spare: u8| {
+        Column::shown(heading, unit).headed(short, WIDTH).spare(spare).name(format!("{name}_seconds"), 6)
     };
     // Where egress has a price, the terminal has no room for its bytes.
     let egress = Column::shown("egress", Unit::Bytes).name("egress_bytes", 0);
     let price = Column::named("egress_price").decimals(4);
     let (egress, price) = match report.has_price() {
-        true => (egress, Column { name: price.name, decimals: 4, ..Column::shown("price", Unit::Price).wide(WIDTH) }),
-        false => (egress.wide(WIDTH), price),
+        true => (
+            egress,
+            Column { name: price.name, decimals: 4, ..Column::shown("price", Unit::Price).wide(WIDTH).spare(1) },
+        ),
+        false => (egress.wide(WIDTH).spare(1), price),
     };
     Table::of(&rows)
         .kind("link_level")
@@ -86,12 +89,12 @@ fn table(report: &LinkReport) -> Table {
         .column(Column::named("size_error_percent").decimals(3), |row| row.load.size_error_percent)
         .column(Column::named("compress_seconds").decimals(6), |row| row.load.compress_seconds)
         .column(Column::named("decompress_seconds").decimals(6), |row| row.load.decompress_seconds)
-        .column(time("archive", "archive", "archive"), |row| row.archive_seconds)
-        .column(time("send", "send", "send"), |row| row.send_seconds)
-        .column(time("decode", "decode", "decode"), |row| row.decode_seconds)
-        .column(time("place", "place", "place"), |row| row.place_seconds)
-        .column(time("streaming", "stream", "streaming"), |row| row.streaming_seconds)
-        .column(time("store and forward", "sum", "store_and_forward"), |row| row.store_and_forward_seconds)
+        .column(time("archive", "archive", "archive", 3), |row| row.archive_seconds)
+        .column(time("send", "send", "send", 2), |row| row.send_seconds)
+        .column(time("decode", "decode", "decode", 4), |row| row.decode_seconds)
+        .column(time("place", "place", "place", 5), |row| row.place_seconds)
+        .column(time("streaming", "stream", "streaming", 0), |row| row.streaming_seconds)
+        .column(time("store and forward", "sum", "store_and_forward", 0), |row| row.store_and_forward_seconds)
         .column(Column::named("slowest_stage"), |row| row.slowest_stage.as_str())
         .column(egress, |row| row.egress_bytes)
         .column(price, |row| row.egress_price)

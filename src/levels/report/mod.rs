@@ -240,7 +240,7 @@ pub(crate) mod tests {
     fn rows_under_load_are_marked() {
         let rows = codec_rows();
         let view = LevelsView::new(&rows[0], true);
-        let line = |row: &LevelRow| terminal::row_lines(&view.table(&[row]), 0).join("\n");
+        let line = |row: &LevelRow| terminal::row_lines(&view.table(&[row]), 0, 80).join("\n");
         assert!(line(&rows[2]).contains("1.40* "), "{}", line(&rows[2]));
         assert!(!line(&rows[1]).contains('*'), "{}", line(&rows[1]));
         assert_eq!(doubts(&rows).len(), 1);
@@ -255,7 +255,7 @@ pub(crate) mod tests {
         row.compress.median = 98_765.0;
         row.decompress.median = 0.02;
         row.cpu_percent = 6400.0;
-        let line = terminal::row_lines(&LevelsView::new(&rows[0], false).table(&[&row]), 0).concat();
+        let line = terminal::row_lines(&LevelsView::new(&rows[0], false).table(&[&row]), 0, 80).concat();
         assert_eq!(line.split_whitespace().count(), 16, "{line}");
     }
 

@@ -207,6 +207,8 @@ pub struct TerminalColumn {
     pub group: &'static str,
     /// Without a space before the percent sign.
     pub is_tight: bool,
+    /// Left out of a narrow terminal before those with a lower number; 0 never.
+    pub spare: u8,
 }
 
 impl Column {
@@ -254,6 +256,12 @@ impl Column {
     /// On the terminal without a space before the percent sign.
     pub fn tight(mut self) -> Self {
         self.terminal = self.terminal.map(|terminal| TerminalColumn { is_tight: true, ..terminal });
+        self
+    }
+
+    /// Left out of a narrow terminal before columns with a lower number.
+    pub fn spare(mut self, spare: u8) -> Self {
+        self.terminal = self.terminal.map(|terminal| TerminalColumn { spare, ..terminal });
         self
     }
 

@@ -6,7 +6,7 @@ use {
         Block, Section, Table, Value,
         table::{Cell, Column, TerminalColumn},
     },
-    crate::text::wrap,
+    crate::text::{cut, wrap},
 };
 
 /// All lines of a section, without what is doubtful; text is wrapped at so many columns.
@@ -40,19 +40,27 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
 }
 
 fn table_lines(table: &Table, columns: usize) -> Vec<String> {
-    let rows = (0..table.rows.len()).flat_map(|row| row_lines(table, row));
+    let rows = (0..table.rows.len()).flat_map(|row| row_lines(table, row, columns));
     let mut footnote = if table.footnote.is_empty() { Vec::new() } else { wrap("", &table.footnote, columns) };
     // A line is a sign explained; several are a text of their own.
     if footnote.len() > 1 {
         footnote.insert(0, String::new());
     }
-    header_lines(table).into_iter().chain(rows).chain(footnote).collect()
+    header_lines(table, columns).into_iter().chain(rows).chain(footnote).collect()
+}
+
+/// The lowest number of columns that are left out so that a table fits: see [`TerminalColumn::spare`].
+fn spare_from(table: &Table, columns: usize) -> u8 {
+    let shown = || table.columns.iter().filter_map(|column| column.terminal.as_ref());
+    let width_below = |spare: u8| shown().filter(|one| one.spare < spare).map(|one| one.width + 1).sum::<usize>();
+    (1..=u8::MAX).rev().find(|spare| width_below(*spare) <= columns + 1).unwrap_or(1)
 }
 
 /// The lines above the rows.
-pub fn header_lines(table: &Table) -> Vec<String> {
-    let columns: Vec<(&Column, &TerminalColumn)> =
-        table.columns.iter().filter_map(|column| Some((column, column.terminal.as_ref()?))).collect();
+pub fn header_lines(table: &Table, columns_max: usize) -> Vec<String> {
+    let spare = spare_from(table, columns_max);
+    let shown = table.columns.iter().filter_map(|column| Some((column, column.terminal.as_ref()?)));
+    let (columns, left_out): (Vec<_>, Vec<_>) = shown.partition(|(_, terminal)| terminal.spare < spare);
     let height = columns.iter().map(|(_, terminal)| terminal.heading.lines().count()).max().unwrap_or(1);
     let heading = |line: usize| {
         // Headings of fewer lines stand at the bottom.
@@ -60,10 +68,19 @@ pub fn header_lines(table: &Table) -> Vec<String> {
             let own: Vec<&str> = terminal.heading.lines().collect();
             (line + own.len()).checked_sub(height).and_then(|at| own.get(at)).map_or("", |text| *text).to_string()
         };
-        join(columns.iter().map(|(column, terminal)| pad(&of(terminal), terminal.width, column.is_left)))
+        let line = join(columns.iter().map(|(column, terminal)| pad(&of(terminal), terminal.width, column.is_left)));
+        // The last may go on below: then its heading has no room either.
+        if line.chars().count() > columns_max { fixed_part(&columns, &line) } else { line }
     };
-    let title = (!table.title.is_empty()).then(|| table.title.clone());
-    title.into_iter().chain(group_line(&columns)).chain((0..height).map(heading)).collect()
+    let title = if table.title.is_empty() { Vec::new() } else { wrap("", &table.title, columns_max) };
+    let note = (!left_out.is_empty()).then(|| "(a wider terminal shows more columns)".to_string());
+    title.into_iter().chain(note).chain(group_line(&columns)).chain((0..height).map(heading)).collect()
+}
+
+/// A line without what stands in a column that takes the rest of it.
+fn fixed_part(columns: &[(&Column, &TerminalColumn)], line: &str) -> String {
+    let width = columns.iter().filter(|(_, terminal)| terminal.width > 0).map(|(_, terminal)| terminal.width + 1).sum();
+    line.chars().take(width).collect::<String>().trim_end().to_string()
 }
 
 /// What neighbouring columns are, where they share that.
@@ -73,7 +90,7 @@ fn group_line(columns: &[(&Column, &TerminalColumn)]) -> Option<String> {
         let width = group.iter().map(|(_, terminal)| terminal.width + 1).sum::<usize>().saturating_sub(1);
         match group.first().map_or("", |(_, terminal)| terminal.group) {
             "" => " ".repeat(width),
-            name if name.len() + 4 > width => format!("{name:^width$}"),
+            name if name.len() + 4 > width => format!("{:^width$}", cut(name, width)),
             name => format!("{:-^width$}", format!(" {name} ")),
         }
     });
@@ -81,23 +98,28 @@ fn group_line(columns: &[(&Column, &TerminalColumn)]) -> Option<String> {
 }
 
 /// The lines of a row: one, and another for what does not fit.
-pub fn row_lines(table: &Table, row: usize) -> Vec<String> {
+pub fn row_lines(table: &Table, row: usize, columns: usize) -> Vec<String> {
+    let spare = spare_from(table, columns);
     let Some((_, cells)) = table.rows.get(row) else { return Vec::new() };
     let of_cell = |(column, cell)| (show(column, cell), column);
-    let shown = table.columns.iter().zip(cells).filter(|(column, _)| column.terminal.is_some()).map(of_cell);
+    let shown = table
+        .columns
+        .iter()
+        .zip(cells)
+        .filter(|(column, _)| column.terminal.as_ref().is_some_and(|one| one.spare < spare))
+        .map(of_cell);
     let (rest, fixed): (Vec<_>, Vec<_>) = shown.partition(|(_, column)| width(column) == 0);
     let line =
         fixed.iter().map(|(text, column)| pad(text, width(column), column.is_left)).collect::<Vec<_>>().join(" ");
     match rest.first() {
-        Some((flags, _)) => with_flags(&line, flags),
+        Some((flags, _)) => with_flags(&line, flags, columns),
         None => vec![line.trim_end().to_string()],
     }
 }
 
 /// Flags behind a line; those that do not fit below it, so that all can be copied into a shell.
-fn with_flags(line: &str, flags: &str) -> Vec<String> {
-    const WIDTH: usize = 80;
-    let room = WIDTH.saturating_sub(line.chars().count() + 1);
+fn with_flags(line: &str, flags: &str, columns: usize) -> Vec<String> {
+    let room = columns.saturating_sub(line.chars().count() + 1);
     match flags.split_once(" --") {
         _ if flags.chars().count() <= room => vec![format!("{line} {flags}")],
         Some((first, others)) if first.chars().count() + 2 <= room => {

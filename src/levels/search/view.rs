@@ -14,8 +14,9 @@ pub fn section(outcome: &Outcome, seed: u64) -> Section {
     let Outcome { searched_frames, held_out_frames, tried, tried_in_full, .. } = outcome;
     let mut blocks = vec![Block::Facts(vec![
         format!(
-            "{searched_frames} frames searched, {held_out_frames} held out; {tried} settings tried, {tried_in_full} in \
-             full"
+            "{} searched, {held_out_frames} held out; {} tried, {tried_in_full} in full",
+            quantity::count_of(*searched_frames as u64, "frame"),
+            quantity::count_of(*tried, "setting"),
         ),
         format!("seed {seed}, {}", quantity::duration(outcome.elapsed)),
     ])];

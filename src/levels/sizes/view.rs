@@ -45,21 +45,21 @@ fn table(report: &SizesReport) -> Table {
         })
         .column(Column::named("from_bytes"), |row| row.from_bytes)
         .column(Column::named("below_bytes"), |row| row.below_bytes)
-        .column(Column::shown("count", Unit::Count).wide(13).name("units", 0), |row| row.units)
+        .column(Column::shown("count", Unit::Count).wide(13).spare(3).name("units", 0), |row| row.units)
         .column(Column::named("unit_bytes"), |row| row.unit_bytes)
         .column(Column::named("measured_units"), |row| row.measured_units)
         .column(Column::named("input_bytes"), |row| row.input_bytes)
         .column(Column::named("output_bytes"), |row| row.output_bytes)
         .column(Column::named("compress_seconds").decimals(9), |row| row.compress_seconds)
         .column(Column::named("decompress_seconds").decimals(9), |row| row.decompress_seconds)
-        .column(Column::shown("average", Unit::Bytes).wide(9), SizeClassRow::average_input_bytes)
-        .column(Column::shown("compressed", Unit::Bytes).wide(10), SizeClassRow::average_output_bytes)
+        .column(Column::shown("average", Unit::Bytes).wide(9).spare(2), SizeClassRow::average_input_bytes)
+        .column(Column::shown("compressed", Unit::Bytes).wide(10).spare(4), SizeClassRow::average_output_bytes)
         .column(
             Column::shown("saving", Unit::Percent(1)).wide(8).name("saving_percent", 3),
             SizeClassRow::saving_percent,
         )
         .column(Column::shown("compress", Unit::Time).wide(9), SizeClassRow::average_compress_seconds)
-        .column(Column::shown("decompress", Unit::Time).wide(10), SizeClassRow::average_decompress_seconds)
+        .column(Column::shown("decompress", Unit::Time).wide(10).spare(1), SizeClassRow::average_decompress_seconds)
         .emphasis(|row| if is_all(row) { Emphasis::Total } else { Emphasis::Plain })
         .finish("sizes-table")
 }

@@ -1,0 +1,93 @@
+//! Results on terminals of several widths: lines are wrapped at words, tables leave out columns, and what is to be copied
+//! stays in one piece.
+
+use {
+    crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress_path, temp_dir},
+    rustix::{
+        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+        termios::{Winsize, tcsetwinsize},
+    },
+    std::{
+        fs::File,
+        io::Read,
+        path::Path,
+        process::{Command, Stdio},
+    },
+};
+
+/// What a command shows on a terminal, results and messages, line by line.
+fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).expect("granted");
+    unlockpt(&master).expect("unlocked");
+    let path = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
+    let terminal = File::options().read(true).write(true).open(path).expect("open");
+    let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal, size).expect("a size");
+    let mut command = Command::new(slotpress_path());
+    command.args(arguments).args(["--color", "never", "--progress", "none"]);
+    let error = terminal.try_clone().expect("another");
+    let mut child = command.stdout(Stdio::from(terminal)).stderr(Stdio::from(error)).spawn().expect("starts");
+    drop(command);
+    // With its last user gone, a terminal's reader gets an error after what was written.
+    let mut said = Vec::new();
+    let _ = File::from(master).read_to_end(&mut said);
+    let status = child.wait().expect("ends");
+    let said = String::from_utf8_lossy(&said).replace('\r', "");
+    assert!(status.success(), "{arguments:?}: {said}");
+    said.lines().map(str::to_string).collect()
+}
+
+/// A line that is too long is one that cannot be broken, or one that is to be copied.
+fn is_fit(line: &str, columns: usize) -> bool {
+    let width = line.chars().count();
+    let indent = width - line.trim_start().chars().count();
+    let longest = line.split_whitespace().map(|word| word.chars().count()).max().unwrap_or_default();
+    let is_to_be_copied = ["  agave-validator ", "  snapshots = ", "  genesis = ", "  rm -r ", "    --"]
+        .iter()
+        .any(|start| line.starts_with(start));
+    width <= columns || is_to_be_copied || indent.min(columns / 2) + longest > columns
+}
+
+#[test]
+fn every_result_fits() {
+    let (ledger_26, ledger_40, dir) = (ledger("ledger-at-26"), ledger("ledger-at-40"), temp_dir());
+    let text = |path: &Path| path.to_str().expect("text").to_string();
+    let at = |name: &str| text(&dir.path().join(name));
+    let (at_26, at_40) = (text(ledger_26.path()), text(ledger_40.path()));
+    let (full, incremental) = (text(&fixture(FULL_26)), text(&fixture(INCREMENTAL_26_40)));
+    let quick = ["--repeat", "1", "--min-time", "0", "--frame-size", "64KiB"];
+    for columns in [40, 60, 80, 120] {
+        let (out, restored, booted) =
+            (at(&format!("out-{columns}")), at(&format!("{columns}")), at(&format!("b{columns}")));
+        std::fs::create_dir(&out).expect("made");
+        let commands: Vec<Vec<&str>> = vec![
+            vec!["archive", &at_26, "-o", &out, "--dry-run"],
+            vec!["archive", &at_26, "-o", &out, "--verify", "-v"],
+            vec!["archive", &at_40, "-o", &out, "--base-slot", "26"],
+            vec!["recompress", &full, "-o", &out, "--force"],
+            vec!["restore", &full, &incremental, "--ledger", &restored, "--verify"],
+            vec!["verify", &full, &incremental],
+            vec!["inspect", &full],
+            vec!["inspect", &at_26],
+            vec!["inspect", &at_26, "--by-owner"],
+            vec!["doctor", &at_26],
+            vec!["find", "--source", &out],
+            vec!["bootstrap", &out, "--ledger", &booted],
+            vec!["list", &out],
+            vec!["prune", &out, "--keep-full", "1", "--keep-incremental", "1", "--dry-run"],
+            [["levels", &full, "--levels", "1,2"].as_slice(), &quick].concat(),
+            [["levels", &full, "--codec", "zstd:1,lz4,none"].as_slice(), &quick].concat(),
+            [["levels", "link", &full, "--levels", "1,2", "--bandwidth", "1Gbit"].as_slice(), &quick].concat(),
+            vec!["levels", "frames", &full, "--min-time", "0", "--bundles", "1,8"],
+            vec!["levels", "sizes", &full, "--repeat", "1", "--min-time", "0"],
+            vec!["levels", "search", &full, "--levels", "1,3", "--frame-size", "64KiB", "--evaluations", "6"],
+        ];
+        for command in commands {
+            let lines = shown(columns, &command);
+            assert!(!lines.is_empty(), "{command:?}");
+            let unfit: Vec<&String> = lines.iter().filter(|line| !is_fit(line, usize::from(columns))).collect();
+            assert!(unfit.is_empty(), "{columns} columns, {command:?}:\n{unfit:#?}\nof\n{}", lines.join("\n"));
+        }
+    }
+}
