@@ -6,7 +6,7 @@ use {
     std::{env, process::ExitCode, sync::Mutex},
 };
 
-/// Shows what is read on a bar.
+/// Shows the bytes read, as a progress bar.
 #[derive(Default)]
 struct Bar(Mutex<Option<ProgressBar>>);
 
@@ -60,6 +60,6 @@ fn fail(error: &Error) -> ExitCode {
     if let Some(hint) = error.hint_text() {
         eprintln!("hint: {hint}");
     }
-    // What exists already is no failure for whoever archives in turns.
+    // An archive that exists already is no failure: this program may run repeatedly.
     if error.kind() == ErrorKind::Exists { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

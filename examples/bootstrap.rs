@@ -1,4 +1,4 @@
-//! Bootstraps into a directory from the first of some servers that has what is needed:
+//! Bootstraps a ledger directory from one or more servers, and prints what happens:
 //! `cargo run --release --example bootstrap -- LEDGER SOURCE...`
 
 use {
@@ -12,7 +12,7 @@ use {
     },
 };
 
-/// Tells what happens, a line each.
+/// Prints each event on one line.
 #[derive(Default)]
 struct Lines {
     bytes: AtomicU64,

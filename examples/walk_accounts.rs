@@ -1,4 +1,4 @@
-//! Walks all accounts of an archive, on all cores: how many there are of each owner, and their lamports.
+//! Walks all accounts of an archive on all cores, and prints the number of accounts and their lamports per owner.
 //! `cargo run --release --example walk_accounts -- ARCHIVE`
 
 use {
@@ -12,13 +12,14 @@ use {
     },
 };
 
-/// Owners that are told.
+/// The number of owners that are printed.
 const SHOWN: usize = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = env::args().nth(1).ok_or("usage: walk_accounts ARCHIVE")?;
     let archive = NamedArchive::of_path(Path::new(&path));
-    // Of every owner: accounts and lamports. The visitor is called by all threads; a busier one would have a map for each.
+    // Accounts and lamports per owner. All threads call the visitor; with more work per record, one map per thread is
+    // better.
     let owners: Mutex<HashMap<Hash, (u64, u128)>> = Mutex::default();
     visit_accounts(&archive, &VisitOptions::default(), &NoProgress, &|account| {
         let mut owners = owners.lock().unwrap_or_else(PoisonError::into_inner);

@@ -53,6 +53,8 @@
 
 // Without the program, or parts of it, some of what they share has no caller.
 #![cfg_attr(not(all(feature = "cli", feature = "net", feature = "serve")), allow(dead_code, unused_imports))]
+// Of what embedding programs see; the rest says in its first lines what can fail.
+#![cfg_attr(not(feature = "internals"), warn(clippy::missing_errors_doc))]
 
 #[cfg(feature = "internals")]
 pub mod archive;

@@ -102,6 +102,9 @@ pub trait Progress: Sync {
         false
     }
     /// An error when the user asked to stop.
+    ///
+    /// # Errors
+    /// Of [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), and no other.
     fn check(&self) -> Result<()> {
         if self.is_interrupted() { Err(Error::interrupted()) } else { Ok(()) }
     }

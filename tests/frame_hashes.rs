@@ -117,7 +117,7 @@ fn a_frame_of_somebody_else_is_found() {
     let ledger = dir.path().join("ledger");
     let (code, _, stderr) = run(&["restore", text(&forged), "--ledger", text(&ledger), "--expect-root", &root]);
     assert_eq!(code, 3, "{stderr}");
-    assert!(stderr.contains("is not what its hash says"), "{stderr}");
+    assert!(stderr.contains("does not match its hash"), "{stderr}");
     assert!(!ledger.join("snapshots").exists());
 }
 

@@ -301,7 +301,7 @@ fn what_makes_no_sense_is_refused() {
     fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
     fails(&full, &["--by-owner", "--largest", "10001"], 2, "0 to 10000");
     fails(&full, &["--largest", "3"], 2, "--by-owner");
-    fails(&full, &["--by-owner", "--csv", full.to_str().expect("text")], 2, "that is what is inspected");
+    fails(&full, &["--by-owner", "--csv", full.to_str().expect("text")], 2, "it is the input");
     fails(&full, &["--by-owner", "--csv", "/nowhere/at/all.csv"], 2, "its directory does not exist");
     let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
     fails(&full, &["--account", nobody], 1, "no storage holds the account");

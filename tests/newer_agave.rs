@@ -388,7 +388,7 @@ fn an_unpacked_archive_without_a_map() {
         let output = output.expect("runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let warning = "whether all of them are there was not checked";
+    let warning = "missing storages were not detected";
     let (code, said) = run(&[]);
     assert!(code == Some(0) && said.contains(warning), "{said}");
     let again: PathBuf = out.path().join(&names(out.path())[0]);

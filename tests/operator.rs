@@ -107,7 +107,7 @@ fn the_last_line_is_the_verdict() {
     let out = text(dir.path());
     let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
     let (code, stdout, _) = run(&["verify", text(&full)]);
-    assert_eq!((code, last_line(&stdout)), (0, "GOOD: every check was made to its end; complete by state"));
+    assert_eq!((code, last_line(&stdout)), (0, "GOOD: all checks passed; complete by state"));
     let (code, stdout, stderr) = run(&["archive", text(ledger.path()), "-o", out, "--verify"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");

@@ -178,7 +178,7 @@ fn bad_sources_yield_nothing() {
     let (dir, out) = (temp_dir(), temp_dir());
     let lie = dir.path().join(name(&fixture(FULL)).replace("-26-", "-27-"));
     fs::copy(fixture(FULL), &lie).expect("copied");
-    fails(&lie, out.path(), &[], 3, "not what its name says");
+    fails(&lie, out.path(), &[], 3, "does not match its name");
     let other_base = dir.path().join(name(&fixture(INCREMENTAL)).replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL), &other_base).expect("copied");
     fails(&other_base, out.path(), &[], 3, "storage map is missing or too short");

@@ -414,7 +414,7 @@ fn a_name_that_lies() {
         let path = dir.path().join(&renamed);
         fs::copy(fixture(FULL_26), &path).expect("copied");
         let target = Target::new(2);
-        fails(&mut target.command(&[&path]), 3, &["is not what its name says", "hint: do not use it"]);
+        fails(&mut target.command(&[&path]), 3, &["does not match its name", "hint: do not use it"]);
         assert_nothing_left(&target);
     }
     // A base slot that is a lie: storages that the name rules out, or that the full archive lacks.

@@ -14,8 +14,8 @@ use {
 
 /// The layers, from the bottom. A module uses modules of lower layers only.
 const LAYERS: [&[&str]; 15] = [
-    &["error"],
-    &["bytes", "files", "memory", "pool", "progress", "quantity", "stopwatch", "text"],
+    &["error", "text"],
+    &["bytes", "files", "memory", "pool", "progress", "quantity", "stopwatch"],
     &["threads"],
     &["ledger"],
     &["format", "io", "pipeline", "read_back", "store"],

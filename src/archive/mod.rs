@@ -39,6 +39,7 @@ use {
         },
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::{Part, Progress, Step, timed},
+        quantity::bytes,
         read_back::{ReadBack, ReadBackReport},
         stopwatch::{Stopwatch, Taken},
         store::{find_archives, newest_full_slot, publish::check_output_dir},
@@ -71,7 +72,7 @@ pub struct ArchiveOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame, 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,
-    /// Workers.
+    /// Threads that compress, 1 to 1024; fewer start where `memory_bytes` does not suffice.
     pub threads: usize,
     /// The most memory for the workers' buffers, in bytes: fewer workers are started where it does not suffice.
     pub memory_bytes: Option<u64>,
@@ -141,6 +142,10 @@ impl ArchiveReport {
 }
 
 /// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
+///
+/// # Errors
+/// The ledger is in use, or its bank snapshot is not complete; options that contradict the ledger; a disk that fails or is
+/// full. Of [`ErrorKind::Exists`](crate::ErrorKind::Exists) where the archive is there already. Nothing is left behind.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
     check_output_dir(&options.out_dir)?;
     archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)
@@ -148,10 +153,13 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
 
 /// Archives a bank snapshot into any sink; full archives of incremental ones are looked for in the output directory of
 /// the options all the same.
+///
+/// # Errors
+/// Those of [`archive`]. A stream may have got a part of the archive.
 pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
     if options.read_back.is_some() && matches!(sink, Sink::Stream(_)) {
-        return Err(Error::usage("what went into a stream cannot be read back")
+        return Err(Error::usage("an archive written to a stream cannot be read back")
             .hint("write into a directory, or check the stream with: slotpress verify"));
     }
     check_frame_size(options.frame_size_bytes)?;
@@ -221,8 +229,8 @@ fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> R
     let plan = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))?;
     if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
         progress.warn(
-            "the bank file names no storages, as those of Agave 4.4 and later: whether all of them are there was not \
-             checked; --verify checks it",
+            "the bank file names no storages (Agave 4.4 and later), so missing storages were not detected; \
+             `read_back` checks this",
         );
     }
     let name = ArchiveName {
@@ -317,7 +325,7 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
     if (FRAME_SIZE_BYTES_MIN..=FRAME_SIZE_BYTES_MAX).contains(&frame_size_bytes) {
         return Ok(());
     }
-    Err(Error::usage(format!("a frame size of {frame_size_bytes} bytes is out of range"))
+    Err(Error::usage(format!("a frame size of {} is out of range", bytes(frame_size_bytes)))
         .hint("`frame_size_bytes` takes 64KiB to 32MiB"))
 }
 
@@ -333,10 +341,10 @@ fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path) -
             "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
         ))
         .hint(format!(
-            "use `base_slot` {newest}; on another base, closed accounts may come back (`force_base` takes that risk)"
+            "use `base_slot` {newest}; with another base, closed accounts may reappear (`force_base` accepts that risk)"
         ))),
         None => Err(Error::failed(format!("there is no full archive of slot {base_slot} in {places}"))
-            .hint("put the full archive there; `force_base` goes without")),
+            .hint("put the full archive there, or use `force_base` to continue without it")),
     }
 }
 
@@ -353,8 +361,9 @@ pub(crate) fn threads_within(
     let worker_bytes = worker_memory_bytes(codec, frame_size_bytes)?;
     match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
         0 => Err(Error::usage(format!(
-            "`memory_bytes` of {memory_bytes} bytes does not suffice for one worker, which takes {}",
-            worker_bytes + other_bytes
+            "`memory_bytes` of {} does not suffice for one worker, which takes {}",
+            bytes(memory_bytes),
+            bytes(worker_bytes + other_bytes)
         ))
         .hint("give more memory, a smaller `frame_size_bytes` or a lower `codec`")),
         workers => Ok(workers.min(threads)),

@@ -71,6 +71,9 @@ impl ZstdParams {
     }
 
     /// Reads `wlog=21,hlog=16,strat=fast`. A strategy is a name or a number from 1 to 9.
+    ///
+    /// # Errors
+    /// A parameter that zstd does not have, or a value out of its range: of [`ErrorKind::Usage`](crate::ErrorKind::Usage).
     pub fn parse(text: &str) -> Result<Self> {
         let known = || {
             let names: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();

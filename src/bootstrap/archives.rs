@@ -134,7 +134,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
     let vouchers = Vouchers { is_expected: false, servers: vouching };
     if !options.trusted.is_empty() && !vouchers.is_vouched() {
         return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
-            .hint("what was fetched is kept; try again when they may have it, or give another `trusted`"));
+            .hint("fetched bytes are kept; try again later, or give another `trusted` server"));
     }
     Ok(FetchReport { archives, vouchers, taken: stopwatch.taken() })
 }

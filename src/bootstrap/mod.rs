@@ -18,6 +18,7 @@ use {
         ledger::names::{ArchiveName, Hash},
         net::{Client, Url, servers::SourceArg},
         progress::Progress,
+        quantity::bytes,
         restore::{RestoreOptions, RestoreReport, restore_supplied},
         stopwatch::{Stopwatch, Taken},
         text,
@@ -39,7 +40,7 @@ use {
 };
 
 /// What to do about a download that did not end well.
-const KEPT_HINT: &str = "what has arrived is kept: the same command goes on from there";
+const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
 /// Sources that are tried, when archives vanish while they are fetched.
 const TRIES_MAX: usize = 4;
@@ -151,7 +152,9 @@ pub fn bootstrap(
         match attempt(client, options, &dir, &full, &unranged, progress) {
             Ok(done) => break done,
             Err(Failure { unranged: servers, .. }) if !servers.is_empty() && tries < TRIES_MAX => {
-                progress.warn("the server sends no ranges although it said so: one connection, from the beginning");
+                progress.warn(
+                    "the server announced ranges but does not send them: using one connection, from the beginning",
+                );
                 unranged.extend(servers);
             }
             Err(Failure { error, is_lost: true, .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
@@ -165,8 +168,8 @@ pub fn bootstrap(
                     return Err(error);
                 }
                 let is_elsewhere = report.candidates.iter().any(|candidate| candidate.full.name == full.name);
-                let lost_bytes = kept_bytes(&dir, &full.name);
-                progress.warn(&format!("{error}; {lost_bytes} bytes of {} may be fetched again", full.name));
+                let lost = bytes(kept_bytes(&dir, &full.name));
+                progress.warn(&format!("{error}; {lost} of {} may be fetched again", full.name));
                 if !is_elsewhere {
                     remove_partial(&dir, &full.name);
                 }
@@ -309,7 +312,7 @@ fn drop_server(candidates: &mut Vec<Candidate>, lost: &Choice) {
 
 fn choose_full(candidates: &[Candidate], dir: &Path) -> Result<Choice> {
     choose::full(candidates, |name| kept_bytes(dir, name) > 0)
-        .ok_or_else(|| Error::new(ErrorKind::Network, "no source has a snapshot of use"))
+        .ok_or_else(|| Error::new(ErrorKind::Network, "no source has a usable snapshot"))
 }
 
 /// Bytes on disk of a download that an earlier run began.

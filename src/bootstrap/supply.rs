@@ -214,7 +214,7 @@ impl Supply for Downloads<'_, '_, '_> {
         let is_vouched = self.supplied.last().is_some_and(|last| !last.vouching.is_empty());
         if self.context.must_be_vouched && !is_vouched {
             return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
-                .hint("try again in a minute, when they may have it, or give another `trusted`"));
+                .hint("try again in a minute, or give another `trusted` server"));
         }
         Ok(supplied)
     }

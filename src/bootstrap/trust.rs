@@ -70,11 +70,9 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
         match offers.iter().find(|offer| contradicts(&offer.name)) {
             Some(other) => {
                 let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
-                return Err(Error::damaged(message).hint("do not use it: one of the two sources lies"));
+                return Err(Error::damaged(message).hint("do not use it: the two sources contradict each other"));
             }
-            None => {
-                progress.warn(&format!("{} does not have {name}: it neither vouches for it nor against it", shown(url)))
-            }
+            None => progress.warn(&format!("{} does not have {name}, so it cannot confirm it", shown(url))),
         }
     }
     Ok(vouching)

@@ -111,9 +111,8 @@ pub fn remove(archive: &Archive) -> Result<()> {
         && scan::file_id(&stat) == archive.file_id
         && scan::modified_ns(&stat) == archive.modified_ns;
     if !is_same {
-        return Err(
-            Error::failed(format!("{} has changed meanwhile, and stays", path.display())).hint("run the command again")
-        );
+        return Err(Error::failed(format!("{} changed in the meantime, and was not removed", path.display()))
+            .hint("run the command again"));
     }
     rustix::fs::unlinkat(&parent, &name, AtFlags::empty()).map_err(failed)
 }

@@ -127,7 +127,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     };
     if args.dry_run {
         if is_stdout {
-            return Err(Error::usage("--dry-run looks at the directory for the archive, and there is none"));
+            return Err(Error::usage("--dry-run needs an output directory, and cannot be used with standard output"));
         }
         return match preview(&options, ui) {
             Err(error) if args.skip_existing => skip_existing(error, ui),
@@ -186,14 +186,14 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
         ui.print(&path.display().to_string());
         if !ui.is_quiet() {
             ui.print(&format!("  {}, {}", kind_of(name), values::count_of(*storages, "storage")));
-            ui.print(&format!("  size     about {estimated} from {input}, by a sample of {sample}"));
+            ui.print(&format!("  size     about {estimated} from {input}, estimated from a sample of {sample}"));
             ui.print(&format!("  space    about {estimated} needed, {free} free in {dir}"));
             ui.print("Nothing was written.");
         }
     }
     match preview.has_room() {
         true => Ok(()),
-        false => Err(Error::failed(format!("{dir} has no room: about {estimated} needed, {free} free"))
+        false => Err(Error::failed(format!("not enough space in {dir}: about {estimated} needed, {free} free"))
             .hint("free some space, or choose a directory on another disk")),
     }
 }

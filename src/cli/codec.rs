@@ -76,8 +76,8 @@ impl CodecArgs {
             FormatArg::Zstd => self.zstd()?,
             _ if self.preset.is_some() || self.zstd_params.is_some() || self.zstd_level.is_some() => {
                 let message =
-                    "--zstd-level, --preset and --zstd-params are for zstd, and the archive is to be of another format";
-                return Err(Error::usage(message).hint("leave out --format, or what is for zstd"));
+                    "--zstd-level, --preset and --zstd-params apply only to zstd, but --format selects another format";
+                return Err(Error::usage(message).hint("leave out --format, or the zstd flags"));
             }
             FormatArg::Lz4 => {
                 ui.warn(".tar.lz4: Agave reads it, Firedancer does not");

@@ -11,9 +11,9 @@ use {
     std::path::PathBuf,
 };
 
-/// Look at this machine, and at a ledger: what stops or slows slotpress, and what to do about it
+/// Check this machine and a ledger for problems that stop or slow slotpress
 ///
-/// Takes about five seconds. Nothing is written, locked or changed. Exit code 1 where something stops the work.
+/// Takes about five seconds. Nothing is written, locked or changed. The exit code is 1 if a problem stops the work.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// The ledger directory of a validator
@@ -38,7 +38,7 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
         values::check_ledger(path)?;
         if !path.is_dir() {
             return Err(Error::failed(format!("{} is not a directory", path.display()))
-                .hint("give the validator's ledger directory, or nothing to look at the machine alone"));
+                .hint("give the validator's ledger directory, or leave it out to check only the machine"));
         }
     } else if args.snapshots.is_some() || !args.accounts.is_empty() {
         return Err(Error::usage("--snapshots and --accounts are about a ledger").hint("give the ledger directory"));

@@ -38,7 +38,7 @@ pub struct FindArgs {
 /// A public cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ClusterArg {
-    /// The one with money in it
+    /// The production cluster
     MainnetBeta,
     /// For validators that try new versions
     Testnet,

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 /// Options of the library, and their flags.
-const FLAGS: [(&str, &str); 35] = [
+const FLAGS: [(&str, &str); 37] = [
     ("accounts", "--accounts"),
     ("allow_private", "--allow-private"),
     ("base_slot", "--base-slot"),
@@ -26,10 +26,12 @@ const FLAGS: [(&str, &str); 35] = [
     ("memory_bytes", "--memory"),
     ("min_rate_bytes_per_second", "--min-rate"),
     ("paths.ledger", "--ledger"),
+    ("read_back", "--verify"),
     ("replace", "--force"),
     ("replaces_state", "--replace-state"),
     ("RestoreLayout::Archive", "--tree archive"),
     ("rpc", "--rpc"),
+    ("sample_bytes", "--sample"),
     ("size_bytes", "--size"),
     ("skip_existing", "--skip-existing"),
     ("slot", "--slot"),

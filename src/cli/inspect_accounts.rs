@@ -140,7 +140,7 @@ fn check_csv(csv: &Path, input: &Path) -> Result<()> {
     match (csv.canonicalize(), input.canonicalize()) {
         _ if csv.is_dir() => refuse("that is a directory"),
         _ if !dir.is_dir() => refuse("its directory does not exist"),
-        (Ok(csv), Ok(input)) if csv.starts_with(&input) => refuse("that is what is inspected"),
+        (Ok(csv), Ok(input)) if csv.starts_with(&input) => refuse("it is the input"),
         _ => Ok(()),
     }
 }

@@ -20,7 +20,7 @@ const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
 const COMMAND_BYTES: u64 = 16 << 20;
 
 /// What to do about too little memory.
-const SMALLER: &str = "raise the limit, or give less --memory, --sample or --frame-size, where the command has them";
+const SMALLER: &str = "raise the limit, or reduce --memory, --sample or --frame-size (if the command has them)";
 
 /// A worker that decodes frames of the usual size: one compressed, two decoded, the context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);

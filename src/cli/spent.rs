@@ -60,8 +60,8 @@ fn describe(parts: &[(Part, f64)], taken: &Taken, cores: usize) -> Option<String
     let slowest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(part, _)| *part);
     let limit = match slowest {
         _ if busy_percent >= BUSY_PERCENT => "the cores",
-        Some(Part::Reading) => "what is read, or --max-rate",
-        Some(Part::Writing) => "the disk that is written to",
+        Some(Part::Reading) => "reading the input, or --max-rate",
+        Some(Part::Writing) => "the output disk",
         _ => "other programs on these cores, or too few threads",
     };
     let shares = shares.join(", ");
@@ -84,7 +84,7 @@ mod tests {
         let disk = [(Part::Reading, 6.0), (Part::Compressing, 3.0), (Part::Writing, 1.0)];
         assert_eq!(
             told(&disk, 5),
-            "time: reading 60 %, compressing 30 %, writing 10 %; limited by what is read, or --max-rate (slotpress used 25 % of \
+            "time: reading 60 %, compressing 30 %, writing 10 %; limited by reading the input, or --max-rate (slotpress used 25 % of \
              the cores)"
         );
         assert_eq!(told(&[(Part::Reading, 0.0)], 5), "");

@@ -23,9 +23,9 @@ pub fn what_happens(verb: &Verb) -> Option<&'static str> {
             Some("stopping: removing what was written")
         }
         #[cfg(feature = "net")]
-        Verb::Fetch(_) => Some("stopping: what was downloaded is kept, and the next run goes on from there"),
+        Verb::Fetch(_) => Some("stopping: downloaded bytes are kept, and the next run continues from there"),
         #[cfg(feature = "net")]
-        Verb::Bootstrap(_) => Some("stopping: what was downloaded is kept for the next run, the rest is removed"),
+        Verb::Bootstrap(_) => Some("stopping: downloaded bytes are kept for the next run, everything else is removed"),
         #[cfg(feature = "serve")]
         Verb::Serve(_) => None,
         _ => Some("stopping"),

@@ -38,7 +38,7 @@ pub struct SynthArgs {
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Agave::V4_2)]
     agave: Agave,
-    /// What most accounts are
+    /// Kind of most accounts
     #[arg(long, value_name = "MIX", value_enum, default_value_t)]
     mix: MixArg,
 }

@@ -59,7 +59,7 @@ pub struct VerifyArgs {
     /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
-    /// List every failure, also of those that are many and alike
+    /// List every failure; by default, similar failures are grouped
     #[arg(long)]
     all: bool,
     /// Worker threads [default: all cores that the process may use]
@@ -198,7 +198,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
     let path = report.paths.last().map(|path| path.display().to_string()).unwrap_or_default();
     let unlisted = if report.unlisted_count > 0 { " and more" } else { "" };
     let failures = values::count_of(report.failures.len() as u64, "failure");
-    Err(Error::damaged(format!("{path} is not right: {failures}{unlisted}")))
+    Err(Error::damaged(format!("{path} is not valid: {failures}{unlisted}")))
 }
 
 /// Prints what was found out.
@@ -275,7 +275,7 @@ fn print_verdict(report: &VerifyReport, ui: &Ui) {
         unknown.filter_map(|check| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?))).collect();
     let complete = report.complete.map(Completeness::as_str).unwrap_or("not checked");
     match unknown.as_slice() {
-        [] => print_wrapped("", &format!("GOOD: every check was made to its end; complete {complete}"), ui),
+        [] => print_wrapped("", &format!("GOOD: all checks passed; complete {complete}"), ui),
         unknown => {
             let text = format!("no failure was found; complete {complete}; not checked: {}", unknown.join("; "));
             print_wrapped("", &text, ui);

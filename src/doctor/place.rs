@@ -40,9 +40,7 @@ fn lock(ledger: &Path) -> Finding {
             "held",
             "a validator or another slotpress uses the ledger: stop it, gracefully, before archiving",
         ),
-        None => {
-            Finding::note("lock", "unknown", "the system does not tell; archiving takes the lock, or says who has it")
-        }
+        None => Finding::note("lock", "unknown", "not known; archiving takes the lock, or says which process holds it"),
     }
 }
 

@@ -44,7 +44,11 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     let mut findings = Vec::new();
     findings.push(match disk {
         Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),
-        None => Finding::note("disk", "not measured", "that takes a ledger of 64 MiB or more, on a disk with O_DIRECT"),
+        None => Finding::note(
+            "disk",
+            "not measured",
+            "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT",
+        ),
     });
     if let Some(rate) = cores {
         let means = match disk {

@@ -65,12 +65,12 @@ fn cachestat() -> Finding {
         true => Finding::good(
             "cachestat",
             "there",
-            "what a validator has in the page cache is known cheaply, and stays there",
+            "slotpress can check the page cache cheaply, and leaves a validator's pages in it",
         ),
         false => Finding::note(
             "cachestat",
             "missing (Linux before 6.5, or forbidden)",
-            "the page cache is looked at through memory maps, which costs a little more",
+            "slotpress checks the page cache through memory maps, which is slightly slower",
         ),
     }
 }
@@ -84,7 +84,7 @@ fn direct(file: Option<&Path>) -> Finding {
         false => Finding::note(
             "O_DIRECT",
             "does not work on the accounts' file system",
-            "--io-hint direct does as gentle does there",
+            "--io-hint direct works like gentle there",
         ),
     }
 }

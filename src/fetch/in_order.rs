@@ -14,6 +14,7 @@ use {
         error::{Error, Result},
         net::{Client, NetErrorKind, Outcome},
         progress::Progress,
+        quantity::bytes,
     },
     std::ops::ControlFlow,
 };
@@ -113,6 +114,6 @@ fn wait_for(mirror: &Mirror, progress: &dyn Progress) -> Result<(), Ended> {
 
 /// The error for more than an operator wants.
 pub fn too_long(max_bytes: u64) -> Error {
-    Error::failed(format!("the archive is longer than {max_bytes} bytes, which is the limit"))
+    Error::failed(format!("the archive is longer than {}, which is the limit", bytes(max_bytes)))
         .hint("`max_bytes` raises it, if you trust the server")
 }

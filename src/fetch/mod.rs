@@ -36,6 +36,7 @@ use {
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind, Remote},
         progress::Progress,
+        quantity::bytes,
         text,
         threads::{guarded, panic_point, panicked, spawn},
     },
@@ -171,7 +172,7 @@ impl Download {
         };
         if let Some(length_bytes) = first.length_bytes.filter(|length| *length > limits.max_bytes) {
             let error = in_order::too_long(limits.max_bytes);
-            return Err(Ended::Lost(error.within(format!("{length_bytes} bytes"))));
+            return Err(Ended::Lost(error.within(bytes(length_bytes))));
         }
         let before = file.identity();
         let now = Identity {
@@ -189,8 +190,8 @@ impl Download {
         let lost_bytes = if keeps { 0 } else { file.done_bytes() };
         if lost_bytes > 0 {
             progress.warn(&format!(
-                "{} bytes of an earlier download are given up: the server has another archive of the same name now",
-                lost_bytes
+                "discarding {} of an earlier download: the server now has another archive of the same name",
+                bytes(lost_bytes)
             ));
         }
         file.begin(Identity { root: before.root.filter(|_| keeps), ..now }, keeps).map_err(Ended::Failed)?;
@@ -242,9 +243,9 @@ impl Download {
         });
         let result = match result {
             Err(_) if too_slow.load(Relaxed) => {
-                let rate = self.limits.min_rate_bytes_per_second.unwrap_or_default();
+                let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
                 let message =
-                    format!("slower than `min_rate_bytes_per_second`, {rate} bytes/s, for {} s", RATE_WINDOW.as_secs());
+                    format!("slower than `min_rate_bytes_per_second`, {rate}/s, for {} s", RATE_WINDOW.as_secs());
                 Err(Ended::Failed(Error::new(ErrorKind::Network, message)))
             }
             other => other,

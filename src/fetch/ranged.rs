@@ -231,7 +231,7 @@ impl Fetching<'_> {
         let Some(start) =
             self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
         else {
-            return mirror.drop_for("held in reserve: nothing tells whether its archive is the same");
+            return mirror.drop_for("not used yet: it is not known whether its archive has the same bytes");
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
             return mirror.drop_for("another archive of the same name");
@@ -275,8 +275,8 @@ impl Fetching<'_> {
         match (trouble, result) {
             (Some(Trouble::Disk(error)), _) => Err(error),
             (Some(Trouble::WrongFrame { offset_bytes }), _) => {
-                let why = format!("{}: the frame at offset {offset_bytes} is not what its hash says", mirror.shown());
-                self.progress.warn(&format!("{why}: nothing more is taken from there"));
+                let why = format!("{}: the frame at offset {offset_bytes} does not match its hash", mirror.shown());
+                self.progress.warn(&format!("{why}: this server is no longer used"));
                 mirror.drop_for(&why);
                 mirror.lose();
                 Ok(())

@@ -29,7 +29,7 @@ use {
 /// A public cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cluster {
-    /// The one with money in it.
+    /// The production cluster.
     MainnetBeta,
     /// For validators that try new versions.
     Testnet,

@@ -222,7 +222,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     });
     let mut candidates = pair_up(offers, options.wants_incremental);
     if options.wants_incremental && !candidates.is_empty() && candidates.iter().all(|one| one.incremental.is_none()) {
-        report.relaxed.push("no incremental archive fits a full one: full archives alone".to_string());
+        report.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
     }
     for candidate in &mut candidates {
         candidate.age_slots = slot.map(|slot| slot.saturating_sub(candidate.slot()));
@@ -255,7 +255,7 @@ impl FindReport {
             return Ok(best);
         }
         let stale = self.refused.iter().filter(|refused| refused.is_stale).count();
-        let message = format!("no source has a snapshot of use ({} asked)", self.asked_count);
+        let message = format!("no source has a usable snapshot ({} asked)", self.asked_count);
         Err(match stale {
             0 => Error::new(ErrorKind::Network, message)
                 .hint("`slotpress find` shows why each was refused; try again later, or give other sources"),

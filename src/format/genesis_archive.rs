@@ -16,7 +16,7 @@ pub const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
 /// # Errors
 /// It is none, it holds none, or it is larger than Agave takes.
 pub fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
-    let wrong = |why: &str| Error::damaged(format!("the genesis archive makes no sense: {why}"));
+    let wrong = |why: &str| Error::damaged(format!("the genesis archive is invalid: {why}"));
     // Headers and padding of a handful of entries beside it.
     let tar = bzip2::read::BzDecoder::new(archive).take(GENESIS_BYTES_MAX + 64 * 1024);
     let mut tar = tar::Archive::new(tar);

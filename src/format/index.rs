@@ -100,7 +100,7 @@ impl Index {
         if *blake3::hash(&table).as_bytes() != array_at::<40, 32, _>(header) {
             return Err(wrong("its checksum differs"));
         }
-        let entries = read_table(&table, count).ok_or_else(|| wrong("its table makes no sense"))?;
+        let entries = read_table(&table, count).ok_or_else(|| wrong("its table is invalid"))?;
         let index = Self { writer, settings, frame_size_bytes, entries };
         if index.tar_bytes() != tar_bytes {
             return Err(wrong("its entries do not add up"));

@@ -55,7 +55,7 @@ pub struct AccountsOptions {
     pub owner: Option<Hash>,
     /// How many of the largest accounts to list; at most [`LARGEST_MAX`].
     pub largest: usize,
-    /// Workers.
+    /// Threads that work, 1 to 1024.
     pub threads: usize,
     /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,

@@ -158,6 +158,9 @@ pub struct LedgerInspection {
 }
 
 /// Looks into an archive.
+///
+/// # Errors
+/// The archive cannot be read, or what was looked at is damaged; accounts are not looked at.
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let mut archive = input.open()?;
     archive.warn_of_index(progress);
@@ -274,6 +277,9 @@ impl Visitor for Inspector<'_> {
 
 /// Looks into a ledger with `threads` threads. A validator may be running on it, or start meanwhile: its lock is not
 /// taken, and what is found may be gone a moment later.
+///
+/// # Errors
+/// There is no complete bank snapshot (of this slot), or a file of it cannot be read.
 pub fn inspect_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,

@@ -97,7 +97,7 @@ impl<'a> Scan<'a> {
         Ok(Self { source, path, threads, findings, progress })
     }
 
-    /// Workers.
+    /// Threads that work, 1 to 1024.
     pub fn threads(&self) -> usize {
         self.threads
     }

@@ -124,6 +124,9 @@ impl IoHint {
 
     /// A range of a new file was written, and all before it: unless told otherwise, waits until it is on disk, and drops
     /// its pages.
+    ///
+    /// # Errors
+    /// The disk could not write what was written before.
     pub fn write_behind(self, file: &File, range: &Range<u64>) -> std::io::Result<()> {
         if self == Self::None { Ok(()) } else { writer::settle_range(file, range) }
     }

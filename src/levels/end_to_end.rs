@@ -83,7 +83,7 @@ impl<'a> EndToEnd<'a> {
             true => (options.paths.clone(), options.base_slot, "ledger"),
             false => {
                 if options.slot.is_some() || options.base_slot.is_some() {
-                    return Err(Error::usage("--slot and --base-slot are for ledgers; the input is a file"));
+                    return Err(Error::usage("`slot` and `base_slot` are for ledgers; the input is a file"));
                 }
                 let base_slot = ArchiveName::of_path(input).and_then(|name| name.base_slot);
                 (unpack(input, scratch.path(), options.repeat.threads, progress)?, base_slot, "archive")

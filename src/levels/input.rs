@@ -15,6 +15,7 @@ use crate::{
     },
     memory,
     progress::Progress,
+    quantity::bytes,
 };
 
 /// The input in memory, whole or sampled.
@@ -80,32 +81,36 @@ fn until_entry_bytes(frame: &Chosen, entry_lengths: &[u64]) -> u64 {
 fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
     let InputOptions { sample_bytes, memory_bytes_max, .. } = options;
     // Frames are cut between entries, so they are shorter than their size on average.
-    let frames_in = |bytes: u64| (u128::from(bytes) * u128::from(total_frames) / u128::from(total_bytes.max(1))) as u64;
+    let frames_in = |some: u64| (u128::from(some) * u128::from(total_frames) / u128::from(total_bytes.max(1))) as u64;
     let Some(sample_bytes) = sample_bytes else {
         let is_too_large = total_bytes > *memory_bytes_max;
         return Ok(is_too_large.then(|| frames_in(*memory_bytes_max).max(2)));
     };
     if *sample_bytes > total_bytes {
         return Err(Error::usage(format!(
-            "a sample of {sample_bytes} bytes is larger than the input, which has {total_bytes}"
+            "a sample of {} is larger than the input, which has {}",
+            bytes(*sample_bytes),
+            bytes(total_bytes)
         ))
-        .hint("leave out --sample to measure all of it"));
+        .hint("leave out `sample_bytes` to measure all of it"));
     }
     // Content, and what it compresses to, which may be as much.
     let needed_bytes = sample_bytes.saturating_mul(2);
     if let Some(available_bytes) = memory::available_bytes().filter(|available| *available < needed_bytes) {
         return Err(Error::usage(format!(
-            "a sample of {sample_bytes} bytes takes up to {needed_bytes} bytes of memory, and {available_bytes} are \
-             available"
+            "a sample of {} takes up to {} of memory, and {} are available",
+            bytes(*sample_bytes),
+            bytes(needed_bytes),
+            bytes(available_bytes)
         ))
-        .hint("give a smaller --sample"));
+        .hint("give a smaller `sample_bytes`"));
     }
     match frames_in(*sample_bytes) {
         0 | 1 if *sample_bytes < total_bytes => Err(Error::usage(format!(
-            "a sample of {sample_bytes} bytes holds fewer than two of the {total_frames} frames, too few to tell its \
-             error"
+            "a sample of {} holds fewer than two of the {total_frames} frames, too few to estimate its error",
+            bytes(*sample_bytes)
         ))
-        .hint("give a larger --sample, or smaller frames where there is a choice")),
+        .hint("give a larger `sample_bytes`, or smaller frames where there is a choice")),
         frames => Ok((*sample_bytes < total_bytes).then_some(frames)),
     }
 }

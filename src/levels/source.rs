@@ -87,7 +87,7 @@ impl Source {
             return Err(Error::usage(format!("{} is empty: there is nothing to measure", path.display())));
         }
         if options.slot.is_some() || options.base_slot.is_some() {
-            return Err(Error::usage("--slot and --base-slot are for ledgers; the input is a file"));
+            return Err(Error::usage("`slot` and `base_slot` are for ledgers; the input is a file"));
         }
         let archive = match Archive::open(path, IndexPolicy::Hint, &Default::default()) {
             Ok(archive) => archive,

@@ -149,13 +149,13 @@ impl fmt::Display for Warning {
         match self {
             Self::Scatter { what, spread_percent } => write!(
                 f,
-                "{what} times differ by {spread_percent:.0} %; stop other programs, or give a larger --repeat or \
-                 --min-time"
+                "{what} times differ by {spread_percent:.0} %; stop other programs, or repeat more often or \
+                 for longer"
             ),
             Self::SlowFirstRun { what } => write!(
                 f,
-                "the first {what} run was far slower than the others; the median leaves it out, a larger --repeat \
-                 more so"
+                "the first {what} run was far slower than the others; the median leaves it out, more so with \
+                 more runs"
             ),
             Self::Outliers { what, count, runs } => write!(
                 f,
@@ -170,12 +170,12 @@ impl fmt::Display for Warning {
             Self::FewFrames { frames, threads } => write!(
                 f,
                 "frames are too few for {threads} workers ({frames}): some wait while others finish; give a larger input \
-                 or --sample, a smaller --frame-size or fewer --threads"
+                 or sample, smaller frames or fewer threads"
             ),
             Self::OtherLoad { lost_percent } => write!(
                 f,
-                "the workers waited {lost_percent:.0} % of their time for a core: another load runs; stop it, or give \
-                 fewer --threads"
+                "the workers waited {lost_percent:.0} % of their time for a core: another load runs; stop it, or measure \
+                 with fewer threads"
             ),
         }
     }
@@ -256,6 +256,6 @@ mod tests {
     #[test]
     fn warnings_end_in_advice() {
         let warning = Warning::OtherLoad { lost_percent: 12.3 };
-        insta::assert_snapshot!(warning, @"the workers waited 12 % of their time for a core: another load runs; stop it, or give fewer --threads");
+        insta::assert_snapshot!(warning, @"the workers waited 12 % of their time for a core: another load runs; stop it, or measure with fewer threads");
     }
 }

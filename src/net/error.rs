@@ -167,7 +167,7 @@ pub(super) struct PrivateOnly;
 
 impl fmt::Display for PrivateOnly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its name leads to a private address")
+        f.write_str("its name resolves to a private address")
     }
 }
 

@@ -198,7 +198,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
         _ => differs(&remote.last_modified, &last_modified),
     };
     if is_other || is_length_other {
-        return Err(NetError::new(NetErrorKind::Changed, url, "the file on the server is not the one it was"));
+        return Err(NetError::new(NetErrorKind::Changed, url, "the file on the server has changed"));
     }
     // Of a whole file without a stated length, what was known before is the bound.
     let total_bytes = body.total_bytes.or(remote.length_bytes);

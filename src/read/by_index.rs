@@ -276,7 +276,7 @@ impl Reading<'_> {
                 Ok(())
             }
             _ => {
-                let why = format!("the frame at offset {} is not what the seek table says", frame.offset_bytes);
+                let why = format!("the frame at offset {} does not match the seek table", frame.offset_bytes);
                 Err(self.contradiction(contradicts(why)))
             }
         }

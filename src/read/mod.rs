@@ -101,7 +101,7 @@ pub struct ArchiveStream<'a> {
 
 /// How an archive is read.
 pub struct Pass<'a> {
-    /// Workers.
+    /// Threads that work, 1 to 1024.
     pub threads: usize,
     /// Of those, workers that decode where records go to others; all of them unless told otherwise.
     pub decoders: Option<usize>,

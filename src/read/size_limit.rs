@@ -6,6 +6,7 @@ use {
     crate::{
         error::{Error, Result},
         format::entry::{END_OF_ARCHIVE_BYTES, Entry},
+        quantity::bytes,
     },
     std::sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -35,7 +36,7 @@ impl SizeLimit {
         if told_bytes <= self.max_bytes {
             return Ok(());
         }
-        Err(self.error(&format!("unpacks to {told_bytes} bytes, as the index says")))
+        Err(self.error(&format!("unpacks to {}, as the index says", bytes(told_bytes))))
     }
 
     /// An entry begins: its whole size counts before anything of it is written.
@@ -43,17 +44,17 @@ impl SizeLimit {
     /// # Errors
     /// It is more than the limit with it.
     pub fn entry(&self, entry: &Entry) -> Result<()> {
-        let bytes = entry.tar_bytes();
-        let before = self.seen_bytes.fetch_add(bytes, Relaxed);
-        let seen_bytes = before.saturating_add(bytes);
+        let entry_bytes = entry.tar_bytes();
+        let before = self.seen_bytes.fetch_add(entry_bytes, Relaxed);
+        let seen_bytes = before.saturating_add(entry_bytes);
         if seen_bytes <= self.max_bytes {
             return Ok(());
         }
-        Err(self.error(&format!("unpacks to {seen_bytes} bytes with {}, and may go on", entry.kind)))
+        Err(self.error(&format!("unpacks to {} with {}, and may go on", bytes(seen_bytes), entry.kind)))
     }
 
     fn error(&self, found: &str) -> Error {
-        Error::failed(format!("the archive {found}, more than the {} bytes of `max_bytes`", self.max_bytes)).hint(
+        Error::failed(format!("the archive {found}, more than the {} of `max_bytes`", bytes(self.max_bytes))).hint(
             "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
         )
     }
@@ -66,12 +67,12 @@ mod tests {
     #[test]
     fn the_last_byte_counts() {
         let entry = Entry { kind: EntryKind::Storage { slot: 5, id: 6 }, content_bytes: 1000 };
-        let bytes = entry.tar_bytes();
-        let limit = SizeLimit::new(Some(2 * bytes));
+        let entry_bytes = entry.tar_bytes();
+        let limit = SizeLimit::new(Some(2 * entry_bytes));
         assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_ok());
         let said = limit.entry(&entry).expect_err("too much").to_string();
-        assert!(said.contains("accounts/5.6") && said.contains("`max_bytes`") && said.contains("4608"), "{said}");
-        let limit = SizeLimit::new(Some(2 * bytes - 1));
+        assert!(said.contains("accounts/5.6") && said.contains("`max_bytes`") && said.contains("4.50 KiB"), "{said}");
+        let limit = SizeLimit::new(Some(2 * entry_bytes - 1));
         assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_err());
         let huge = Entry { content_bytes: u64::MAX - 1024, ..entry };
         let limit = SizeLimit::new(None);

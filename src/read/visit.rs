@@ -130,7 +130,7 @@ impl Problem<'_> {
                 Error::damaged(format!("the mark in front of the frame at offset {offset_bytes} does not fit it"))
             }
             Self::WrongHash { offset_bytes, .. } => {
-                Error::damaged(format!("the frame at offset {offset_bytes} is not what its hash says"))
+                Error::damaged(format!("the frame at offset {offset_bytes} does not match its hash"))
                     .hint("take the archive from another source")
             }
             Self::LostRecords { which } => Error::damaged(format!("not all records can be read: {which}")),

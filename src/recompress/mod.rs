@@ -82,7 +82,7 @@ pub struct RecompressOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame.
     pub frame_size_bytes: u64,
-    /// Workers that compress; about half as many decode.
+    /// Threads that compress, 1 to 1024; about half as many decode.
     pub threads: usize,
     /// The most memory for buffers, in bytes: fewer workers are started where it does not suffice.
     pub memory_bytes: Option<u64>,
@@ -150,6 +150,10 @@ pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
 }
 
 /// Recompresses an archive into a sink.
+///
+/// # Errors
+/// Of [`ErrorKind::Damaged`] where the source is not sound to its end, or is not what its name says; a disk that fails or is
+/// full. Nothing gets an archive's name then; a stream may have got a part of it.
 pub fn recompress(
     source: Source,
     sink: Sink<'_>,

@@ -120,8 +120,8 @@ impl Reading<'_> {
         if has_checksums && *entries == tail.index.entries {
             return Ok(());
         }
-        Err(Error::damaged("the archive's index does not say what is in it")
-            .hint("`CheckMode::State` goes by the accounts instead"))
+        Err(Error::damaged("the archive's index does not match its contents")
+            .hint("use `CheckMode::State` to check the accounts instead"))
     }
 
     /// Whether the source as a whole is what it should be.

@@ -62,7 +62,7 @@ pub struct Space {
 pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePreview> {
     let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
     if paths().any(|path| is_standard_input(path)) {
-        return Err(Error::usage("--dry-run cannot look at standard input, and leave it to be read"));
+        return Err(Error::usage("--dry-run cannot examine standard input without consuming it"));
     }
     let _watch = options.manners.io_hint.watch(paths());
     let inputs = Inputs::open(options, progress)?;

@@ -124,7 +124,7 @@ impl ArchiveCopy {
             }
             Way::Stays => {
                 return Err(Error::failed(format!(
-                    "{} lies in the archives directory under a name that no validator reads",
+                    "{} is in the archives directory under a name that no validator reads",
                     self.source_path.display()
                 ))
                 .hint(format!("rename it to {name}")));

@@ -90,7 +90,7 @@ pub struct RestoreOptions {
     pub paths: LedgerPaths,
     /// What is left there.
     pub layout: RestoreLayout,
-    /// Workers.
+    /// Threads that decode and write, 1 to 1024.
     pub threads: usize,
     /// What to think of the archives' indexes.
     pub index: IndexPolicy,
@@ -170,6 +170,10 @@ pub struct RestoreReport {
 }
 
 /// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
+///
+/// # Errors
+/// Of [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) where an archive is not sound, or is not what its name says. A ledger
+/// that is in use or holds a state already, a disk that fails or is full. The ledger is then as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
     let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();

@@ -89,8 +89,9 @@ impl SpaceWatch {
             return Ok(());
         }
         Err(Error::failed(format!(
-            "the archive unpacks to more than there is room for: {free_bytes} bytes are left on the file system of {} \
-             or of an accounts path, and some must stay free",
+            "the archive unpacks to more than there is room for: {} are left on the file system of {} or of an \
+             accounts path, and some must stay free",
+            quantity::bytes(free_bytes),
             dir.display()
         ))
         .hint("free some space, or spread the accounts over several disks with `accounts`"))

@@ -235,8 +235,8 @@ impl OldState {
 }
 
 fn holds_a_ledger(path: &Path) -> Error {
-    Error::failed(format!("{} exists already: the target holds a ledger, or the rest of one", path.display()))
-        .hint("restore into an empty directory; what is there is not touched, and yours to delete")
+    Error::failed(format!("{} exists already: the target holds a ledger, or the remains of one", path.display()))
+        .hint("restore into an empty directory, or delete the existing files yourself; they were not changed")
 }
 
 /// A validator refuses an accounts path that is the snapshots path, and one path given twice would hold everything

@@ -40,7 +40,7 @@ pub struct UnpackOptions<'a> {
     pub bank_snapshot: &'a PartialDir,
     /// Who owns what is written.
     pub owner: Owner,
-    /// Workers.
+    /// Threads that work, 1 to 1024.
     pub threads: usize,
     /// Frames are compared with their hashes.
     pub checks_hashes: bool,
@@ -136,7 +136,7 @@ pub fn unpack(
     let broken = findings.broken_rules();
     if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
         let path = archive.path().display();
-        progress.warn(&format!("{path}: {}: `slotpress verify` says where, and who minds", rule.what()));
+        progress.warn(&format!("{path}: {}: `slotpress verify` shows where, and which clients refuse it", rule.what()));
     }
     match &judged.bank {
         Some((bank, _)) => Ok(Unpacked { bank: bank.clone(), judged }),

@@ -220,7 +220,7 @@ rules! {
     /// Index and seek table say what is there.
     Index, NOBODY, Recompress, OWN, "the archive's own index does not fit its frames";
     /// Frames are those that their hashes are of.
-    FrameHash, NOBODY, Download, OWN, "a frame is not what its hash says";
+    FrameHash, NOBODY, Download, OWN, "a frame does not match its hash";
     /// The marks of pzstd say how long the frames after them are.
     PzstdMark, NOBODY, Recompress, OWN, "a mark of pzstd does not fit the frame after it";
     /// Tar headers can be read.
@@ -272,7 +272,7 @@ rules! {
     /// The name's ending is what the file is.
     ExtensionWrong, ALL, Name, SEEN, "the file is not compressed as its name says";
     /// Slot, base slot and hash of the name are the bank's.
-    NameMismatch, ALL, Name, SEEN, "the archive is not what its name says";
+    NameMismatch, ALL, Name, SEEN, "the archive does not match its name";
     /// The incremental archive builds on the full one.
     BaseMismatch, ALL, Source, SEEN, "the incremental archive does not build on this full one";
     /// The state is the one that was asked for.
@@ -282,7 +282,7 @@ rules! {
     /// The version is known.
     Version, ALL, Source, SEEN, "an unknown snapshot version";
     /// The bank file can be read to its end.
-    BankFile, ALL, Source, SEEN, "the bank file makes no sense";
+    BankFile, ALL, Source, SEEN, "the bank file is invalid";
     /// Nothing follows its last field, and that is whole.
     BankFileEnd, FIREDANCER, Source, PAGE_6, "the bank file does not end where it should";
     /// Its fields agree with each other.
@@ -298,7 +298,7 @@ rules! {
     /// The bank hash is the hash of its parts.
     BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
     /// The status cache can be read to its end.
-    StatusCache, ALL, Source, SEEN, "the status cache makes no sense";
+    StatusCache, ALL, Source, SEEN, "the status cache is invalid";
     /// No transaction named the bank's own blockhash, which nobody knew before.
     NewestBlockhash, FIREDANCER, Source, PAGE_6, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
     /// Of the transactions of one blockhash, the same part of the hash is kept.

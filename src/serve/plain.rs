@@ -80,7 +80,7 @@ pub async fn talk(
         let is_old = head.as_ref().is_ok_and(|head| head.parts.version == Version::HTTP_10);
         let response = match head {
             Ok(head) => answer(server, origin, purpose, &head.parts).await,
-            Err(status) => respond::plain(status, "This is no request that is understood here.\n"),
+            Err(status) => respond::plain(status, "Bad request.\n"),
         };
         if connection.respond(response, is_last, is_old, admission).await.is_err() {
             return;

@@ -183,7 +183,7 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
             describe(response.headers_mut(), &version);
             return response;
         }
-        Verdict::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "It is another version.\n"),
+        Verdict::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
         Verdict::Unsatisfiable => {
             let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "There are no such bytes.\n");
             return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));

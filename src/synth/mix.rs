@@ -2,7 +2,7 @@
 
 use super::accounts::Kind;
 
-/// What most accounts are.
+/// Kind of most accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mix {
     /// As on mainnet.

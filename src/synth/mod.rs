@@ -46,6 +46,7 @@ use {
         ledger::{names::Hash, storages::STORAGES_MAX},
         pool::Pool,
         progress::{Progress, Step},
+        quantity,
     },
     directory::{Placed, StateDirectory, claim_empty, link_or_copy},
     layout::Layout,
@@ -79,7 +80,7 @@ pub struct SynthOptions {
     pub threads: usize,
     /// The version whose layout on disk to make.
     pub agave: AgaveVersion,
-    /// What most accounts are.
+    /// Kind of most accounts.
     pub mix: Mix,
 }
 
@@ -176,12 +177,14 @@ const AT_FULL: &str = "at-full";
 fn check_options(options: &SynthOptions) -> Result<()> {
     if options.size_bytes < SIZE_BYTES_MIN || options.incremental_bytes.is_some_and(|b| b < INCREMENTAL_BYTES_MIN) {
         return Err(Error::usage(format!(
-            "a ledger has at least {SIZE_BYTES_MIN} bytes, and an incremental state {INCREMENTAL_BYTES_MIN}"
+            "a ledger has at least {}, and an incremental state {}",
+            quantity::bytes(SIZE_BYTES_MIN),
+            quantity::bytes(INCREMENTAL_BYTES_MIN)
         )));
     }
     let bytes = options.size_bytes.saturating_add(options.incremental_bytes.unwrap_or_default());
     if bytes > crate::format::limits::UNPACKED_BYTES_MAX {
-        return Err(Error::usage(format!("a ledger of {bytes} bytes is out of range"))
+        return Err(Error::usage(format!("a ledger of {} is out of range", quantity::bytes(bytes)))
             .hint("clients read 4 TiB at most: choose a smaller `size_bytes`"));
     }
     if options.storage_count.is_some_and(|count| count == 0 || count > STORAGES_MAX) {

@@ -42,6 +42,9 @@ use {
 
 /// Verifies a stopped validator's ledger, or an unpacked archive; of an incremental one, `base_slot` says what it builds
 /// on. Holds the ledger's lock all the while.
+///
+/// # Errors
+/// Verifying itself failed: the ledger is in use, or a file cannot be read. What is wrong with the ledger is in the report.
 pub fn verify_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,

@@ -57,7 +57,7 @@ pub struct VerifyOptions {
     pub clients: Vec<Client>,
     /// Leave out records and state.
     pub is_quick: bool,
-    /// Workers.
+    /// Threads that decode and hash, 1 to 1024.
     pub threads: usize,
     /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
@@ -89,8 +89,10 @@ impl Default for VerifyOptions {
     }
 }
 
-/// Verifies an archive, or a full and an incremental one. An error means that verifying itself failed; what is wrong
-/// with the archives is in the report.
+/// Verifies an archive, or a full and an incremental one. What is wrong with them is in the report.
+///
+/// # Errors
+/// Verifying itself failed: an archive cannot be read, or there is no room for what does not fit into memory.
 pub fn verify_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,

@@ -99,9 +99,9 @@ fn first_failure(report: &VerifyReport) -> Option<&Failure> {
 
 fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {
     let Some(failure) = failure else { return Ok(()) };
-    let error = failure.to_error().within(format!("the {kind} of {name} is not right, and is not kept"));
+    let error = failure.to_error().within(format!("the {kind} of {name} is not valid, and was removed"));
     Err(error.hint(match kind {
-        "archive" => "verify the ledger: if that is right, suspect the disk or the memory",
-        _ => "verify the archives it was restored from: if they are right, suspect the disk or the memory",
+        "archive" => "verify the ledger: if it is valid, suspect the disk or the memory",
+        _ => "verify the archives it was restored from: if they are valid, suspect the disk or the memory",
     }))
 }

@@ -161,7 +161,7 @@ fn what_cannot_be_read_says_why() {
         fails(&[command, &url("/https")], 1, &["private address", "--allow-private"]);
         fails(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
     }
-    fails(&["verify", &url("/changes.tar.zst")], 4, &["not the one it was", "start again"]);
+    fails(&["verify", &url("/changes.tar.zst")], 4, &["the file on the server has changed", "start again"]);
     fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/no/such/file"], 1, &["/no/such/file"]);
     fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/etc/hostname"], 2, &["no certificates", "PEM"]);
     fails(&["inspect", "http://127.0.0.1:9/x", "--proxy", "u:secret@h"], 2, &["the proxy"]);

@@ -127,7 +127,7 @@ pub(super) fn codecs_of(codec: &str, levels: Option<&str>) -> Result<CodecList> 
     let list = CodecList::parse(codec, zstd_levels.levels())?;
     let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
     if levels.is_some() && !codec.split(',').any(names_zstd) {
-        return Err(Error::usage("--levels are those of zstd, which --codec does not name without levels of its own")
+        return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
             .hint("give levels behind the codec: --codec zlib:1,9"));
     }
     Ok(list)

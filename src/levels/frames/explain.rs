@@ -58,7 +58,7 @@ fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     let last = rows.iter().take_while(|row| row.saving_percent() <= 0.0).last()?;
     let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
     Some(format!(
-        "Frames of {}{below} save nothing: what the frame itself takes is more than what is found in it.",
+        "Frames of {}{below} save nothing: the overhead of a frame is larger than the saving.",
         quantity::bytes(last.frame_size_bytes)
     ))
 }

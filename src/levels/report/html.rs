@@ -66,7 +66,7 @@ fn of_block(block: &Block) -> String {
         Block::Table(table) => of_table(table),
         Block::Doubts(items) if items.is_empty() => String::new(),
         Block::Doubts(items) => {
-            format!("<div class=\"doubts\">{}{}</div>\n", paragraph("", "What is doubtful:"), list(items))
+            format!("<div class=\"doubts\">{}{}</div>\n", paragraph("", "Warnings:"), list(items))
         }
         Block::Advice(advice) => of_advice(advice),
         Block::List(heading, items) => paragraph("", heading) + &list(items),

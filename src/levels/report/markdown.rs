@@ -15,7 +15,7 @@ pub fn markdown(subject: &Subject, section: &Section) -> String {
         let of_block = match block {
             Block::Facts(lines) | Block::Text(lines) => list(lines),
             Block::Doubts(lines) if lines.is_empty() => continue,
-            Block::Doubts(lines) => format!("What is doubtful:\n\n{}", list(lines)),
+            Block::Doubts(lines) => format!("Warnings:\n\n{}", list(lines)),
             Block::Table(table) => of_table(table),
             Block::Advice(advice) => list(&advice.iter().map(of_advice).collect::<Vec<_>>()),
             Block::List(heading, items) => format!("{heading}\n\n{}", list(items)),

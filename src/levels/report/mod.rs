@@ -31,7 +31,7 @@ pub struct Subject {
     pub measured_bytes: u64,
     /// Bytes in a frame, at most; 0 where frames of several sizes are measured.
     pub frame_size_bytes: u64,
-    /// Workers.
+    /// Threads that work, 1 to 1024.
     pub threads: usize,
     /// Whether whole archives were made and restored on disk.
     pub is_end_to_end: bool,

@@ -44,7 +44,7 @@ pub struct SearchOptions {
     pub evaluations_max: Option<u64>,
     /// No more time than this, without reading the input.
     pub budget: Option<Duration>,
-    /// Workers.
+    /// Threads that work, 1 to 1024.
     pub threads: usize,
 }
 

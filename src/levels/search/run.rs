@@ -47,8 +47,8 @@ pub fn search(
     let half = |odd: usize| all.iter().skip(odd).step_by(2).copied().collect::<Vec<_>>();
     let (searched, held_out) = (half(0), half(1));
     if held_out.is_empty() {
-        return Err(Error::usage("one frame is too little to search on: another one must be left to check on")
-            .hint("give a larger input or a smaller --frame-size"));
+        return Err(Error::usage("one frame is not enough for a search: another one is needed to check the results")
+            .hint("give a larger input or a smaller `frame_size_bytes`"));
     }
     let has_records = all.iter().any(|frame| frame.has_records);
     if !has_records && options.layouts == [RecordLayout::Clustered] {
