@@ -65,6 +65,10 @@ pub mod bootstrap;
 #[cfg(all(not(feature = "internals"), feature = "net"))]
 mod bootstrap;
 #[cfg(feature = "internals")]
+pub mod bytes;
+#[cfg(not(feature = "internals"))]
+mod bytes;
+#[cfg(feature = "internals")]
 pub mod catalog;
 #[cfg(not(feature = "internals"))]
 mod catalog;

@@ -15,7 +15,7 @@ use {
 /// The layers, from the bottom. A module uses modules of lower layers only.
 const LAYERS: [&[&str]; 15] = [
     &["error", "text"],
-    &["files", "memory", "pool", "progress", "quantity", "stopwatch"],
+    &["bytes", "files", "memory", "pool", "progress", "quantity", "stopwatch"],
     &["threads"],
     &["ledger"],
     &["format", "io", "pipeline", "read_back", "store"],

@@ -4,9 +4,22 @@
 //! [`Checkpoint`] every so many bytes. From there any worker finds its part of the entry, as with an append vec. What
 //! the bytes of the files mean is in `ledger::split`.
 
+// It reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use {
     crate::{
         archive::source::{Source, changed},
+        bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
         io::{IoHint, Manners},
         ledger::{
@@ -83,7 +96,8 @@ pub(super) fn scan_splits<'a>(
             Some(lists) if obsolete_count > 0 => lists.read_items(obsolete_list_offset, obsolete_count, true)?,
             _ => Vec::new(),
         };
-        let opened = SplitStorage::open(&roots[usize::from(storage.root)], storage, manners.io_hint)?;
+        let root = roots.get(usize::from(storage.root)).ok_or_else(|| Error::failed("a storage in no directory"))?;
+        let opened = SplitStorage::open(root, storage, manners.io_hint)?;
         let on_read = &mut |bytes| {
             progress.check()?;
             manners.wait(bytes, progress);
@@ -103,12 +117,13 @@ pub(super) fn scan_splits<'a>(
     };
     let mut storages = storages.peekable();
     let batches = std::iter::from_fn(|| {
-        let mut batch = vec![storages.next()?];
-        let mut bytes = batch[0].storage.file_bytes;
+        let first = storages.next()?;
+        let mut bytes = first.storage.file_bytes;
+        let mut batch = vec![first];
         while batch.len() < BATCH_STORAGES_MAX
-            && let Some(next) = storages.next_if(|next| bytes + next.storage.file_bytes <= BATCH_BYTES)
+            && let Some(next) = storages.next_if(|next| bytes.saturating_add(next.storage.file_bytes) <= BATCH_BYTES)
         {
-            bytes += next.storage.file_bytes;
+            count(&mut bytes, next.storage.file_bytes);
             batch.push(next);
         }
         Some(Ok(batch))
@@ -172,12 +187,13 @@ impl<'a> SplitStorage<'a> {
             // What is behind the reader is dropped window by window; the header comes with the first one.
             let mut behind = None;
             let mut read = |to: &mut [u8], offset: u64| {
-                let wanted = offset..offset + to.len() as u64;
+                let wanted = offset..offset.saturating_add(to.len() as u64);
                 if behind.as_ref().is_none_or(|(end, _)| wanted.end > *end) {
-                    let end = meta.file_bytes.min(offset + SCAN_WINDOW_BYTES as u64).max(wanted.end);
-                    on_read(end - offset)?;
+                    let window_end = offset.saturating_add(SCAN_WINDOW_BYTES as u64);
+                    let window = offset..meta.file_bytes.min(window_end).max(wanted.end);
+                    on_read(range_bytes(&window))?;
                     drop(behind.take());
-                    behind = Some((end, meta.io_hint.read_behind(meta.file, &(offset..end), meta.file_bytes)));
+                    behind = Some((window.end, meta.io_hint.read_behind(meta.file, &window, meta.file_bytes)));
                 }
                 meta.read_at(to, offset)
             };
@@ -208,9 +224,9 @@ impl<'a> SplitStorage<'a> {
         if to.is_empty() {
             return Ok(());
         }
-        let end = offset + to.len() as u64;
+        let end = offset.saturating_add(to.len() as u64);
         let before = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
-        let from = before.checked_sub(1).map_or(START, |at| checkpoints[at]);
+        let from = before.checked_sub(1).and_then(|at| checkpoints.get(at)).copied().unwrap_or(START);
         let until = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset < end);
         self.with_files(|meta, data| {
             let range = MetaRange {
@@ -290,9 +306,9 @@ fn scan_entries(
         }
         if found.content_bytes >= next_checkpoint {
             found.checkpoints.push(Checkpoint { entry_offset: found.content_bytes, meta_offset: entry.offset });
-            next_checkpoint = found.content_bytes + CHECKPOINT_BYTES;
+            next_checkpoint = found.content_bytes.saturating_add(CHECKPOINT_BYTES);
         }
-        found.content_bytes += entry.record_bytes();
+        count(&mut found.content_bytes, entry.record_bytes());
     }
     obsolete.finish()?;
     if found.content_bytes > STORAGE_BYTES_MAX {
@@ -314,17 +330,16 @@ struct Piece<'a> {
 impl Piece<'_> {
     /// Where the part of a range of the content that is wanted lies in `to`.
     fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
-        let clip = |at: u64| at.saturating_sub(self.offset).min(self.to.len() as u64) as usize;
-        clip(offset)..clip(offset + length)
+        let clip = |at: u64| to_usize(at.saturating_sub(self.offset)).min(self.to.len());
+        clip(offset)..clip(offset.saturating_add(length))
     }
 
     /// Writes bytes at an offset of the content, as far as they are wanted.
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         let part = self.part_of(offset, bytes.len() as u64);
-        if !part.is_empty() {
-            let skipped = (self.offset + part.start as u64 - offset) as usize;
-            self.to[part.clone()].copy_from_slice(&bytes[skipped..skipped + part.len()]);
-        }
+        // How much of the bytes lies in front of what is wanted.
+        let (_, wanted) = split_at_most(bytes, to_usize(self.offset.saturating_sub(offset)));
+        copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
     }
 }
 
@@ -340,6 +355,13 @@ struct LargeData {
     to: std::ops::Range<usize>,
 }
 
+impl LargeData {
+    /// Where what is wanted of it begins in the file.
+    fn wanted_at(&self) -> u64 {
+        self.data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(self.skipped)
+    }
+}
+
 /// Writes everything but large data, which is returned; `None` when the file ends before the piece does. Walking begins
 /// at `range.first`, which is at `entry_offset` of the content.
 fn fill_piece(
@@ -349,9 +371,10 @@ fn fill_piece(
     piece: &mut Piece<'_>,
     read: &mut ReadAt<'_>,
 ) -> Result<Option<Vec<LargeData>>> {
-    let end = piece.offset + piece.to.len() as u64;
+    let end = piece.offset.saturating_add(piece.to.len() as u64);
     let mut large = Vec::new();
-    let mut obsolete = Obsolete(&obsolete[obsolete.partition_point(|item| item.offset < range.first)..]);
+    let passed = obsolete.partition_point(|item| item.offset < range.first);
+    let mut obsolete = Obsolete(obsolete.get(passed..).unwrap_or_default());
     let mut window = Vec::new();
     let mut walk = MetaWalk::new(range, &mut window, read);
     let mut at = entry_offset;
@@ -360,23 +383,23 @@ fn fill_piece(
         if obsolete.has(entry.offset, entry.data_len)? {
             continue;
         }
-        let next = at + entry.record_bytes();
+        let next = at.saturating_add(entry.record_bytes());
         if next > piece.offset {
-            let data_at = at + RECORD_HEADER_BYTES as u64;
-            let data_end = data_at + u64::from(entry.data_len);
+            let data_at = at.saturating_add(RECORD_HEADER_BYTES as u64);
+            let data_end = data_at.saturating_add(u64::from(entry.data_len));
             piece.put(at, &entry.record_header());
             match entry.data {
                 AccountData::Inline(data) => piece.put(data_at, data),
                 AccountData::At(data_offset) => {
                     let to = piece.part_of(data_at, u64::from(entry.data_len));
                     if !to.is_empty() {
-                        let skipped = piece.offset + to.start as u64 - data_at;
+                        let skipped = piece.offset.saturating_sub(data_at);
                         let (pubkey, data_len) = (entry.pubkey(), entry.data_len);
                         large.push(LargeData { pubkey, data_len, data_offset, skipped, to });
                     }
                 }
             }
-            piece.put(data_end, &[0; 8][..(next - data_end) as usize]);
+            piece.put(data_end, split_at_most(&[0; 8], to_usize(next.saturating_sub(data_end))).0);
         }
         at = next;
     }
@@ -386,15 +409,14 @@ fn fill_piece(
 /// Reads large data into place; each must be that of its account.
 fn read_large(large: &[LargeData], data: &Source<'_>, to: &mut [u8]) -> Result<()> {
     let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
-    let end = last.data_offset + DATA_HEADER_BYTES as u64 + last.skipped + last.to.len() as u64;
+    let end = last.wanted_at().saturating_add(last.to.len() as u64);
     let _behind = data.io_hint.read_behind(data.file, &(first.data_offset..end), data.file_bytes);
     for account in large {
         let mut header = [0; DATA_HEADER_BYTES];
         data.read_at(&mut header, account.data_offset)?;
         check_data_header(&header, account.data_offset, &account.pubkey, account.data_len)
             .map_err(|error| error.within((data.path)().display()))?;
-        let offset = account.data_offset + DATA_HEADER_BYTES as u64 + account.skipped;
-        data.read_at(&mut to[account.to.clone()], offset)?;
+        data.read_at(to.get_mut(account.to.clone()).unwrap_or_default(), account.wanted_at())?;
     }
     Ok(())
 }

@@ -1,8 +1,21 @@
 //! The genesis of a cluster: fetched, unpacked in memory, compared with the hash that names the cluster, and put where
 //! Agave wants it.
 
+// It reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use {
     crate::{
+        bytes::to_usize,
         error::{Error, IoContext, Result},
         files::open_file,
         format::genesis_archive::{GENESIS_BYTES_MAX, GENESIS_FILE_NAME, unpack},
@@ -42,7 +55,7 @@ pub fn provide(
     }
     for server in servers {
         let url = below(server, ARCHIVE_NAME);
-        let archive = match client.small(&url, GENESIS_BYTES_MAX as usize, progress) {
+        let archive = match client.small(&url, to_usize(GENESIS_BYTES_MAX), progress) {
             Ok(archive) => archive,
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
             Err(_) => continue,

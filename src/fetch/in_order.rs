@@ -10,6 +10,7 @@ use {
         partial::PartialFile,
     },
     crate::{
+        bytes::{split_at_most, to_usize},
         error::{Error, Result},
         net::{Client, NetErrorKind, Outcome},
         progress::Progress,
@@ -34,10 +35,10 @@ pub fn fetch_in_order(
     let mut shown_bytes = 0;
     loop {
         wait_for(mirror, progress)?;
-        let mut marked_bytes = 0;
+        let mut marked_bytes = 0u64;
         let mut trouble = None;
         let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
-            let end = offset_bytes + bytes.len() as u64;
+            let end = offset_bytes.saturating_add(bytes.len() as u64);
             let written = match end > limits.max_bytes {
                 true => Err(Ended::Failed(too_long(limits.max_bytes))),
                 false => put(file, offset_bytes, bytes, shown_bytes, &mut buffer),
@@ -47,12 +48,12 @@ pub fn fetch_in_order(
                 return ControlFlow::Break(());
             }
             mirror.gave(bytes.len() as u64);
-            if end - marked_bytes >= MARK_BYTES {
+            if end.saturating_sub(marked_bytes) >= MARK_BYTES {
                 file.mark(marked_bytes..end);
                 marked_bytes = end;
             }
             if end > shown_bytes {
-                let new = end - shown_bytes.max(offset_bytes);
+                let new = end.saturating_sub(shown_bytes.max(offset_bytes));
                 progress.advance(new, new);
             }
             shown_bytes = shown_bytes.max(marked_bytes);
@@ -89,10 +90,10 @@ fn put(
     buffer: &mut Vec<u8>,
 ) -> Result<(), Ended> {
     crate::threads::panic_point("whole file");
-    let kept = file.kept_from(offset_bytes).min(bytes.len() as u64) as usize;
-    let same = file.compare(offset_bytes, &bytes[..kept], buffer).map_err(Ended::Failed)?;
-    if same < kept {
-        let at = offset_bytes + same as u64;
+    let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(offset_bytes)));
+    let same = file.compare(offset_bytes, kept, buffer).map_err(Ended::Failed)?;
+    let at = offset_bytes.saturating_add(same as u64);
+    if same < kept.len() {
         if at < shown_bytes {
             return Err(Ended::Lost(Error::new(
                 crate::ErrorKind::Network,
@@ -101,7 +102,7 @@ fn put(
         }
         file.forget_from(at).map_err(Ended::Failed)?;
     }
-    file.write(offset_bytes + same as u64, &bytes[same..]).map_err(Ended::Failed)
+    file.write(at, split_at_most(bytes, same).1).map_err(Ended::Failed)
 }
 
 fn wait_for(mirror: &Mirror, progress: &dyn Progress) -> Result<(), Ended> {

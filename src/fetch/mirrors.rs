@@ -113,14 +113,14 @@ impl Mirror {
         let mut state = self.lock();
         // What came before the end was good, and counted.
         let is_final = !error.is_retryable() && error.kind() != NetErrorKind::Interrupted;
-        state.failures += 1;
+        state.failures = state.failures.saturating_add(1);
         state.is_lost |= matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Changed);
         if is_final || state.failures >= FAILURES_MAX {
             state.standing = Standing::Dropped(error.to_string());
             return false;
         }
-        let pause = PAUSE_FIRST.saturating_mul(1 << (state.failures - 1).min(16)).min(PAUSE_MAX);
-        state.pause_until = Some(Instant::now() + pause.max(error.retry_after().unwrap_or_default()));
+        let pause = PAUSE_FIRST.saturating_mul(1 << state.failures.saturating_sub(1).min(16)).min(PAUSE_MAX);
+        state.pause_until = Instant::now().checked_add(pause.max(error.retry_after().unwrap_or_default()));
         true
     }
 

@@ -4,6 +4,18 @@
 //! [`Download`] fetches one archive. [`PartialFile`] is where its bytes are; `ranged` and `in_order` are the two ways
 //! to get them. Not here: how servers are spoken to ([`net`](crate::net)), and which archive is worth having.
 
+// Everything here reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod in_order;
 mod journal;
 mod mirrors;
@@ -19,6 +31,7 @@ pub use {
 
 use {
     crate::{
+        bytes::range_bytes,
         error::{Error, ErrorKind, Result},
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind, Remote},
@@ -287,7 +300,7 @@ impl Download {
                 && window.elapsed() >= RATE_WINDOW
             {
                 let bytes = self.given_bytes();
-                if ((bytes - bytes_before) as f64) < min_rate as f64 * window.elapsed().as_secs_f64() {
+                if (bytes.saturating_sub(bytes_before) as f64) < min_rate as f64 * window.elapsed().as_secs_f64() {
                     too_slow.store(true, Relaxed);
                 }
                 (bytes_before, window) = (bytes, Instant::now());
@@ -322,8 +335,8 @@ fn guarded_ended<R>(work: impl FnOnce() -> Result<R, Ended>) -> Result<R, Ended>
 fn is_same(client: &Client, file: &PartialFile, remote: &Remote, progress: &dyn Progress) -> Result<bool, Ended> {
     let done = file.done();
     let ends = done.iter().flat_map(|range| {
-        let bytes = SAMPLE_BYTES.min(range.end - range.start);
-        [range.start..range.start + bytes, range.end - bytes..range.end]
+        let bytes = SAMPLE_BYTES.min(range_bytes(range));
+        [range.start..range.start.saturating_add(bytes), range.end.saturating_sub(bytes)..range.end]
     });
     let mut buffer = Vec::new();
     for range in ends.take(SAMPLES_MAX) {
@@ -344,10 +357,10 @@ fn is_same(client: &Client, file: &PartialFile, remote: &Remote, progress: &dyn 
 
 /// Waits, unless the user asks to stop.
 fn pause(time: Duration, progress: &dyn Progress) -> Result<()> {
-    let until = Instant::now() + time;
-    while Instant::now() < until {
+    let start = Instant::now();
+    while start.elapsed() < time {
         progress.check()?;
-        std::thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+        std::thread::sleep(time.saturating_sub(start.elapsed()).min(Duration::from_millis(50)));
     }
     progress.check()
 }

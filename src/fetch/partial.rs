@@ -7,6 +7,7 @@
 use {
     super::journal::{Identity, Journal, new_path},
     crate::{
+        bytes::{at_most_mut, count, range_bytes, to_usize},
         error::{Error, IoContext, Result},
         read::source::Source,
         store::{
@@ -103,7 +104,7 @@ impl PartialFile {
 
     /// How many bytes are there.
     pub fn done_bytes(&self) -> u64 {
-        self.lock().journal.ranges.iter().map(|range| range.end - range.start).sum()
+        self.lock().journal.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
     }
 
     /// The archive is this one. What was there of another one is given up.
@@ -146,16 +147,16 @@ impl PartialFile {
     /// Whether the bytes at a place are these; fewer where the file ends. Returns how many are the same.
     pub fn compare(&self, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
         buffer.resize(bytes.len(), 0);
-        let mut read = 0;
-        while read < buffer.len() {
-            match self.file.read_at(&mut buffer[read..], offset_bytes + read as u64) {
+        let mut read = 0usize;
+        while let Some(left) = buffer.get_mut(read..).filter(|left| !left.is_empty()) {
+            match self.file.read_at(left, offset_bytes.saturating_add(read as u64)) {
                 Ok(0) => break,
-                Ok(more) => read += more,
+                Ok(more) => read = read.saturating_add(more),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::io("read", &self.path, &error)),
             }
         }
-        Ok(buffer[..read].iter().zip(bytes).take_while(|(a, b)| a == b).count())
+        Ok(buffer.iter().take(read).zip(bytes).take_while(|(a, b)| a == b).count())
     }
 
     /// Reads bytes that were written, whether they are marked or not.
@@ -169,7 +170,7 @@ impl PartialFile {
             return;
         }
         let mut state = self.lock();
-        state.unsynced_bytes += range.end - range.start;
+        count(&mut state.unsynced_bytes, range_bytes(&range));
         state.confirmed_bytes = state.confirmed_bytes.max(range.end);
         state.journal.ranges.insert(range);
         self.changed.notify_all();
@@ -188,7 +189,7 @@ impl PartialFile {
 
     /// How many bytes are there from a place on, without a gap.
     pub fn kept_from(&self, offset_bytes: u64) -> u64 {
-        self.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end - offset_bytes)
+        self.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end.saturating_sub(offset_bytes))
     }
 
     /// The file ends here.
@@ -211,7 +212,7 @@ impl PartialFile {
         self.file.sync_data().or_path("write", &self.path)?;
         // What was given up meanwhile must not come back.
         let mut state = self.lock();
-        state.unsynced_bytes -= unsynced_bytes;
+        state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
         let mut synced = journal.clone();
         for gone in journal.ranges.iter().flat_map(|range| state.journal.ranges.gaps(range).collect::<Vec<_>>()) {
             synced.ranges.remove(gone);
@@ -303,9 +304,9 @@ impl Source for PartialFile {
                 false => state.journal.ranges.get(&offset_bytes).map(|range| range.end),
             };
             if let Some(end) = there {
-                let length = to.len().min(usize::try_from(end - offset_bytes).unwrap_or(usize::MAX));
                 drop(state);
-                return self.file.read_at(&mut to[..length], offset_bytes);
+                let there = to_usize(end.saturating_sub(offset_bytes));
+                return self.file.read_at(at_most_mut(to, there), offset_bytes);
             }
             let is_end = state.is_complete
                 || to.is_empty()
@@ -319,9 +320,9 @@ impl Source for PartialFile {
             if state.is_unwanted {
                 return Err(io::Error::other("nobody wants it any more"));
             }
-            state.waiting += 1;
+            state.waiting = state.waiting.saturating_add(1);
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
+            state.waiting = state.waiting.saturating_sub(1);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! connection.
 
 use {
+    crate::bytes::range_bytes,
     rangemap::RangeSet,
     std::{ops::Range, time::Duration},
 };
@@ -68,15 +69,17 @@ impl Pieces {
         let is_free = |piece: &Piece| piece.workers == 0 && !piece.missing.is_empty();
         let is_slow = |piece: &Piece| {
             piece.workers == 1
-                && length(&piece.missing) >= SECOND_BYTES_MIN
+                && range_bytes(&piece.missing) >= SECOND_BYTES_MIN
                 && now.saturating_sub(piece.begun) >= SECOND_AFTER
         };
-        let oldest =
-            || (0..self.pieces.len()).filter(|at| is_slow(&self.pieces[*at])).min_by_key(|at| self.pieces[*at].begun);
+        let oldest = || {
+            let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
+            slow.min_by_key(|(_, piece)| piece.begun).map(|(at, _)| at)
+        };
         let at = self.pieces.iter().position(is_free).or_else(oldest)?;
-        let piece = &mut self.pieces[at];
+        let piece = self.pieces.get_mut(at)?;
         let is_second = piece.workers > 0;
-        piece.workers += 1;
+        piece.workers = piece.workers.saturating_add(1);
         if !is_second {
             piece.begun = now;
         }
@@ -85,15 +88,16 @@ impl Pieces {
 
     /// The bytes of a piece are there up to `end_bytes`. Whether any more of it are wanted.
     pub fn arrived(&mut self, piece: usize, end_bytes: u64) -> bool {
-        let missing = &mut self.pieces[piece].missing;
+        let Some(Piece { missing, .. }) = self.pieces.get_mut(piece) else { return false };
         missing.start = missing.start.max(end_bytes).min(missing.end);
         !missing.is_empty()
     }
 
     /// Somebody is no longer at a piece, whether it is there or not.
     pub fn give_back(&mut self, piece: usize) {
-        let piece = &mut self.pieces[piece];
-        piece.workers = piece.workers.saturating_sub(1);
+        if let Some(piece) = self.pieces.get_mut(piece) {
+            piece.workers = piece.workers.saturating_sub(1);
+        }
     }
 
     /// Whether all of it is there.
@@ -102,16 +106,12 @@ impl Pieces {
     }
 }
 
-fn length(range: &Range<u64>) -> u64 {
-    range.end.saturating_sub(range.start)
-}
-
 /// Cuts `0..length_bytes` into pieces; `piece_bytes` says how long one is of which so much is left.
 pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
-    let mut start = 0;
+    let mut start = 0u64;
     std::iter::from_fn(move || {
         let left = length_bytes.checked_sub(start).filter(|left| *left > 0)?;
-        let piece = start..start + piece_bytes(left).clamp(1, left);
+        let piece = start..start.saturating_add(piece_bytes(left).clamp(1, left));
         start = piece.end;
         Some(piece)
     })
@@ -120,9 +120,10 @@ pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl I
 /// Puts neighbouring frames, of which only ends are given, together into pieces of about what `piece_bytes` says.
 pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
     let length_bytes = frame_ends.last().copied().unwrap_or(0);
-    let (mut pieces, mut start, mut end) = (Vec::new(), 0, 0);
+    let (mut pieces, mut start, mut end) = (Vec::new(), 0u64, 0u64);
     for frame_end in frame_ends.iter().copied() {
-        if frame_end - start > piece_bytes(length_bytes - start) && end > start {
+        let wanted = piece_bytes(length_bytes.saturating_sub(start));
+        if frame_end.saturating_sub(start) > wanted && end > start {
             pieces.push(start..end);
             start = end;
         }

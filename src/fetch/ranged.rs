@@ -13,6 +13,7 @@ use {
         tail::{Frames, fetch_tail, mark_tail},
     },
     crate::{
+        bytes::{count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind},
@@ -47,7 +48,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// same time is read by whoever waits for it in order, and what has come of the last pieces by then is read after the last
 /// byte.
 pub fn piece_bytes(left_bytes: u64, streams: usize) -> u64 {
-    (left_bytes / (streams.max(1) as u64 * 8)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
+    (left_bytes / 8).checked_div(streams.max(1) as u64).unwrap_or_default().clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
 }
 
 /// Fetches what is missing of an archive. The first mirror's bytes are the archive; others may give bytes where frame
@@ -85,7 +86,7 @@ pub fn fetch_ranges(
             let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
             let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
             ranges.retain(|range| !range.is_empty());
-            ranges.extend(pieces_of_frames(&frames.ends[..before], piece_bytes));
+            ranges.extend(pieces_of_frames(frames.ends.get(..before).unwrap_or_default(), piece_bytes));
             ranges
         }
         None => cut_pieces(length_bytes, piece_bytes).collect(),
@@ -210,8 +211,7 @@ impl Fetching<'_> {
 
     /// The server for a connection: they are spread over all that are good.
     fn mirror_for(&self, number: usize, stopping: &Stopping<'_>) -> Option<&Mirror> {
-        for at in 0..self.mirrors.len() {
-            let mirror = &self.mirrors[(number + at) % self.mirrors.len()];
+        for mirror in self.mirrors.iter().cycle().skip(number).take(self.mirrors.len()) {
             match mirror.standing() {
                 Standing::Good => return Some(mirror),
                 Standing::Dropped(_) => {}
@@ -228,7 +228,9 @@ impl Fetching<'_> {
 
     /// Whether another server has the same archive: its hashes of all frames must be the same.
     fn compare(&self, mirror: &Mirror, stopping: &Stopping<'_>) {
-        let Some(start) = self.shared_from.filter(|start| self.length_bytes - start <= COMPARED_BYTES_MAX) else {
+        let Some(start) =
+            self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
+        else {
             return mirror.drop_for("not used yet: it is not known whether its archive has the same bytes");
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
@@ -239,7 +241,7 @@ impl Fetching<'_> {
         let result = self.client.get(&mirror.remote, Some(start..self.length_bytes), stopping, &mut |offset, bytes| {
             let same = self.file.compare(offset, bytes, &mut buffer).unwrap_or(0);
             is_same &= offset == at && same == bytes.len();
-            at = offset + bytes.len() as u64;
+            at = offset.saturating_add(bytes.len() as u64);
             if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         match result {
@@ -339,12 +341,12 @@ impl Receiver<'_> {
             return Ok(ControlFlow::Break(()));
         }
         self.mirror.gave(bytes.len() as u64);
-        self.at += bytes.len() as u64;
+        count(&mut self.at, bytes.len() as u64);
         match &self.fetching.frames {
             Some(frames) => self.collect(frames, offset_bytes, bytes)?,
             None => {
                 self.fetching.file.write(offset_bytes, bytes).map_err(Trouble::Disk)?;
-                if self.at - self.marked >= MARK_BYTES {
+                if self.at.saturating_sub(self.marked) >= MARK_BYTES {
                     self.mark(self.at);
                 }
             }
@@ -357,23 +359,21 @@ impl Receiver<'_> {
     fn collect(&mut self, frames: &Frames, mut at: u64, mut bytes: &[u8]) -> Result<(), Trouble> {
         let file = self.fetching.file;
         while !bytes.is_empty() {
-            let Some(number) = frames.number_at(at) else {
+            let Some((frame, hash)) = frames.frame_at(at) else {
                 // Behind the last frame: the servers were compared there.
                 file.write(at, bytes).map_err(Trouble::Disk)?;
-                self.mark(at + bytes.len() as u64);
+                self.mark(at.saturating_add(bytes.len() as u64));
                 return Ok(());
             };
-            let (start, end) = (frames.start(number), frames.ends[number]);
-            let length = bytes.len().min((end - at) as usize);
-            let (of_frame, rest) = bytes.split_at(length);
+            let (of_frame, rest) = split_at_most(bytes, to_usize(frame.end.saturating_sub(at)));
             self.frame.extend_from_slice(of_frame);
-            at += length as u64;
+            count(&mut at, of_frame.len() as u64);
             bytes = rest;
-            if at == end {
-                if *blake3::hash(&self.frame).as_bytes() != frames.hashes[number] {
-                    return Err(Trouble::WrongFrame { offset_bytes: start });
+            if at == frame.end {
+                if blake3::hash(&self.frame).as_bytes() != hash {
+                    return Err(Trouble::WrongFrame { offset_bytes: frame.start });
                 }
-                file.write(start, &self.frame).map_err(Trouble::Disk)?;
+                file.write(frame.start, &self.frame).map_err(Trouble::Disk)?;
                 self.frame.clear();
                 self.mark(at);
             }
@@ -383,8 +383,9 @@ impl Receiver<'_> {
 
     fn mark(&mut self, end: u64) {
         if end > self.marked {
-            self.fetching.progress.advance(end - self.marked, end - self.marked);
-            self.fetching.file.mark(self.marked..end);
+            let range = self.marked..end;
+            self.fetching.progress.advance(range_bytes(&range), range_bytes(&range));
+            self.fetching.file.mark(range);
             self.marked = end;
         }
     }

@@ -4,6 +4,7 @@
 use {
     super::{Ended, Limits, mirrors::Mirror, partial::PartialFile},
     crate::{
+        bytes::{range_bytes, to_usize},
         error::{ErrorKind, Result},
         format::frame_hashes::FrameHash,
         net::{Client, NetErrorKind},
@@ -40,7 +41,7 @@ pub fn fetch_tail(
     let mut start = first_read_at(length_bytes);
     // An index that is longer than the first read is asked for once more.
     for _ in 0..2 {
-        if length_bytes - start > limits.tail_bytes_max {
+        if length_bytes.saturating_sub(start) > limits.tail_bytes_max {
             break;
         }
         let mut there = file.done();
@@ -84,7 +85,7 @@ fn fetch_range(
                 return ControlFlow::Break(());
             }
             mirror.gave(bytes.len() as u64);
-            range.start = offset_bytes + bytes.len() as u64;
+            range.start = offset_bytes.saturating_add(bytes.len() as u64);
             ControlFlow::Continue(())
         });
         if let Some(error) = trouble {
@@ -113,7 +114,7 @@ pub fn mark_tail(
     progress: &dyn Progress,
 ) -> Result<()> {
     let mark = |range: Range<u64>| {
-        progress.advance(range.end - range.start, range.end - range.start);
+        progress.advance(range_bytes(&range), range_bytes(&range));
         file.mark(range);
     };
     let Some(frames) = frames else {
@@ -124,16 +125,15 @@ pub fn mark_tail(
     for range in fetched.iter() {
         let frames_end = frames.ends.last().copied().unwrap_or(0);
         let mut at = frames.start_of(range.start);
-        while let Some(number) = frames.number_at(at).filter(|_| at < range.end) {
-            let end = frames.ends[number];
-            if at >= range.start && end <= range.end {
-                buffer.resize((end - at) as usize, 0);
-                file.read_written(&mut buffer, at)?;
-                if *blake3::hash(&buffer).as_bytes() == frames.hashes[number] {
-                    mark(at..end);
+        while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
+            at = frame.end;
+            if frame.start >= range.start && frame.end <= range.end {
+                buffer.resize(to_usize(range_bytes(&frame)), 0);
+                file.read_written(&mut buffer, frame.start)?;
+                if blake3::hash(&buffer).as_bytes() == hash {
+                    mark(frame);
                 }
             }
-            at = end;
         }
         if range.end > frames_end {
             mark(range.start.max(frames_end)..range.end);
@@ -160,7 +160,7 @@ impl Source for Arrived<'_> {
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        if self.there.gaps(&(offset_bytes..offset_bytes + to.len() as u64)).next().is_some() {
+        if self.there.gaps(&(offset_bytes..offset_bytes.saturating_add(to.len() as u64))).next().is_some() {
             *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(offset_bytes);
             return Err(io::Error::other("not there yet"));
         }
@@ -184,29 +184,26 @@ impl Frames {
         let tail = tail?;
         let hashes = tail.hashes.as_ref()?;
         let ends: Vec<u64> = tail.frames.iter().map(|frame| frame.end_bytes()).collect();
-        let frames = Self { ends, hashes: hashes.frames.clone() };
-        let is_bounded = |number| frames.ends[number] - frames.start(number) <= FRAME_BYTES_MAX;
-        let is_sound = frames.ends.len() == frames.hashes.len() && (0..frames.ends.len()).all(is_bounded);
-        is_sound.then_some(frames)
+        let starts = std::iter::once(&0).chain(&ends);
+        let is_bounded = starts.zip(&ends).all(|(start, end)| range_bytes(&(*start..*end)) <= FRAME_BYTES_MAX);
+        let is_sound = ends.len() == hashes.frames.len() && is_bounded;
+        is_sound.then(|| Self { ends, hashes: hashes.frames.clone() })
     }
 
-    /// The frame that holds a byte; `None` behind the last.
-    pub fn number_at(&self, at: u64) -> Option<usize> {
+    /// Where the frame that holds a byte is, and its hash; `None` behind the last.
+    pub fn frame_at(&self, at: u64) -> Option<(Range<u64>, &FrameHash)> {
         let number = self.ends.partition_point(|end| *end <= at);
-        (number < self.ends.len()).then_some(number)
-    }
-
-    pub fn start(&self, number: usize) -> u64 {
-        number.checked_sub(1).map_or(0, |before| self.ends[before])
+        let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
     }
 
     /// Where the frame that holds a byte starts; the byte itself behind the last.
     pub fn start_of(&self, at: u64) -> u64 {
-        self.number_at(at).map_or(at, |number| self.start(number))
+        self.frame_at(at).map_or(at, |(frame, _)| frame.start)
     }
 
     /// Where the frame ends that holds the byte before this one; the place itself behind the last.
     pub fn end_of(&self, end: u64) -> u64 {
-        end.checked_sub(1).and_then(|at| self.number_at(at)).map_or(end, |number| self.ends[number])
+        end.checked_sub(1).and_then(|at| self.frame_at(at)).map_or(end, |(frame, _)| frame.end)
     }
 }

@@ -1,5 +1,17 @@
 //! What RPC servers tell: the cluster's slot, its genesis, its peers.
 
+// It reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use {
     super::{FindOptions, PEERS_MAX},
     crate::{
@@ -175,7 +187,10 @@ fn peers(nodes: &[Node], shred_version: Option<u16>) -> Vec<Url> {
 
 fn most_common(versions: impl Iterator<Item = u16>) -> Option<u16> {
     let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
-    versions.for_each(|version| *counts.entry(version).or_default() += 1);
+    for version in versions {
+        let count = counts.entry(version).or_default();
+        *count = count.saturating_add(1);
+    }
     counts.into_iter().max_by_key(|(version, count)| (*count, *version)).map(|(version, _)| version)
 }
 

@@ -3,8 +3,9 @@
 //! [`FrameCutter`]: crate::format::frames::FrameCutter
 
 use crate::{
+    bytes::{split_at_most, to_usize},
     error::Result,
-    format::entry::{END_OF_ARCHIVE_BYTES, Entry, padded},
+    format::entry::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes},
 };
 
 /// Collects the tar bytes of entries into frames of at most the frame size.
@@ -20,7 +21,7 @@ pub type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
 impl FrameAssembler {
     /// Frames of at most `frame_size_bytes` bytes of tar; `buffer` will hold the first.
     pub fn new(frame_size_bytes: u64, buffer: Vec<u8>) -> Self {
-        Self { frame_size_bytes: frame_size_bytes as usize, frame: buffer }
+        Self { frame_size_bytes: to_usize(frame_size_bytes), frame: buffer }
     }
 
     /// An entry begins: writes its header, in a new frame where it does not fit into the current one.
@@ -36,19 +37,20 @@ impl FrameAssembler {
 
     /// The current entry ends: pads it.
     pub fn end(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
-        let padding = padded(entry.content_bytes) - entry.content_bytes;
-        self.append(&[0; 512][..padding as usize], on_frame)
+        let (padding, _) = split_at_most(&[0; BLOCK], to_usize(padding_bytes(entry.content_bytes)));
+        self.append(padding, on_frame)
     }
 
     /// The stream ends: writes the end of archive and hands over the last frame.
     pub fn finish(mut self, on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.begin_part(END_OF_ARCHIVE_BYTES, on_frame)?;
-        self.append(&[0; END_OF_ARCHIVE_BYTES as usize], on_frame)?;
+        self.append(&END_OF_ARCHIVE, on_frame)?;
         on_frame(self.frame).map(drop)
     }
 
     fn begin_part(&mut self, length_bytes: u64, on_frame: &mut OnFrame<'_>) -> Result<()> {
-        if !self.frame.is_empty() && self.frame.len() as u64 + length_bytes > self.frame_size_bytes as u64 {
+        let together = length_bytes.saturating_add(self.frame.len() as u64);
+        if !self.frame.is_empty() && together > self.frame_size_bytes as u64 {
             self.hand_over(on_frame)?;
         }
         Ok(())
@@ -60,9 +62,9 @@ impl FrameAssembler {
             if self.frame.len() == self.frame_size_bytes {
                 self.hand_over(on_frame)?;
             }
-            let step = bytes.len().min(self.frame_size_bytes - self.frame.len());
-            self.frame.extend_from_slice(&bytes[..step]);
-            bytes = &bytes[step..];
+            let (part, rest) = split_at_most(bytes, self.frame_size_bytes.saturating_sub(self.frame.len()));
+            self.frame.extend_from_slice(part);
+            bytes = rest;
         }
         Ok(())
     }

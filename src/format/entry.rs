@@ -9,11 +9,17 @@ use {
     std::fmt,
 };
 
+/// The same as [`BLOCK_BYTES`], as a length in memory.
+pub const BLOCK: usize = 512;
+
 /// Tar's unit: headers take one block, contents are padded to whole blocks.
-pub const BLOCK_BYTES: u64 = 512;
+pub const BLOCK_BYTES: u64 = BLOCK as u64;
+
+/// What an archive ends in.
+pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// An archive ends in exactly this many zero bytes: Firedancer refuses fewer, and in places more.
-pub const END_OF_ARCHIVE_BYTES: u64 = 1024;
+pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 
 /// What an entry is: everything that a snapshot archive may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,11 +100,11 @@ pub struct Entry {
 impl Entry {
     /// Bytes that it takes in the tar stream: header, content and padding.
     pub fn tar_bytes(&self) -> u64 {
-        BLOCK_BYTES + padded(self.content_bytes)
+        BLOCK_BYTES.saturating_add(padded(self.content_bytes))
     }
 
     /// Its header. Time, owner and mode are fixed, so that the same content makes the same archive.
-    pub fn header(&self) -> [u8; BLOCK_BYTES as usize] {
+    pub fn header(&self) -> [u8; BLOCK] {
         let mut header = tar::Header::new_gnu();
         // The path is at most 10 + 20 + 1 + 20 bytes long, of the 100 that fit: it cannot fail.
         let path_result = header.set_path(self.kind.to_string());
@@ -114,7 +120,7 @@ impl Entry {
     }
 
     /// Reads a header; refuses whatever Agave or Firedancer would refuse for its kind, name or size.
-    pub fn parse_header(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self> {
+    pub fn parse_header(block: &[u8; BLOCK]) -> Result<Self> {
         let header = TarHeader::parse(block)?;
         match header.oddity() {
             Some(oddity) => Err(oddity.error(&header)),
@@ -172,7 +178,7 @@ impl Oddity {
 
 impl TarHeader {
     /// Reads a header; an error when it is none.
-    pub fn parse(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self> {
+    pub fn parse(block: &[u8; BLOCK]) -> Result<Self> {
         let header = tar::Header::from_byte_slice(block);
         let stated = header.cksum().map_err(|_| Error::damaged("not a tar header: its checksum is not a number"))?;
         let computed = checksum(block);
@@ -223,13 +229,18 @@ impl TarHeader {
     }
 }
 
-/// Rounds up to whole blocks.
+/// Rounds up to whole blocks. Saturates, so that hostile lengths stay large instead of wrapping.
 pub fn padded(content_bytes: u64) -> u64 {
-    content_bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+    content_bytes.saturating_add(padding_bytes(content_bytes))
+}
+
+/// Bytes from the end of a content to the end of its last block.
+pub fn padding_bytes(content_bytes: u64) -> u64 {
+    content_bytes.wrapping_neg() % BLOCK_BYTES
 }
 
 /// The sum of a header's bytes, with spaces in place of the checksum's own (POSIX ustar).
-fn checksum(block: &[u8; BLOCK_BYTES as usize]) -> u32 {
+fn checksum(block: &[u8; BLOCK]) -> u32 {
     let own = 148..156;
     block.iter().enumerate().map(|(at, byte)| if own.contains(&at) { 32 } else { u32::from(*byte) }).sum()
 }
@@ -307,6 +318,15 @@ mod tests {
             assert_eq!(EntryKind::parse(path), None, "{path:?}");
         }
         assert_eq!(EntryKind::parse("snapshots/26"), Some(EntryKind::SlotDir(26)), "as Agave writes it");
+    }
+
+    #[test]
+    fn padding() {
+        assert_eq!([0, 1, 511, 512, 513].map(padding_bytes), [0, 511, 1, 0, 511]);
+        assert_eq!([0, 1, 511, 512, 513].map(padded), [0, 512, 512, 512, 1024]);
+        assert_eq!([u64::MAX, u64::MAX - 511].map(padded), [u64::MAX, u64::MAX - 511]);
+        let huge = Entry { kind: EntryKind::Version, content_bytes: u64::MAX };
+        assert_eq!(huge.tar_bytes(), u64::MAX);
     }
 
     #[test]

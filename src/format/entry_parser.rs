@@ -4,15 +4,14 @@
 //! A parser can start at the stream's beginning, or inside a known entry, as a frame in the middle of an archive does.
 
 use crate::{
+    bytes::{split_at_most, to_usize},
     error::{Error, Result},
     format::{
-        entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, Oddity, TarHeader, padded},
+        entry::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, Oddity, TarHeader, padded, padding_bytes},
         extension::{EXTENSION_BYTES_MAX, Extension},
         limits::ENTRIES_MAX,
     },
 };
-
-const BLOCK: usize = BLOCK_BYTES as usize;
 
 const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
 
@@ -71,6 +70,16 @@ enum State {
     Padding { left_bytes: u64 },
     Extension { flag: u8, content_bytes: u64 },
     End,
+}
+
+impl State {
+    /// So much padding, and then a header.
+    fn padding(left_bytes: u64) -> Self {
+        match left_bytes {
+            0 => Self::Header,
+            left_bytes => Self::Padding { left_bytes },
+        }
+    }
 }
 
 impl Default for EntryParser {
@@ -158,42 +167,47 @@ impl EntryParser {
     /// Takes the next piece of the stream, and hands what it finds to `on_event`.
     pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
         while !bytes.is_empty() {
-            let used = match self.state {
-                State::Header => self.take_header(bytes, on_event)?,
-                State::Content { entry, offset_bytes } => {
-                    let used = bytes.len().min(clamp(entry.content_bytes - offset_bytes));
-                    on_event(TarEvent::Content { offset_bytes, bytes: &bytes[..used] })?;
-                    self.continue_content(entry, offset_bytes + used as u64, on_event)?;
-                    used
+            let wanted = match self.state {
+                State::Header => BLOCK.saturating_sub(self.block.len()),
+                State::Content { entry, offset_bytes } => to_usize(entry.content_bytes.saturating_sub(offset_bytes)),
+                State::Extension { content_bytes, .. } => {
+                    to_usize(content_bytes.saturating_sub(self.extension.content_bytes()))
                 }
-                State::Extension { flag, content_bytes } => {
-                    let used = bytes.len().min(clamp(content_bytes - self.extension.content_bytes()));
-                    self.extension.push(&bytes[..used]);
-                    if self.extension.content_bytes() == content_bytes {
-                        self.extension.take(flag);
-                        self.state = padding_after(content_bytes);
-                    }
-                    used
-                }
-                State::Padding { left_bytes } => {
-                    let used = bytes.len().min(clamp(left_bytes));
-                    self.state = match left_bytes - used as u64 {
-                        0 => State::Header,
-                        left_bytes => State::Padding { left_bytes },
-                    };
-                    used
-                }
-                State::End => {
-                    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-                    if !self.has_junk {
-                        self.end_zero_bytes += zeros as u64;
-                    }
-                    self.has_junk |= zeros < bytes.len();
-                    bytes.len()
-                }
+                State::Padding { left_bytes } => to_usize(left_bytes),
+                State::End => bytes.len(),
             };
-            self.position += used as u64;
-            bytes = &bytes[used..];
+            let (part, rest) = split_at_most(bytes, wanted);
+            self.take(part, on_event)?;
+            self.position = self.position.saturating_add(part.len() as u64);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of which none belongs behind what the state is about.
+    fn take(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        let length_bytes = bytes.len() as u64;
+        match self.state {
+            State::Header => self.take_header(bytes, on_event)?,
+            State::Content { entry, offset_bytes } => {
+                on_event(TarEvent::Content { offset_bytes, bytes })?;
+                self.continue_content(entry, offset_bytes.saturating_add(length_bytes), on_event)?;
+            }
+            State::Extension { flag, content_bytes } => {
+                self.extension.push(bytes);
+                if self.extension.content_bytes() == content_bytes {
+                    self.extension.take(flag);
+                    self.state = State::padding(padding_bytes(content_bytes));
+                }
+            }
+            State::Padding { left_bytes } => self.state = State::padding(left_bytes.saturating_sub(length_bytes)),
+            State::End => {
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                if !self.has_junk {
+                    self.end_zero_bytes = self.end_zero_bytes.saturating_add(zeros as u64);
+                }
+                self.has_junk |= zeros < bytes.len();
+            }
         }
         Ok(())
     }
@@ -220,21 +234,20 @@ impl EntryParser {
         matches!(self.state, State::Header | State::End) && self.block.is_empty()
     }
 
-    fn take_header(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<usize> {
-        let used = bytes.len().min(BLOCK - self.block.len());
-        self.block.extend_from_slice(&bytes[..used]);
-        let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(used) };
+    fn take_header(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        self.block.extend_from_slice(bytes);
+        let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(()) };
         if block.iter().all(|byte| *byte == 0) {
             self.state = State::End;
             self.end_zero_bytes = BLOCK_BYTES;
         } else {
-            let offset = self.header_offset(used);
+            let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
             let mut header = TarHeader::parse(block)
                 .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
             self.begin(&mut header, on_event)?;
         }
         self.block.clear();
-        Ok(used)
+        Ok(())
     }
 
     /// A header is complete.
@@ -249,7 +262,7 @@ impl EntryParser {
                 None => return Err(oddity.error(header)),
             }
         }
-        self.entries += 1;
+        self.entries = self.entries.saturating_add(1);
         if self.entries > ENTRIES_MAX {
             return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
         }
@@ -272,17 +285,10 @@ impl EntryParser {
             }
             None if content_bytes > u64::MAX / 2 => Err(Oddity::Size.error(header)),
             None => {
-                self.state = match padded(content_bytes) {
-                    0 => State::Header,
-                    left_bytes => State::Padding { left_bytes },
-                };
+                self.state = State::padding(padded(content_bytes));
                 Ok(())
             }
         }
-    }
-
-    fn header_offset(&self, used: usize) -> u64 {
-        (self.position + used as u64).saturating_sub(BLOCK_BYTES)
     }
 
     fn continue_content(
@@ -294,26 +300,26 @@ impl EntryParser {
         self.state = State::Content { entry, offset_bytes };
         if offset_bytes == entry.content_bytes {
             on_event(TarEvent::End(entry))?;
-            self.state = padding_after(entry.content_bytes);
+            self.state = State::padding(padding_bytes(entry.content_bytes));
         }
         Ok(())
     }
 }
 
-fn padding_after(content_bytes: u64) -> State {
-    match padded(content_bytes) - content_bytes {
-        0 => State::Header,
-        left_bytes => State::Padding { left_bytes },
-    }
-}
-
-fn clamp(length: u64) -> usize {
-    usize::try_from(length).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use {super::*, crate::format::entry::EntryKind, proptest::prelude::*};
+
+    /// How much is lost may be what somebody claims: positions stay large, and nothing overflows.
+    #[test]
+    fn any_loss() {
+        let entry = Entry { kind: EntryKind::Version, content_bytes: 5 };
+        let mut parser = EntryParser::new();
+        parser.restart_after(u64::MAX);
+        parser.feed(&entry.header(), &mut |_| Ok(())).expect("a header");
+        assert_eq!(parser.position(), u64::MAX);
+        assert!(parser.feed(&[b'x'; 1024], &mut |_| Ok(())).is_err(), "no header");
+    }
 
     fn tar_of(contents: &[Vec<u8>]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
         let mut tar = Vec::new();

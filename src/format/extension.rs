@@ -34,8 +34,7 @@ impl Extension {
     pub fn take(&mut self, flag: u8) {
         match flag {
             b'L' => {
-                let end = self.content.iter().position(|byte| *byte == 0).unwrap_or(self.content.len());
-                self.path = Some(self.content[..end].to_vec());
+                self.path = self.content.split(|byte| *byte == 0).next().map(<[u8]>::to_vec);
             }
             b'x' => {
                 for (key, value) in pax_records(&self.content) {
@@ -67,8 +66,13 @@ impl Extension {
 fn pax_records(content: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     content.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.strip_suffix(b"\n")?;
-        let record = &line[line.iter().position(|byte| *byte == b' ')? + 1..];
-        let equals = record.iter().position(|byte| *byte == b'=')?;
-        Some((&record[..equals], &record[equals + 1..]))
+        let (_length, record) = split_once(line, b' ')?;
+        split_once(record, b'=')
     })
+}
+
+/// What is in front of the first separator, and what is behind it.
+fn split_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let mut parts = bytes.splitn(2, |byte| *byte == separator);
+    Some((parts.next()?, parts.next()?))
 }

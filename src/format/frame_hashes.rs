@@ -23,7 +23,8 @@ pub type FrameHash = [u8; 32];
 /// The length of the frame that holds the hashes of so many frames, in bytes.
 #[cfg(any(test, feature = "internals"))]
 pub fn hashes_frame_bytes(frames: usize) -> u64 {
-    (SKIPPABLE_HEADER_BYTES + MAGIC.len() + frames * size_of::<FrameHash>()) as u64
+    const FIXED_BYTES: usize = SKIPPABLE_HEADER_BYTES + MAGIC.len();
+    frames.saturating_mul(size_of::<FrameHash>()).saturating_add(FIXED_BYTES) as u64
 }
 
 /// The hash of a frame: of all bytes from the end of the frame before it (a mark of `pzstd`, padding) to its own end.

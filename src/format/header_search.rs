@@ -1,9 +1,7 @@
 //! Finding the next tar header after a part of the stream is lost: where it starts is not known then, not even to a
 //! multiple of 512 bytes, since makers cut frames wherever they like and need not say how much is in them. Pure.
 
-use crate::format::entry::{BLOCK_BYTES, TarHeader};
-
-const BLOCK: usize = BLOCK_BYTES as usize;
+use crate::format::entry::{BLOCK, TarHeader};
 
 /// What every header of GNU's and POSIX's kind holds, and where.
 const MAGIC: &[u8] = b"ustar";
@@ -26,14 +24,14 @@ impl HeaderSearch {
         self.carried.extend_from_slice(bytes);
         let all = &self.carried;
         let is_header = |start: &usize| {
-            let block = all.get(*start..*start + BLOCK).and_then(|block| block.first_chunk());
+            let block = all.get(*start..).and_then(|rest| rest.first_chunk());
             let header = block.and_then(|block| TarHeader::parse(block).ok());
             header.is_some_and(|header| header.oddity().is_none() && header.entry().is_some())
         };
-        let magics = (MAGIC_OFFSET..all.len()).filter(|at| all[*at..].starts_with(MAGIC));
-        let found = magics.map(|at| at - MAGIC_OFFSET).find(is_header);
+        let magics = all.get(MAGIC_OFFSET..).unwrap_or_default().windows(MAGIC.len()).enumerate();
+        let found = magics.filter(|(_, bytes)| *bytes == MAGIC).map(|(start, _)| start).find(is_header);
         let passed = found.unwrap_or_else(|| all.len().saturating_sub(BLOCK - 1));
-        self.passed_bytes += passed as u64;
+        self.passed_bytes = self.passed_bytes.saturating_add(passed as u64);
         self.carried.drain(..passed);
         found.map(|_| std::mem::take(&mut self.carried))
     }

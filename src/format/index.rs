@@ -5,6 +5,7 @@
 //! It is a hint: whatever is decoded is checked against the tar headers. Layout in `docs/format.md`.
 
 use crate::{
+    bytes::{array_at, split_at_most, to_usize, u64_at},
     error::{Error, Result},
     format::{
         entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
@@ -46,7 +47,7 @@ pub struct Index {
 impl Index {
     /// Bytes of the tar stream, with the end of archive.
     pub fn tar_bytes(&self) -> u64 {
-        self.entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES
+        self.entries.iter().map(Entry::tar_bytes).fold(END_OF_ARCHIVE_BYTES, u64::saturating_add)
     }
 
     /// The index as a skippable frame.
@@ -55,16 +56,16 @@ impl Index {
         let table = write_table(&self.entries);
         let compressed = zstd::bulk::compress(&table, TABLE_LEVEL)
             .map_err(|error| Error::failed(format!("cannot compress the index: {error}")))?;
-        let mut content = Vec::with_capacity(HEADER_BYTES + 64 + compressed.len());
+        let mut content = Vec::with_capacity(compressed.len().saturating_add(HEADER_BYTES + 64));
         content.extend_from_slice(MAGIC);
         for number in [self.entries.len() as u64, self.tar_bytes(), self.frame_size_bytes, table.len() as u64] {
             content.extend_from_slice(&number.to_le_bytes());
         }
         content.extend_from_slice(blake3::hash(&table).as_bytes());
         for text in [&self.writer, &self.settings] {
-            let bytes = &text.as_bytes()[..text.len().min(255)];
-            content.push(bytes.len() as u8);
-            content.extend_from_slice(bytes);
+            let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
+            content.push(length);
+            content.extend_from_slice(split_at_most(text.as_bytes(), usize::from(length)).0);
         }
         content.extend_from_slice(&compressed);
         skippable_frame(INDEX_FRAME_KIND, &content).ok_or_else(too_large)
@@ -77,30 +78,26 @@ impl Index {
 
     fn parse_content(content: &[u8]) -> Result<Self> {
         let wrong = |why: &str| Error::damaged(format!("the archive's index is damaged: {why}"));
-        let header = content.get(..HEADER_BYTES).ok_or_else(|| wrong("too short"))?;
-        if &header[..8] != MAGIC {
+        let too_short = || wrong("too short");
+        let (header, mut rest) = content.split_first_chunk::<HEADER_BYTES>().ok_or_else(too_short)?;
+        if array_at::<0, 8, _>(header) != *MAGIC {
             return Err(wrong("of an unknown version"));
         }
-        let number = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&header[at..at + 8]);
-            u64::from_le_bytes(bytes)
-        };
-        let (count, tar_bytes, frame_size_bytes, table_bytes) = (number(8), number(16), number(24), number(32));
-        if count > ENTRIES_MAX || table_bytes > count * ENTRY_TABLE_BYTES_MAX {
+        let (count, tar_bytes) = (u64_at::<8, _>(header), u64_at::<16, _>(header));
+        let (frame_size_bytes, table_bytes) = (u64_at::<24, _>(header), u64_at::<32, _>(header));
+        if count > ENTRIES_MAX || table_bytes > count.saturating_mul(ENTRY_TABLE_BYTES_MAX) {
             return Err(wrong("it claims too many entries"));
         }
-        let mut rest = &content[HEADER_BYTES..];
         let mut text = || -> Result<String> {
-            let length = usize::from(*rest.first().ok_or_else(|| wrong("too short"))?);
-            let bytes = rest.get(1..1 + length).ok_or_else(|| wrong("too short"))?;
-            rest = &rest[1 + length..];
+            let (length, after) = rest.split_first().ok_or_else(too_short)?;
+            let (bytes, after) = after.split_at_checked(usize::from(*length)).ok_or_else(too_short)?;
+            rest = after;
             // Shown to people: nothing that could move a cursor may pass.
             Ok(String::from_utf8_lossy(bytes).chars().filter(|char| !char.is_control()).collect())
         };
         let (writer, settings) = (text()?, text()?);
-        let table = zstd::bulk::decompress(rest, table_bytes as usize).map_err(|error| wrong(&error.to_string()))?;
-        if blake3::hash(&table).as_bytes() != &header[40..72] {
+        let table = zstd::bulk::decompress(rest, to_usize(table_bytes)).map_err(|error| wrong(&error.to_string()))?;
+        if *blake3::hash(&table).as_bytes() != array_at::<40, 32, _>(header) {
             return Err(wrong("its checksum differs"));
         }
         let entries = read_table(&table, count).ok_or_else(|| wrong("its table is invalid"))?;
@@ -113,7 +110,7 @@ impl Index {
 }
 
 fn write_table(entries: &[Entry]) -> Vec<u8> {
-    let mut table = Vec::with_capacity(entries.len() * 8);
+    let mut table = Vec::with_capacity(entries.len().saturating_mul(8));
     let (mut slot_before, mut id_before) = (0, 0);
     for entry in entries {
         let (tag, slot) = match entry.kind {
@@ -142,7 +139,7 @@ fn write_table(entries: &[Entry]) -> Vec<u8> {
 }
 
 fn read_table(mut table: &[u8], count: u64) -> Option<Vec<Entry>> {
-    let mut entries = Vec::with_capacity(count.min(table.len() as u64) as usize);
+    let mut entries = Vec::with_capacity(to_usize(count).min(table.len()));
     let (mut slot_before, mut id_before) = (0u64, 0u64);
     for _ in 0..count {
         let (tag, rest) = table.split_first()?;
@@ -173,10 +170,10 @@ fn read_table(mut table: &[u8], count: u64) -> Option<Vec<Entry>> {
 /// Little-endian base 128: seven bits a byte, the high bit set on all but the last.
 fn write_number(to: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        to.push(value as u8 | 0x80);
+        to.push(value.to_le_bytes()[0] | 0x80);
         value >>= 7;
     }
-    to.push(value as u8);
+    to.push(value.to_le_bytes()[0]);
 }
 
 fn read_number(from: &mut &[u8]) -> Option<u64> {
@@ -198,7 +195,7 @@ fn read_number(from: &mut &[u8]) -> Option<u64> {
 
 /// Maps a difference, as a wrapping number, to a small number where it is small in either direction.
 fn zigzag(difference: u64) -> u64 {
-    (difference << 1) ^ (((difference as i64) >> 63) as u64)
+    (difference << 1) ^ (difference.cast_signed() >> 63).cast_unsigned()
 }
 
 fn unzigzag(value: u64) -> u64 {

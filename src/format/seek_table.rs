@@ -5,8 +5,9 @@
 //! u32 magic. Skippable frames are listed with 0 decompressed bytes: offsets are running sums.
 
 use crate::{
+    bytes::{to_usize, u32_at},
     error::{Error, Result},
-    format::zstd_frame::{SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC},
+    format::zstd_frame::{SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC, skippable_frame},
 };
 
 /// The last four bytes of a seekable archive.
@@ -18,7 +19,7 @@ pub const SEEK_TABLE_FOOTER_BYTES: usize = 9;
 /// The most frames that the format allows.
 pub const SEEK_TABLE_FRAMES_MAX: u32 = 0x0800_0000;
 
-const SEEK_TABLE_KIND: u32 = 14;
+const SEEK_TABLE_KIND: u8 = 14;
 
 /// One frame of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,54 +33,44 @@ pub struct SeekTableItem {
 /// The whole table as a frame; `None` when there are more frames than the format allows.
 pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
     let count = u32::try_from(items.len()).ok().filter(|count| *count <= SEEK_TABLE_FRAMES_MAX)?;
-    let content_bytes = items.len() * 8 + SEEK_TABLE_FOOTER_BYTES;
-    let mut frame = Vec::with_capacity(SKIPPABLE_HEADER_BYTES + content_bytes);
-    frame.extend_from_slice(&(SKIPPABLE_MAGIC | SEEK_TABLE_KIND).to_le_bytes());
-    frame.extend_from_slice(&(content_bytes as u32).to_le_bytes());
+    let mut content = Vec::with_capacity(items.len().saturating_mul(8).saturating_add(SEEK_TABLE_FOOTER_BYTES));
     for item in items {
-        frame.extend_from_slice(&item.compressed_bytes.to_le_bytes());
-        frame.extend_from_slice(&item.content_bytes.to_le_bytes());
+        content.extend_from_slice(&item.compressed_bytes.to_le_bytes());
+        content.extend_from_slice(&item.content_bytes.to_le_bytes());
     }
-    frame.extend_from_slice(&count.to_le_bytes());
-    frame.push(0);
-    frame.extend_from_slice(&SEEKABLE_MAGIC.to_le_bytes());
-    Some(frame)
+    content.extend_from_slice(&count.to_le_bytes());
+    content.push(0);
+    content.extend_from_slice(&SEEKABLE_MAGIC.to_le_bytes());
+    skippable_frame(SEEK_TABLE_KIND, &content)
 }
 
 /// Reads the footer: the length of the whole seek table frame in bytes, or `None` when there is no seek table.
 pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
-    if u32::from_le_bytes([footer[5], footer[6], footer[7], footer[8]]) != SEEKABLE_MAGIC {
+    let count = u32_at::<0, _>(footer);
+    if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
         return None;
     }
-    let count = u64::from(u32::from_le_bytes([footer[0], footer[1], footer[2], footer[3]]));
-    if count > u64::from(SEEK_TABLE_FRAMES_MAX) {
-        return None;
-    }
-    Some(count * item_bytes(footer[4]) + (SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
+    let items_bytes = u64::from(count).checked_mul(item_bytes(footer[4]))?;
+    items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
 }
 
 /// Reads a whole seek table frame, as long as [`seek_table_bytes`] said.
 pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
     let wrong = || Error::damaged("the seek table at the archive's end contradicts itself");
-    let field = |at: usize| -> Result<u32> {
-        let bytes = frame.get(at..at + 4).ok_or_else(wrong)?;
-        Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-    };
-    let footer_at = frame.len().checked_sub(SEEK_TABLE_FOOTER_BYTES).ok_or_else(wrong)?;
-    let item_bytes = item_bytes(*frame.get(footer_at + 4).ok_or_else(wrong)?) as usize;
-    let count = field(footer_at)? as usize;
-    if field(0)? != SKIPPABLE_MAGIC | SEEK_TABLE_KIND
-        || field(4)? as usize != frame.len() - SKIPPABLE_HEADER_BYTES
-        || count * item_bytes + SKIPPABLE_HEADER_BYTES != footer_at
+    let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(wrong)?;
+    let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(wrong)?;
+    let count = to_usize(u32_at::<0, _>(footer));
+    let item_bytes = to_usize(item_bytes(footer[4]));
+    if u32_at::<0, _>(header) != SKIPPABLE_MAGIC | u32::from(SEEK_TABLE_KIND)
+        || to_usize(u32_at::<4, _>(header)) != content.len()
+        || count.checked_mul(item_bytes) != Some(items.len())
     {
         return Err(wrong());
     }
-    (0..count)
-        .map(|item| {
-            let at = SKIPPABLE_HEADER_BYTES + item * item_bytes;
-            Ok(SeekTableItem { compressed_bytes: field(at)?, content_bytes: field(at + 4)? })
-        })
-        .collect()
+    let items = items.chunks_exact(item_bytes).filter_map(|item| item.first_chunk::<8>());
+    let items =
+        items.map(|item| SeekTableItem { compressed_bytes: u32_at::<0, _>(item), content_bytes: u32_at::<4, _>(item) });
+    Ok(items.collect())
 }
 
 fn item_bytes(descriptor: u8) -> u64 {

@@ -32,11 +32,16 @@ pub fn pzstd_frame(compressed_bytes: u32) -> [u8; PZSTD_FRAME_BYTES] {
 /// A skippable frame of the given kind (0 to 15) around some content; `None` when that is 4 GiB or more.
 pub fn skippable_frame(kind: u8, content: &[u8]) -> Option<Vec<u8>> {
     let length = u32::try_from(content.len()).ok()?;
-    let mut frame = Vec::with_capacity(SKIPPABLE_HEADER_BYTES + content.len());
+    let mut frame = Vec::with_capacity(content.len().saturating_add(SKIPPABLE_HEADER_BYTES));
     frame.extend_from_slice(&(SKIPPABLE_MAGIC | u32::from(kind & 15)).to_le_bytes());
     frame.extend_from_slice(&length.to_le_bytes());
     frame.extend_from_slice(content);
     Some(frame)
+}
+
+/// The length of a skippable frame with so many bytes of content, in bytes.
+pub fn skippable_frame_bytes(content_bytes: u32) -> u64 {
+    u64::from(content_bytes).saturating_add(SKIPPABLE_HEADER_BYTES as u64)
 }
 
 /// What starts at some bytes.
@@ -71,50 +76,52 @@ pub struct FrameHeader {
 /// Reads the start of a frame. `bytes` holds [`FRAME_HEADER_BYTES_MAX`] bytes, or all that are left.
 pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let short = || Error::damaged("the archive is cut off inside a frame header");
-    let field = |at: usize, length: usize| -> Result<u64> {
-        let mut value = [0; 8];
-        value[..length].copy_from_slice(bytes.get(at..at + length).ok_or_else(short)?);
-        Ok(u64::from_le_bytes(value))
-    };
-    let magic = field(0, 4)? as u32;
+    let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(short)?;
+    let (kind, magic) = (magic[0] & 15, u32::from_le_bytes(*magic));
     if magic & !15 == SKIPPABLE_MAGIC {
-        return Ok(FrameStart::Skippable { kind: (magic & 15) as u8, content_bytes: field(4, 4)? as u32 });
+        let content_bytes = rest.first_chunk().copied().map(u32::from_le_bytes).ok_or_else(short)?;
+        return Ok(FrameStart::Skippable { kind, content_bytes });
     }
     if magic != ZSTD_MAGIC {
         return Err(Error::damaged(format!("{magic:#010x} is not the start of a zstd frame")));
     }
-    let descriptor = field(4, 1)? as u8;
+    let (&descriptor, after) = rest.split_first().ok_or_else(short)?;
+    rest = after;
+    // The next field, of at most 8 bytes.
+    let mut field = |length: usize| -> Result<u64> {
+        let (bytes, after) = rest.split_at_checked(length).ok_or_else(short)?;
+        rest = after;
+        Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
     if descriptor & 0b1000 != 0 {
         return Err(Error::damaged("a zstd frame header with its reserved bit set"));
     }
     let is_single_segment = descriptor & 0b10_0000 != 0;
-    let mut at = 5;
     let mut window_bytes = 0;
     if !is_single_segment {
-        let window = field(at, 1)?;
-        let base = 1u64 << (10 + (window >> 3));
-        window_bytes = base + base / 8 * (window & 7);
-        at += 1;
+        let window = field(1)?;
+        // 1 KiB and so many eighths of it, times a power of two.
+        window_bytes = (1024 | (window & 7) << 7) << (window >> 3);
     }
-    let dictionary_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
-    if dictionary_bytes > 0 && field(at, dictionary_bytes)? != 0 {
+    let dictionary_bytes = match descriptor & 3 {
+        3 => 4,
+        other => usize::from(other),
+    };
+    if field(dictionary_bytes)? != 0 {
         return Err(Error::damaged("a zstd frame that needs a dictionary; snapshot archives have none"));
     }
-    at += dictionary_bytes;
     let content_bytes = match (descriptor >> 6, is_single_segment) {
         (0, false) => None,
-        (0, true) => Some((field(at, 1)?, 1)),
-        (1, _) => Some((field(at, 2)? + 256, 2)),
-        (2, _) => Some((field(at, 4)?, 4)),
-        (_, _) => Some((field(at, 8)?, 8)),
+        (0, true) => Some(field(1)?),
+        (1, _) => Some(field(2)?.saturating_add(256)),
+        (2, _) => Some(field(4)?),
+        (_, _) => Some(field(8)?),
     };
-    at += content_bytes.map_or(0, |(_, length)| length);
-    let content_bytes = content_bytes.map(|(content, _)| content);
     if is_single_segment {
         window_bytes = content_bytes.unwrap_or(0);
     }
     Ok(FrameStart::Zstd(FrameHeader {
-        header_bytes: at,
+        header_bytes: bytes.len().saturating_sub(rest.len()),
         content_bytes,
         window_bytes,
         has_checksum: descriptor & 0b100 != 0,

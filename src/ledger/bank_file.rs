@@ -101,13 +101,14 @@ impl BankFile {
 
     /// The bank's epoch, by the epoch schedule.
     pub fn epoch(&self) -> u64 {
-        if self.slot >= self.first_normal_slot {
-            let slots = self.slot - self.first_normal_slot;
+        if let Some(slots) = self.slot.checked_sub(self.first_normal_slot) {
             return self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
         }
         // While warming up, epochs double from 32 slots (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
-        let first = (self.slot.saturating_add(32 + 1)).next_power_of_two().trailing_zeros();
-        u64::from(first.saturating_sub(32u64.trailing_zeros() + 1))
+        const FIRST_END_LOG: u32 = 32u64.trailing_zeros() + 1;
+        let end = self.slot.saturating_add(32 + 1).checked_next_power_of_two();
+        let end_log = end.map_or(u64::BITS, u64::trailing_zeros);
+        u64::from(end_log.saturating_sub(FIRST_END_LOG))
     }
 }
 
@@ -232,7 +233,7 @@ fn read_accounts_fields<R: BufRead>(
         let slot = r.u64()?;
         for _ in 0..r.count("the storages of a slot", 16)? {
             let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
-            bank.storage_count += 1;
+            bank.storage_count = bank.storage_count.saturating_add(1);
             on_storage(item)?;
         }
     }
@@ -273,6 +274,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
 }
 
 const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;
+const DELEGATION_BYTES: u64 = 32 + 32 + 8 + 8 + 8 + 8;
 
 struct StakesSummary {
     vote_account_count: u64,
@@ -291,7 +293,7 @@ fn skip_stakes<R: BufRead>(r: &mut FieldReader<R>, name: &str, with_credits: boo
         r.flag("a vote account's executable flag")?;
         r.skip(8)?;
     }
-    let delegation_bytes = 32 + 32 + 8 + 8 + 8 + 8 + if with_credits { 8 } else { 0 };
+    let delegation_bytes = if with_credits { DELEGATION_BYTES + 8 } else { DELEGATION_BYTES };
     let delegation_count = r.skip_items("the delegations", delegation_bytes)?;
     r.skip(8)?; // always 0
     let epoch = r.u64()?;
@@ -314,4 +316,28 @@ fn skip_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     }
     r.skip_items("the authorized voters", 64)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(slot: u64, first_normal_slot: u64) -> u64 {
+        let (slots_per_epoch, first_normal_epoch) = (432_000, 14);
+        BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
+    }
+
+    #[test]
+    fn epochs() {
+        assert_eq!([31, 32, 95, 96].map(|slot| epoch(slot, 524_256)), [0, 1, 1, 2], "while warming up");
+        assert_eq!([524_256, 956_255, 956_256].map(|slot| epoch(slot, 524_256)), [14, 14, 15]);
+    }
+
+    /// A bank file may claim any slot, and any first slot of full epochs.
+    #[test]
+    fn any_slot_has_an_epoch() {
+        assert_eq!(epoch(u64::MAX - 1, u64::MAX), 58, "beyond the last power of two");
+        assert_eq!(epoch(1 << 63, u64::MAX), 58);
+        assert_eq!(BankFile { slot: u64::MAX, first_normal_epoch: u64::MAX, ..BankFile::default() }.epoch(), u64::MAX);
+    }
 }

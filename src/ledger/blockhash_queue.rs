@@ -39,7 +39,7 @@ impl BlockhashQueue {
             hashes.push((r.u64()?, hash));
             r.skip(8)?; // timestamp
         }
-        r.skip(count.saturating_sub(BLOCKHASHES_MAX) * ITEM_BYTES)?;
+        r.skip(count.saturating_sub(BLOCKHASHES_MAX).saturating_mul(ITEM_BYTES))?;
         let _max_age = r.u64()?;
         hashes.sort_unstable();
         Ok(Self { last, count, hashes })
@@ -47,8 +47,8 @@ impl BlockhashQueue {
 
     /// The first pair of neighbours whose indexes do not follow each other.
     pub fn gap(&self) -> Option<(u64, u64)> {
-        let mut pairs = self.hashes.windows(2).map(|pair| (pair[0].0, pair[1].0));
-        pairs.find(|(one, next)| one.checked_add(1) != Some(*next))
+        let indexes = || self.hashes.iter().map(|(index, _)| *index);
+        indexes().zip(indexes().skip(1)).find(|(one, next)| one.checked_add(1) != Some(*next))
     }
 
     /// A blockhash that is there twice among the newest `BLOCKHASHES_RECENT`.

@@ -143,7 +143,7 @@ pub fn is_known_version(content: &[u8]) -> bool {
 pub fn read_version(path: &Path) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     let file = crate::files::open_file(path)?;
-    file.take(VERSION_BYTES_MAX as u64 + 1).read_to_end(&mut content).or_path("read", path)?;
+    file.take((VERSION_BYTES_MAX as u64).saturating_add(1)).read_to_end(&mut content).or_path("read", path)?;
     Ok(content)
 }
 
@@ -175,10 +175,11 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
         )));
     }
     snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
-    if let Some(pair) = snapshot.storages.windows(2).find(|pair| pair[0].slot == pair[1].slot) {
+    let mut neighbours = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
+    if let Some((one, other)) = neighbours.find(|(one, other)| one.slot == other.slot) {
         return Err(Error::damaged(format!(
             "slot {} has two storages, {} and {}; a snapshot has one per slot",
-            pair[0].slot, pair[0].id, pair[1].id
+            one.slot, one.id, other.id
         )));
     }
     if let Some(storage) = snapshot.storages.last().filter(|storage| storage.slot > snapshot.slot) {

@@ -5,6 +5,7 @@
 
 use {
     crate::{
+        bytes::to_usize,
         error::{Error, IoContext, Result},
         ledger::names::Hash,
     },
@@ -58,7 +59,7 @@ impl<R: BufRead> FieldReader<R> {
 
     /// Bytes until the end.
     pub fn remaining(&self) -> u64 {
-        self.length - self.position
+        self.length.saturating_sub(self.position)
     }
 
     /// An error that says where reading stopped making sense.
@@ -71,13 +72,20 @@ impl<R: BufRead> FieldReader<R> {
         unreadable(&self.what, self.position, error)
     }
 
+    /// Refuses to read more than there is.
+    fn check_remaining(&self, wanted: u64) -> Result<()> {
+        match wanted.saturating_sub(self.remaining()) {
+            0 => Ok(()),
+            missing => Err(self.damaged(format!("it ends {missing} bytes early"))),
+        }
+    }
+
     /// Fills `buffer` with the next bytes.
     pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
-        if buffer.len() as u64 > self.remaining() {
-            return Err(self.damaged(format!("it ends {} bytes early", buffer.len() as u64 - self.remaining())));
-        }
+        let wanted = buffer.len() as u64;
+        self.check_remaining(wanted)?;
         self.inner.read_exact(buffer).map_err(|error| self.unreadable(&error))?;
-        self.position += buffer.len() as u64;
+        self.position = self.position.saturating_add(wanted);
         Ok(())
     }
 
@@ -90,22 +98,20 @@ impl<R: BufRead> FieldReader<R> {
 
     /// Passes over bytes.
     pub fn skip(&mut self, count: u64) -> Result<()> {
-        if count > self.remaining() {
-            return Err(self.damaged(format!("it ends {} bytes early", count - self.remaining())));
-        }
+        self.check_remaining(count)?;
         let mut left = count;
         while left > 0 {
             let buffered = match self.inner.fill_buf() {
                 Ok(buffered) => buffered,
                 Err(error) => return Err(unreadable(&self.what, self.position, &error)),
             };
-            let step = (buffered.len() as u64).min(left) as usize;
+            let step = buffered.len().min(to_usize(left));
             if step == 0 {
                 return Err(self.damaged("it became shorter while it was read"));
             }
             self.inner.consume(step);
-            self.position += step as u64;
-            left -= step as u64;
+            self.position = self.position.saturating_add(step as u64);
+            left = left.saturating_sub(step as u64);
         }
         Ok(())
     }
@@ -154,7 +160,7 @@ impl<R: BufRead> FieldReader<R> {
     /// Passes over a list of items of one fixed size; returns their number.
     pub fn skip_items(&mut self, name: &str, item_bytes: u64) -> Result<u64> {
         let count = self.count(name, item_bytes)?;
-        self.skip(count * item_bytes)?;
+        self.skip(count.saturating_mul(item_bytes))?;
         Ok(count)
     }
 

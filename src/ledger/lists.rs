@@ -3,6 +3,7 @@
 
 use {
     crate::{
+        bytes::{array_at, at_most_mut, to_usize, u32_at, u64_at},
         error::{Error, IoContext, Result},
         ledger::{
             fields::FieldReader,
@@ -38,27 +39,38 @@ impl ObsoleteFormat {
     /// Bytes of an item.
     const fn item_bytes(self) -> usize {
         match self {
-            Self::Wide => 24,
-            Self::Compact => 20,
+            Self::Wide => WIDE_BYTES,
+            Self::Compact => COMPACT_BYTES,
         }
     }
 
-    /// Reads an item, which is as long as [`Self::item_bytes`] says.
-    fn item(self, bytes: &[u8], is_split: bool) -> ObsoleteItem {
-        let field = |range: Range<usize>| {
-            let mut field = [0; 8];
-            field[..range.len()].copy_from_slice(&bytes[range]);
-            u64::from_le_bytes(field)
+    /// Takes the next item.
+    fn read_item<R: BufRead>(self, r: &mut FieldReader<R>, is_split: bool) -> Result<ObsoleteItem> {
+        let fields = match self {
+            Self::Wide => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<WIDE_BYTES>()?),
+            Self::Compact => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<COMPACT_BYTES>()?),
         };
+        Ok(self.item(&fields, is_split))
+    }
+
+    /// Reads the first bytes of an item.
+    fn item(self, fields: &[u8; ITEM_FIELDS_BYTES], is_split: bool) -> ObsoleteItem {
         match self {
-            Self::Wide => ObsoleteItem { offset: field(0..8), data_len: field(8..16) },
+            Self::Wide => ObsoleteItem { offset: u64_at::<0, _>(fields), data_len: u64_at::<8, _>(fields) },
             Self::Compact => {
                 let unit = if is_split { META_ALIGNMENT } else { RECORD_ALIGNMENT };
-                ObsoleteItem { offset: field(0..4) * unit, data_len: field(4..12) }
+                let offset = u64::from(u32_at::<0, _>(fields)).saturating_mul(unit);
+                ObsoleteItem { offset, data_len: u64_at::<4, _>(fields) }
             }
         }
     }
 }
+
+const WIDE_BYTES: usize = 24;
+const COMPACT_BYTES: usize = 20;
+
+/// Offset and length are in the first bytes of an item, in either format.
+const ITEM_FIELDS_BYTES: usize = 16;
 
 /// An obsolete record: where it is in the file (of a split storage, in its `.meta` file), and the length of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +92,7 @@ pub fn parse_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<(u64
     if count > STORAGES_MAX {
         return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
     }
-    let mut storages = Vec::with_capacity(count as usize);
+    let mut storages = Vec::with_capacity(to_usize(count));
     for _ in 0..count {
         storages.push((r.u64()?, r.u32()?));
     }
@@ -100,7 +112,7 @@ pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<V
     if count > STORAGES_MAX {
         return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
     }
-    let mut storages = Vec::with_capacity(count as usize);
+    let mut storages = Vec::with_capacity(to_usize(count));
     for _ in 0..count {
         let endings = match r.u32()? {
             0 => APPEND_VEC,
@@ -165,12 +177,11 @@ pub fn scan_obsolete_accounts<R: BufRead>(
     storage: &dyn Fn(u64, u64) -> Option<StorageFile>,
     on_storage: &mut dyn FnMut(ObsoleteSummary) -> Result<()>,
 ) -> Result<()> {
-    let mut item = [0; 24];
-    let item = &mut item[..format.item_bytes()];
+    let item_bytes = format.item_bytes() as u64;
     for _ in 0..r.count("the list", 32)? {
         let (slot, id) = (r.u64()?, r.u64()?);
         let _claimed_bytes = r.u64()?;
-        let count = r.count("the obsolete records of a storage", item.len() as u64)?;
+        let count = r.count("the obsolete records of a storage", item_bytes)?;
         let list_offset = r.position();
         if count > OBSOLETE_RECORDS_PER_STORAGE_MAX {
             return Err(r.damaged(format!(
@@ -181,13 +192,12 @@ pub fn scan_obsolete_accounts<R: BufRead>(
         let mut cut_bytes: u64 = 0;
         match storage(slot, id) {
             // Of a storage that is not there, any record may be obsolete.
-            None => r.skip(count * item.len() as u64)?,
+            None => r.skip(count.saturating_mul(item_bytes))?,
             Some(storage) => {
                 for _ in 0..count {
-                    r.bytes(item)?;
-                    let item = format.item(item, storage.is_split());
-                    cut_bytes +=
-                        cut_by(item, &storage).map_err(|why| r.damaged(format!("storage {slot}.{id}: {why}")))?;
+                    let item = format.read_item(&mut r, storage.is_split())?;
+                    let cut = cut_by(item, &storage).map_err(|why| r.damaged(format!("storage {slot}.{id}: {why}")))?;
+                    cut_bytes = cut_bytes.saturating_add(cut);
                 }
             }
         }
@@ -199,7 +209,8 @@ pub fn scan_obsolete_accounts<R: BufRead>(
 /// Bytes that cutting an obsolete record takes out of a storage.
 fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
     if !storage.is_split() {
-        return obsolete_range(item.offset, item.data_len, storage.file_bytes).map(|cut| cut.end - cut.start);
+        let cut = obsolete_range(item.offset, item.data_len, storage.file_bytes);
+        return cut.map(|cut| cut.end.saturating_sub(cut.start));
     }
     // Whether a record begins there is known when the file is read.
     if item.offset >= storage.file_bytes || item.data_len > ACCOUNT_DATA_BYTES_MAX {
@@ -232,15 +243,18 @@ impl ObsoleteLists {
     pub fn read_items(&self, list_offset: u64, count: u64, is_split: bool) -> Result<Vec<ObsoleteItem>> {
         let item_bytes = self.format.item_bytes();
         let count = count.min(OBSOLETE_RECORDS_PER_STORAGE_MAX);
-        let mut items = Vec::with_capacity(count as usize);
-        let mut buffer = [0; 4096];
+        let mut items = Vec::with_capacity(to_usize(count));
+        // Whole items of either format.
+        let mut buffer = [0; 34 * WIDE_BYTES * COMPACT_BYTES / 4];
         let mut offset = list_offset;
-        while (items.len() as u64) < count {
-            let some = (count - items.len() as u64).min((buffer.len() / item_bytes) as u64) as usize;
-            let part = &mut buffer[..some * item_bytes];
+        let mut left_bytes = to_usize(count).saturating_mul(item_bytes);
+        while left_bytes > 0 {
+            let part = at_most_mut(&mut buffer, left_bytes);
             self.file.read_exact_at(part, offset).or_path("read", &self.path)?;
-            offset += part.len() as u64;
-            items.extend(part.chunks_exact(item_bytes).map(|item| self.format.item(item, is_split)));
+            offset = offset.saturating_add(part.len() as u64);
+            left_bytes = left_bytes.saturating_sub(part.len());
+            let fields = part.chunks_exact(item_bytes).filter_map(|item| item.first_chunk());
+            items.extend(fields.map(|fields| self.format.item(fields, is_split)));
         }
         items.sort_unstable_by_key(|item| item.offset);
         Ok(items)
@@ -258,7 +272,7 @@ impl ObsoleteLists {
 
 /// The complement of sorted cuts. Overlapping cuts are damage: a record cannot be obsolete twice.
 fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
-    let mut kept = Vec::with_capacity(cuts.len() + 1);
+    let mut kept = Vec::with_capacity(cuts.len().saturating_add(1));
     let mut at = 0;
     for cut in cuts {
         if cut.start < at {

@@ -3,6 +3,18 @@
 //!
 //! No compression, no network and no terminal live here; every other module stands on this one.
 
+// Everything here reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod bank_fields;
 pub mod bank_file;
 pub mod bank_hash;
@@ -10,6 +22,13 @@ pub mod blockhash_queue;
 pub mod directory;
 pub mod fields;
 pub mod held_lock;
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "it parses nothing: it hashes accounts that were parsed, in arrays of fixed sizes, and is the hottest of all"
+)]
 pub mod lattice;
 pub mod lists;
 pub mod lock;

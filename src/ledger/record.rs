@@ -2,7 +2,10 @@
 //!
 //! Pure functions over bytes. Reading storages from disk lives in `archive::source`.
 
-use crate::ledger::lattice::AccountView;
+use crate::{
+    bytes::{array_at, to_usize, u64_at},
+    ledger::lattice::AccountView,
+};
 
 /// The fixed part of a record, in bytes; the account's data follows.
 pub const RECORD_HEADER_BYTES: usize = 136;
@@ -42,12 +45,12 @@ pub enum RecordStart {
 impl RecordStart {
     /// Looks at a header.
     pub fn of(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
-        if u64_at(header, field::LAMPORTS) == 0 && header[field::PUBKEY] == [0; 32] {
+        if u64_at::<{ field::LAMPORTS }, _>(header) == 0 && header[field::PUBKEY] == [0; 32] {
             return Self::End;
         }
-        match u64_at(header, field::DATA_LEN) {
+        match u64_at::<{ field::DATA_LEN }, _>(header) {
             data_len if data_len > ACCOUNT_DATA_BYTES_MAX => Self::TooLong,
-            data_len => Self::Record { data_bytes: data_len as usize },
+            data_len => Self::Record { data_bytes: to_usize(data_len) },
         }
     }
 }
@@ -63,6 +66,13 @@ pub struct RawRecord<'a> {
     pub header: &'a [u8; RECORD_HEADER_BYTES],
     /// Its data.
     pub data: &'a [u8],
+}
+
+impl RawRecord<'_> {
+    /// Its length with its padding, as far as that is there.
+    pub fn length(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
 }
 
 /// The records that lie wholly in some bytes, one behind the other. The one way to walk records: whoever has a storage in
@@ -105,7 +115,7 @@ impl<'a> Records<'a> {
         }
         let Some(header) = rest.first_chunk() else { return RecordsRest::Short(RECORD_HEADER_BYTES) };
         match RecordStart::of(header) {
-            RecordStart::Record { data_bytes } => RecordsRest::Short(RECORD_HEADER_BYTES + data_bytes),
+            RecordStart::Record { data_bytes } => RecordsRest::Short(RECORD_HEADER_BYTES.saturating_add(data_bytes)),
             RecordStart::End => RecordsRest::End,
             RecordStart::TooLong => RecordsRest::TooLong,
         }
@@ -117,12 +127,12 @@ impl<'a> Iterator for Records<'a> {
 
     fn next(&mut self) -> Option<RawRecord<'a>> {
         let rest = self.bytes.get(self.at..)?;
-        let header = rest.first_chunk()?;
+        let (header, rest) = rest.split_first_chunk()?;
         let RecordStart::Record { data_bytes } = RecordStart::of(header) else { return None };
-        let data = rest.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + data_bytes)?;
+        let data = rest.get(..data_bytes)?;
         let start = self.at;
-        let stored_bytes = align8((RECORD_HEADER_BYTES + data_bytes) as u64) as usize;
-        self.at = (start + stored_bytes).min(self.bytes.len());
+        let stored_bytes = to_usize(align8(RECORD_HEADER_BYTES.saturating_add(data_bytes) as u64));
+        self.at = start.saturating_add(stored_bytes).min(self.bytes.len());
         Some(RawRecord { start, end: self.at, header, data })
     }
 }
@@ -171,15 +181,15 @@ impl RecordHeader {
     /// Reads a header from its 136 bytes.
     pub fn parse(bytes: &[u8; RECORD_HEADER_BYTES]) -> Self {
         Self {
-            write_version: u64_at(bytes, 0),
-            data_len: u64_at(bytes, 8),
-            pubkey: array_at(bytes, 16),
-            lamports: u64_at(bytes, 48),
-            rent_epoch: u64_at(bytes, 56),
-            owner: array_at(bytes, 64),
+            write_version: u64_at::<0, _>(bytes),
+            data_len: u64_at::<8, _>(bytes),
+            pubkey: array_at::<16, 32, _>(bytes),
+            lamports: u64_at::<48, _>(bytes),
+            rent_epoch: u64_at::<56, _>(bytes),
+            owner: array_at::<64, 32, _>(bytes),
             executable: bytes[96],
-            padding: array_at(bytes, 97),
-            stored_hash: array_at(bytes, 104),
+            padding: array_at::<97, 7, _>(bytes),
+            stored_hash: array_at::<104, 32, _>(bytes),
         }
     }
 
@@ -214,18 +224,6 @@ impl RecordHeader {
             data,
         }
     }
-}
-
-/// Reads a little-endian `u64`. The caller has checked that it is there.
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array_at(bytes, at))
-}
-
-/// Copies `N` bytes. The caller has checked that they are there.
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
-    array
 }
 
 #[cfg(test)]

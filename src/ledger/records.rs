@@ -3,8 +3,9 @@
 //! A record that lies in one piece is handed on where it lies; one that is cut by the end of a piece is put together
 //! in a buffer, which the limit on account data bounds.
 
-use crate::ledger::record::{
-    ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest, align8, field,
+use crate::{
+    bytes::{split_at_most, to_usize},
+    ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest, align8, field},
 };
 
 /// A record, complete.
@@ -99,9 +100,9 @@ impl RecordWalker {
             if let RecordsRest::Short(needed) = Records::new(&self.carried).rest()
                 && needed > self.carried.len()
             {
-                let take = (needed - self.carried.len()).min(bytes.len());
-                self.carried.extend_from_slice(&bytes[..take]);
-                bytes = &bytes[take..];
+                let (of_record, rest) = split_at_most(bytes, needed.saturating_sub(self.carried.len()));
+                self.carried.extend_from_slice(of_record);
+                bytes = rest;
                 if self.carried.len() < needed {
                     return;
                 }
@@ -116,7 +117,7 @@ impl RecordWalker {
             return;
         }
         let used = self.walk(bytes, sink);
-        self.carried.extend_from_slice(&bytes[used..]);
+        self.carried.extend_from_slice(split_at_most(bytes, used).1);
     }
 
     /// The storage has ended: nothing may be left over.
@@ -141,16 +142,14 @@ impl RecordWalker {
 
     /// Hands on every record that lies in `bytes` as a whole; returns how many bytes are done with.
     fn walk(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) -> usize {
-        let skip = self.skip_bytes.min(bytes.len() as u64);
-        self.skip_bytes -= skip;
-        self.offset_bytes += skip;
-        let bytes_before = skip as usize;
-        let rest = &bytes[bytes_before..];
+        let (skipped, rest) = split_at_most(bytes, to_usize(self.skip_bytes));
+        self.skip_bytes = self.skip_bytes.saturating_sub(skipped.len() as u64);
+        self.offset_bytes = self.offset_bytes.saturating_add(skipped.len() as u64);
         let start_bytes = self.offset_bytes;
         let mut records = Records::new(rest);
         for record in records.by_ref() {
             let header = RecordHeader::parse(record.header);
-            let offset_bytes = start_bytes + record.start as u64;
+            let offset_bytes = start_bytes.saturating_add(record.start as u64);
             if header.executable > 1 {
                 sink.fault(RecordFault {
                     kind: RecordFaultKind::Executable,
@@ -162,12 +161,13 @@ impl RecordWalker {
             }
             sink.record(Record { offset_bytes, header: &header, data: record.data });
             // The last record's padding may be missing: it is passed over, not waited for.
-            self.skip_bytes = align8(header.stored_bytes()) - (record.end - record.start) as u64;
+            self.skip_bytes = align8(header.stored_bytes()).saturating_sub(record.length() as u64);
         }
         let at = records.position();
-        self.offset_bytes = start_bytes + at as u64;
+        self.offset_bytes = start_bytes.saturating_add(at as u64);
+        let (_, rest) = split_at_most(rest, at);
         match records.rest() {
-            RecordsRest::Nothing | RecordsRest::Short(_) => return bytes_before + at,
+            RecordsRest::Nothing | RecordsRest::Short(_) => return skipped.len().saturating_add(at),
             RecordsRest::End => {
                 self.end_mark = Some(self.offset_bytes);
                 sink.fault(RecordFault {
@@ -179,7 +179,7 @@ impl RecordWalker {
                 });
             }
             RecordsRest::TooLong => {
-                let header = rest[at..].first_chunk().map(RecordHeader::parse);
+                let header = rest.first_chunk().map(RecordHeader::parse);
                 sink.fault(RecordFault {
                     kind: RecordFaultKind::DataLength,
                     offset_bytes: self.offset_bytes,
@@ -190,7 +190,7 @@ impl RecordWalker {
             }
         }
         self.is_over = true;
-        self.look_for_bytes_after_end(&rest[at..], sink);
+        self.look_for_bytes_after_end(rest, sink);
         bytes.len()
     }
 

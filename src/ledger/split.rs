@@ -13,6 +13,7 @@
 //! `archive::split`.
 
 use crate::{
+    bytes::{array_at, at_most_mut, to_usize, u32_at, u64_at},
     error::{Error, Result},
     ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, align8},
 };
@@ -64,12 +65,12 @@ impl SplitFile {
             let name = if self == Self::Meta { "meta" } else { "data" };
             return Err(damaged(0, format_args!("not the magic of a .{name} file")));
         }
-        let version = [16, 24, 32].map(|at| u64_at(header, at));
+        let version = [u64_at::<16, _>(header), u64_at::<24, _>(header), u64_at::<32, _>(header)];
         if version != VERSION {
             let [major, minor, patch] = version;
             return Err(damaged(16, format_args!("version {major}.{minor}.{patch}, where slotpress knows 0.1.0")));
         }
-        Ok(u64_at(header, 40))
+        Ok(u64_at::<40, _>(header))
     }
 }
 
@@ -115,9 +116,9 @@ impl MetaEntry<'_> {
             write_version: 0,
             data_len: u64::from(self.data_len),
             pubkey: self.pubkey(),
-            lamports: u64_at(self.header, 64),
-            rent_epoch: u64_at(self.header, 72),
-            owner: array_at(self.header, 32),
+            lamports: u64_at::<64, _>(self.header),
+            rent_epoch: u64_at::<72, _>(self.header),
+            owner: array_at::<32, 32, _>(self.header),
             executable: self.header[80],
             padding: [0; 7],
             stored_hash: [0; 32],
@@ -127,7 +128,7 @@ impl MetaEntry<'_> {
 
     /// The account's address.
     pub fn pubkey(&self) -> [u8; 32] {
-        array_at(self.header, 0)
+        array_at::<0, 32, _>(self.header)
     }
 
     /// The length of its record in an archive, in bytes.
@@ -147,7 +148,7 @@ pub fn check_data_header(
     if header[..32] != *pubkey {
         return Err(damaged(offset, format_args!("the data of another account than the .meta file says")));
     }
-    let found = u32::from_le_bytes(array_at(header, 32));
+    let found = u32_at::<32, _>(header);
     if found != data_len {
         return Err(damaged(offset, format_args!("{found} bytes of data, where the .meta file says {data_len}")));
     }
@@ -201,27 +202,27 @@ impl<'a> MetaWalk<'a> {
             return Ok(None);
         }
         self.hold(offset, META_HEADER_BYTES)?;
-        let header = self.held(offset, META_HEADER_BYTES);
-        let data_len = u32::from_le_bytes(array_at(header, 84));
+        let (header, _) = self.held(offset)?;
+        let data_len = u32_at::<84, _>(header);
         if u64::from(data_len) > ACCOUNT_DATA_BYTES_MAX {
             let why = format_args!("an account of {data_len} bytes of data; {ACCOUNT_DATA_BYTES_MAX} is the most");
             return Err(damaged(offset, why));
         }
         let is_inline = data_len <= INLINE_DATA_BYTES_MAX;
-        let payload_bytes = if is_inline { data_len as usize } else { size_of::<u64>() };
-        self.hold(offset, META_HEADER_BYTES + payload_bytes)?;
-        let end = offset + (META_HEADER_BYTES + payload_bytes) as u64;
-        self.next = end.next_multiple_of(META_ALIGNMENT);
-        let at = (offset - self.window_start) as usize;
+        let payload_bytes = if is_inline { to_usize(data_len) } else { size_of::<u64>() };
+        let entry_bytes = META_HEADER_BYTES.saturating_add(payload_bytes);
+        self.hold(offset, entry_bytes)?;
+        self.next = aligned(offset.saturating_add(entry_bytes as u64), META_ALIGNMENT);
+        let (_, payload) = self.held(offset)?;
         let data_offset = match is_inline {
             true => None,
-            false => Some(u64_at(&self.window[at..], META_HEADER_BYTES)),
+            false => Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| past_the_end(offset))?)),
         };
         if let Some(data_offset) = data_offset {
             self.pass_data(offset, data_offset, data_len)?;
         }
-        let header = self.window[at..].first_chunk().ok_or_else(|| past_the_end(offset))?;
-        let payload = &self.window[at + META_HEADER_BYTES..][..payload_bytes];
+        let (header, payload) = self.held(offset)?;
+        let payload = payload.get(..payload_bytes).ok_or_else(|| past_the_end(offset))?;
         let data = data_offset.map_or(AccountData::Inline(payload), AccountData::At);
         Ok(Some(MetaEntry { offset, header, data_len, data }))
     }
@@ -231,7 +232,7 @@ impl<'a> MetaWalk<'a> {
         let Some(data_bytes) = self.range.data_bytes else {
             return Err(damaged(offset, format_args!("{data_len} bytes of data, but the storage has no .data file")));
         };
-        let end = data_offset.saturating_add(DATA_HEADER_BYTES as u64 + u64::from(data_len));
+        let end = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(u64::from(data_len));
         let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {
             "which is not a multiple of 4096".to_string()
         } else if data_offset < self.next_data {
@@ -239,7 +240,7 @@ impl<'a> MetaWalk<'a> {
         } else if end > data_bytes {
             format!("up to {end}, past the end of that file at {data_bytes}")
         } else {
-            self.next_data = end.next_multiple_of(DATA_ALIGNMENT);
+            self.next_data = aligned(end, DATA_ALIGNMENT);
             return Ok(());
         };
         Err(damaged(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
@@ -247,27 +248,34 @@ impl<'a> MetaWalk<'a> {
 
     /// Makes sure that the window holds a range of the file.
     fn hold(&mut self, offset: u64, length: usize) -> Result<()> {
-        let end = offset + length as u64;
+        let end = offset.saturating_add(length as u64);
         if end > self.range.meta_bytes {
             return Err(past_the_end(offset));
         }
-        if offset >= self.window_start && end <= self.window_start + self.held_bytes as u64 {
+        if offset >= self.window_start && end <= self.window_start.saturating_add(self.held_bytes as u64) {
             return Ok(());
         }
         let limit = self.range.limit.min(self.range.meta_bytes);
-        let bytes = (limit.saturating_sub(offset).min(self.range.window_bytes as u64) as usize).max(length);
+        let bytes = to_usize(limit.saturating_sub(offset)).min(self.range.window_bytes).max(length);
         if self.window.len() < bytes {
             self.window.resize(bytes, 0);
         }
         (self.window_start, self.held_bytes) = (offset, 0);
-        (self.read)(&mut self.window[..bytes], offset)?;
+        (self.read)(at_most_mut(self.window, bytes), offset)?;
         self.held_bytes = bytes;
         Ok(())
     }
 
-    fn held(&self, offset: u64, length: usize) -> &[u8] {
-        &self.window[(offset - self.window_start) as usize..][..length]
+    /// The fixed part of an entry that the window holds, and what follows it.
+    fn held(&self, offset: u64) -> Result<(&[u8; META_HEADER_BYTES], &[u8])> {
+        let at = to_usize(offset.saturating_sub(self.window_start));
+        self.window.get(at..).and_then(|bytes| bytes.split_first_chunk()).ok_or_else(|| past_the_end(offset))
     }
+}
+
+/// The next multiple of an alignment: where an entry may begin.
+fn aligned(end: u64, alignment: u64) -> u64 {
+    end.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
 
 fn past_the_end(offset: u64) -> Error {
@@ -278,16 +286,4 @@ fn damaged(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
     Error::damaged(format!("{why}, at offset {offset}"))
         .at_offset(offset)
         .hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")
-}
-
-/// Reads a little-endian `u64`. The caller has checked that it is there.
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array_at(bytes, at))
-}
-
-/// Copies `N` bytes. The caller has checked that they are there.
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
-    array
 }

@@ -104,7 +104,7 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
                 r.skip(20)?;
                 skip_result(&mut r, &mut cache)?;
             }
-            cache.transaction_count += transaction_count;
+            cache.transaction_count = cache.transaction_count.saturating_add(transaction_count);
             cache.add_blockhash(blockhash, offset, transaction_count);
         }
     }

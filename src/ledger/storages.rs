@@ -124,7 +124,7 @@ impl StorageFile {
     /// Bytes on disk, of both files of a split storage.
     pub fn disk_bytes(&self) -> u64 {
         match self.kind {
-            StorageKind::Split { data: Some(data) } => self.file_bytes + data.file_bytes,
+            StorageKind::Split { data: Some(data) } => self.file_bytes.saturating_add(data.file_bytes),
             _ => self.file_bytes,
         }
     }
@@ -133,7 +133,7 @@ impl StorageFile {
 /// Every file of every root, which must all be storages. Their metadata is read by `threads` threads.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut names = Vec::new();
-    for (index, root) in roots.iter().enumerate() {
+    for (index, root) in numbered(roots)? {
         for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
             let name = entry.or_path("read", &root.path)?.file_name();
             let storage = name
@@ -141,14 +141,22 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
                 .and_then(parse_storage_name)
                 .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
                 .ok_or_else(|| Error::failed(format!("{} is not a storage", root.path.join(&name).display())))?;
-            names.push((storage, index as u16));
+            names.push((storage, index, root));
             if names.len() as u64 > STORAGES_MAX {
                 return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.display())));
             }
         }
     }
     let pool = Pool::start(threads)?;
-    pool.run(|| names.par_iter().map(|((slot, id), root)| require_storage(roots, *root, *slot, *id)).collect())
+    pool.run(|| names.par_iter().map(|((slot, id), index, root)| require_storage(root, *index, *slot, *id)).collect())
+}
+
+/// The directories with their numbers, as [`StorageFile::root`] has them.
+fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
+    if roots.len() > usize::from(u16::MAX) {
+        return Err(Error::usage("too many accounts paths"));
+    }
+    Ok((0..u16::MAX).zip(roots))
 }
 
 /// A file of a storages list that is in none of the directories.
@@ -173,22 +181,21 @@ pub type Listed = (Vec<StorageFile>, Vec<MissingFile>);
 
 /// Finds every storage of the list in one of the roots, on `threads` threads; returns also those that are in none.
 pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
-    if roots.len() > usize::from(u16::MAX) {
-        return Err(Error::usage("too many accounts paths"));
-    }
+    let roots = numbered(roots)?;
     let find = |listed: &ListedStorage| {
         let ListedStorage { slot, id, endings } = *listed;
+        let first_ending = endings.first().copied().unwrap_or_default();
         let mut found = None;
-        let mut missing = MissingFile { slot, id, ending: endings[0] };
-        for index in 0..roots.len() as u16 {
-            match stat_storage(roots, index, slot, id, endings)? {
+        let mut missing = MissingFile { slot, id, ending: first_ending };
+        for (index, root) in roots.clone() {
+            match stat_storage(root, index, slot, id, endings)? {
                 Ok(storage) if found.replace(storage).is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .hint("give only the accounts paths that the validator uses, each once"));
                 }
                 Ok(_) => {}
                 // Where one of two files is there, the other one is missing.
-                Err(ending) if ending != endings[0] => missing.ending = ending,
+                Err(ending) if ending != first_ending => missing.ending = ending,
                 Err(_) => {}
             }
         }
@@ -200,14 +207,14 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
     Ok((found, missing))
 }
 
-fn require_storage(roots: &[StorageRoot], root: u16, slot: u64, id: u32) -> Result<StorageFile> {
-    stat_storage(roots, root, slot, id, APPEND_VEC)?
+fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result<StorageFile> {
+    stat_storage(root, index, slot, id, APPEND_VEC)?
         .map_err(|_| Error::failed(format!("storage {slot}.{id} has just vanished")))
 }
 
 /// Looks at all files of a storage in one directory; or says which of them is not there.
 fn stat_storage(
-    roots: &[StorageRoot],
+    root: &StorageRoot,
     index: u16,
     slot: u64,
     id: u32,
@@ -216,12 +223,12 @@ fn stat_storage(
     let is_split = endings != APPEND_VEC;
     let mut stats = [None; 2];
     for (ending, stat) in endings.iter().zip(&mut stats) {
-        *stat = stat_file(&roots[usize::from(index)], &format!("{slot}.{id}{ending}"), is_split)?;
+        *stat = stat_file(root, &format!("{slot}.{id}{ending}"), is_split)?;
         if stat.is_none() {
             return Ok(Err(ending));
         }
     }
-    let [Some((file_bytes, modified_ns)), data] = stats else { return Ok(Err(endings[0])) };
+    let [Some((file_bytes, modified_ns)), data] = stats else { return Ok(Err("")) };
     let data = data.map(|(file_bytes, modified_ns)| SplitDataFile { file_bytes, modified_ns });
     let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
     Ok(Ok(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
@@ -234,7 +241,7 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(error) => return Err(Error::io("read", &root.path.join(name), &error.into())),
     };
-    let file_bytes = stat.st_size as u64;
+    let file_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
     let (bytes_max, shown_max) =
         if is_split { (SPLIT_FILE_BYTES_MAX, "128 GiB") } else { (STORAGE_BYTES_MAX, "16 GiB") };
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > bytes_max {

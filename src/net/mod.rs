@@ -8,6 +8,18 @@
 //! Transfers are HTTP/1.1, so that two ranges are two connections; bodies come as they are stored
 //! (`Accept-Encoding: identity`).
 
+// Everything here reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod address;
 mod client;
 mod content_range;

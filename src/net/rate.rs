@@ -29,7 +29,8 @@ impl Bucket {
         let mut paid_until = self.paid_until.lock().unwrap_or_else(PoisonError::into_inner);
         // After a pause there is a burst's worth of credit, never more.
         let credit_from = now.checked_sub(burst).unwrap_or(now);
-        let next = paid_until.unwrap_or(credit_from).max(credit_from) + seconds(bytes);
+        let paid = paid_until.unwrap_or(credit_from).max(credit_from);
+        let next = paid.checked_add(seconds(bytes)).unwrap_or(paid);
         *paid_until = Some(next);
         next.saturating_duration_since(now)
     }

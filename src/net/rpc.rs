@@ -83,7 +83,9 @@ impl Client {
         let mut document = Vec::new();
         loop {
             match response.chunk().await {
-                Ok(Some(piece)) if document.len() + piece.len() > max_bytes => return Err(too_long(&url)),
+                Ok(Some(piece)) if document.len().saturating_add(piece.len()) > max_bytes => {
+                    return Err(too_long(&url));
+                }
                 Ok(Some(piece)) => document.extend_from_slice(&piece),
                 Ok(None) => return Ok(document),
                 Err(error) => return Err(NetError::of_body(&url, &error.without_url(), document.len() as u64)),

@@ -8,7 +8,7 @@ use {
         remote::{content_length, validators},
         request::{Ask, check_encoding, field, refused, send},
     },
-    crate::progress::Progress,
+    crate::{bytes::range_bytes, progress::Progress},
     reqwest::{
         Method, Response, StatusCode,
         header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE},
@@ -77,7 +77,7 @@ impl Client {
                     let why = "an empty range cannot be asked for";
                     return Err(NetError::new(NetErrorKind::BadAnswer, &remote.url, why));
                 }
-                let text = format!("bytes={}-{}", range.start, range.end - 1);
+                let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
                 ask.headers.insert(RANGE, value(&remote.url, &text)?);
                 if let Some(validator) = remote.etag.as_ref().or(remote.last_modified.as_ref()) {
                     ask.headers.insert(IF_RANGE, value(&remote.url, validator)?);
@@ -109,7 +109,7 @@ impl Client {
         on_bytes: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<(u64, bool), NetError> {
         let limit = self.inner.options.read_timeout;
-        let mut got_bytes = 0;
+        let mut got_bytes = 0u64;
         loop {
             let piece = match timeout(limit, response.chunk()).await {
                 Ok(Ok(piece)) => piece,
@@ -128,7 +128,7 @@ impl Client {
                     _ => Ok((got_bytes, true)),
                 };
             };
-            let end = got_bytes + piece.len() as u64;
+            let end = got_bytes.saturating_add(piece.len() as u64);
             if body.length_bytes.is_some_and(|length| end > length) {
                 let why =
                     format!("more bytes came than the {} that were stated", body.length_bytes.unwrap_or_default());
@@ -138,7 +138,7 @@ impl Client {
             if stop.is_interrupted() {
                 return Err(NetError::interrupted());
             }
-            let flow = on_bytes(body.start + got_bytes, &piece);
+            let flow = on_bytes(body.start.saturating_add(got_bytes), &piece);
             got_bytes = end;
             if flow.is_break() {
                 return Ok((got_bytes, body.length_bytes == Some(got_bytes)));
@@ -174,7 +174,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Res
             if range.range.as_ref() != Some(asked) {
                 return Err(bad("sent another range than was asked for"));
             }
-            let length = asked.end - asked.start;
+            let length = range_bytes(asked);
             if stated.is_some_and(|stated| stated != length) {
                 return Err(bad("the length of the answer is not that of the range"));
             }

@@ -3,6 +3,7 @@
 use {
     super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown},
     crate::{
+        bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
         progress::Progress,
         read::source::Source,
@@ -79,9 +80,7 @@ impl Piece {
     fn copy(&self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let from = usize::try_from(offset_bytes.checked_sub(self.start)?).ok()?;
         let bytes = self.bytes.get(from..).filter(|bytes| !bytes.is_empty())?;
-        let length = bytes.len().min(to.len());
-        to[..length].copy_from_slice(&bytes[..length]);
-        Some(length)
+        Some(copy_at_most(bytes, to))
     }
 }
 
@@ -142,10 +141,10 @@ impl UrlSource {
             return tail_at..self.length_bytes;
         }
         let length = match cache.last {
-            Some((end, length)) if end == offset_bytes => (length * 2).min(PIECE_BYTES_MAX),
+            Some((end, length)) if end == offset_bytes => length.saturating_mul(2).min(PIECE_BYTES_MAX),
             _ => PIECE_BYTES,
         };
-        let range = offset_bytes..(offset_bytes + length).min(self.length_bytes);
+        let range = offset_bytes..offset_bytes.saturating_add(length).min(self.length_bytes);
         cache.last = Some((range.end, length));
         range
     }
@@ -153,7 +152,7 @@ impl UrlSource {
     /// Fetches a range, again where it fails in a way that may pass; what has come is not fetched again.
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         let mut at = range.start;
-        let mut tries = 0;
+        let mut tries = 0u32;
         while at < range.end {
             self.requests.fetch_add(1, Ordering::Relaxed);
             let before = at;
@@ -162,9 +161,9 @@ impl UrlSource {
                     return ControlFlow::Break(());
                 }
                 self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                let wanted = bytes.len().min((range.end - at) as usize);
-                take(&bytes[..wanted]);
-                at += wanted as u64;
+                let (wanted, _) = split_at_most(bytes, to_usize(range.end.saturating_sub(at)));
+                take(wanted);
+                count(&mut at, wanted.len() as u64);
                 // A server that sends more than the range sends the whole file.
                 if at >= range.end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
@@ -174,7 +173,7 @@ impl UrlSource {
                 }
                 Ok(_) => {}
                 Err(error) if error.is_retryable() => {
-                    tries = if at > before { 1 } else { tries + 1 };
+                    tries = if at > before { 1 } else { tries.saturating_add(1) };
                     if tries >= TRIES_MAX {
                         return Err(Error::from(error).hint("try again later"));
                     }
@@ -190,9 +189,9 @@ impl UrlSource {
     }
 
     fn pause(&self, error: &NetError, tries: u32) -> Result<()> {
-        let wait = error.retry_after().unwrap_or(FIRST_WAIT * (1 << (tries - 1).min(6)));
-        let until = Instant::now() + wait;
-        while Instant::now() < until {
+        let wait = error.retry_after().unwrap_or(FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(6)));
+        let start = Instant::now();
+        while start.elapsed() < wait {
             self.stop.check()?;
             thread::sleep(Duration::from_millis(50).min(wait));
         }
@@ -216,20 +215,20 @@ impl UrlSource {
                 return Ok(copied);
             }
             match wanted >= PIECE_BYTES && !is_in_tail {
-                true => offset_bytes..offset_bytes + wanted,
+                true => offset_bytes..offset_bytes.saturating_add(wanted),
                 false => self.piece_around(&mut cache, offset_bytes),
             }
         };
         // What is large is wanted once, and goes where it is wanted.
         if wanted >= PIECE_BYTES && !is_in_tail {
-            let mut filled = 0;
+            let mut filled = 0usize;
             self.fetch(&range, &mut |bytes| {
-                to[filled..filled + bytes.len()].copy_from_slice(bytes);
-                filled += bytes.len();
+                let copied = copy_at_most(bytes, to.get_mut(filled..).unwrap_or_default());
+                filled = filled.saturating_add(copied);
             })?;
             return Ok(filled);
         }
-        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        let mut bytes = Vec::with_capacity(to_usize(range_bytes(&range)));
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
         let piece = Piece { start: range.start, bytes: Arc::new(bytes) };
         let copied = piece.copy(to, offset_bytes).unwrap_or_default();

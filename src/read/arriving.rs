@@ -6,6 +6,7 @@
 use {
     super::source::Source,
     crate::{
+        bytes::{at_most_mut, count, split_at_most, to_usize},
         error::{Error, IoContext, Result},
         io::pipes::Interruptible,
         progress::Progress,
@@ -83,8 +84,8 @@ impl Arriving {
                     return Err(Error::io("read", &self.path, &error));
                 }
             };
-            self.file.write_all_at(&piece[..read], bytes).or_path("write", &self.path)?;
-            bytes += read as u64;
+            self.file.write_all_at(split_at_most(&piece, read).0, bytes).or_path("write", &self.path)?;
+            count(&mut bytes, read as u64);
             self.lock().bytes = bytes;
             self.changed.notify_all();
         }
@@ -122,11 +123,10 @@ impl Source for Arriving {
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let mut arrived = self.lock();
         loop {
-            if offset_bytes < arrived.bytes {
-                let there = usize::try_from(arrived.bytes - offset_bytes).unwrap_or(usize::MAX);
-                let length = to.len().min(there);
+            let there = arrived.bytes.saturating_sub(offset_bytes);
+            if there > 0 {
                 drop(arrived);
-                return self.file.read_at(&mut to[..length], offset_bytes);
+                return self.file.read_at(at_most_mut(to, to_usize(there)), offset_bytes);
             }
             if let Some(error) = &arrived.error {
                 return Err(io::Error::other(error.to_string()));

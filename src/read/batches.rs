@@ -2,9 +2,12 @@
 
 use {
     super::visit::{RecordVisitor, RecordWorker, StorageRef},
-    crate::ledger::{
-        record::{RECORD_ALIGNMENT, RawRecord, Records, RecordsRest},
-        records::RecordWalker,
+    crate::{
+        bytes::{count, split_at_most},
+        ledger::{
+            record::{RECORD_ALIGNMENT, RawRecord, Records, RecordsRest},
+            records::RecordWalker,
+        },
     },
     crossbeam_channel::{Receiver, Sender},
     std::ops::Range,
@@ -85,9 +88,9 @@ impl<'a> Batcher<'a> {
     pub fn content(&mut self, mut bytes: &[u8]) {
         while let Some(current) = self.current.filter(|current| !current.is_broken && !bytes.is_empty()) {
             // A part at a time, so that a batch does not grow with the piece.
-            let take = bytes.len().min(BATCH_BYTES);
-            self.batch.bytes.extend_from_slice(&bytes[..take]);
-            bytes = &bytes[take..];
+            let (part, rest) = split_at_most(bytes, BATCH_BYTES);
+            self.batch.bytes.extend_from_slice(part);
+            bytes = rest;
             if self.batch.bytes.len() >= BATCH_BYTES {
                 self.cut(current);
             }
@@ -99,9 +102,9 @@ impl<'a> Batcher<'a> {
         let bytes = &self.batch.bytes;
         let mut records = Records::new(bytes.get(current.next_record..).unwrap_or_default());
         // A record whose padding has not come yet waits for it: the next batch begins with a record.
-        let is_padded = |record: &RawRecord<'_>| (record.end - record.start).is_multiple_of(RECORD_ALIGNMENT as usize);
+        let is_padded = |record: &RawRecord<'_>| (record.length() as u64).is_multiple_of(RECORD_ALIGNMENT);
         let whole = records.by_ref().take_while(is_padded).last().map_or(0, |record| record.end);
-        let mut at = current.next_record + whole;
+        let mut at = current.next_record.saturating_add(whole);
         if matches!(records.rest(), RecordsRest::End | RecordsRest::TooLong) {
             // The walker says what is wrong with it; nothing after it can be read.
             current.is_broken = true;
@@ -113,7 +116,7 @@ impl<'a> Batcher<'a> {
             if at > current.start {
                 let CurrentStorage { storage, start, offset_bytes, is_broken, .. } = current;
                 self.batch.parts.push(Part { storage, range: start..at, offset_bytes, is_last: is_broken });
-                current.offset_bytes += (at - start) as u64;
+                count(&mut current.offset_bytes, at.saturating_sub(start) as u64);
             }
             self.send();
             self.batch.bytes.extend_from_slice(&rest);
@@ -183,7 +186,8 @@ impl<'a> BatchVisitor<'a> {
         for part in &batch.parts {
             self.worker.begin(part.storage);
             self.walker.restart_at(part.offset_bytes);
-            self.walker.feed(&batch.bytes[part.range.clone()], self.worker.as_mut());
+            let bytes = batch.bytes.get(part.range.clone()).unwrap_or_default();
+            self.walker.feed(bytes, self.worker.as_mut());
             if part.is_last {
                 self.walker.finish(self.worker.as_mut());
             }

@@ -21,6 +21,7 @@ use {
         walk::SeenFrame,
     },
     crate::{
+        bytes::{split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
         format::{
             entry::Entry,
@@ -178,7 +179,7 @@ impl Reading<'_> {
             next = items.next();
             let mut item = FrameItem { number, frame, span, is_decoded, before: before.take(), after: None };
             let goes_on = |(next, _, span, is_next_decoded): &(usize, DataFrame, FrameSpan, bool)| {
-                *next == number + 1 && span.offset_bytes > 0 && is_decoded && *is_next_decoded
+                Some(*next) == number.checked_add(1) && span.offset_bytes > 0 && is_decoded && *is_next_decoded
             };
             if next.as_ref().is_some_and(goes_on) {
                 let (after, next_before) = bounded(1);
@@ -190,7 +191,7 @@ impl Reading<'_> {
 
     /// Whether a frame holds anything that must be decoded.
     fn is_wanted(&self, span: &FrameSpan) -> bool {
-        let uses = self.uses.get(span.first_entry as usize..entries_begun_by(span, &self.tail.index.entries));
+        let uses = self.uses.get(to_usize(span.first_entry)..entries_begun_by(span, &self.tail.index.entries));
         uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
     }
 
@@ -209,12 +210,12 @@ impl Reading<'_> {
             false => u64::from(frame.compressed_bytes).min(FRAME_HEADER_BYTES_MAX as u64),
         };
         let progress = self.pass.progress;
-        let range = frame.offset_bytes - u64::from(frame.gap_bytes)..frame.offset_bytes + frame_bytes;
+        let range = frame.gap_at()..frame.offset_bytes.saturating_add(frame_bytes);
         let bytes = timed(progress, Part::Reading, || {
             self.archive.manners.wait(frame_bytes, progress);
             self.pieces.read(&range, &mut worker.compressed)
         })?;
-        let (gap, bytes) = bytes.split_at((frame.gap_bytes as usize).min(bytes.len()));
+        let (gap, bytes) = split_at_most(bytes, to_usize(frame.gap_bytes));
         check_skippable(gap).map_err(|error| self.contradiction(error))?;
         let mark = mark_of(gap);
         if gap != pzstd_frame(frame.compressed_bytes) {
@@ -291,7 +292,7 @@ impl Reading<'_> {
             worker,
             sink: self.visitor.new_sink(),
             documents: DocumentReader::default(),
-            number: span.first_entry as usize,
+            number: to_usize(span.first_entry),
             wanted: EntryUse::default(),
             after,
             stopped: None,
@@ -335,7 +336,8 @@ fn mark_of(gap: &[u8]) -> Option<u64> {
 
 /// The last frames first; frames that are linked stay behind each other, since each waits for the one before.
 fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
-    let starts: Vec<usize> = (0..items.len()).filter(|at| items[*at].before.is_none()).collect();
+    let starts = items.iter().enumerate().filter(|(_, item)| item.before.is_none());
+    let starts: Vec<usize> = starts.map(|(at, _)| at).collect();
     let mut reversed = Vec::with_capacity(items.len());
     for start in starts.into_iter().rev() {
         reversed.extend(items.drain(start..));
@@ -345,13 +347,18 @@ fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
 
 /// How many entries have begun when a frame ends.
 fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
-    let mut number = span.first_entry as usize;
+    let mut number = to_usize(span.first_entry);
     let mut left = span.offset_bytes.saturating_add(span.length_bytes);
-    while left > 0 && number < entries.len() {
-        left = left.saturating_sub(entries[number].tar_bytes());
-        number += 1;
+    while let Some(entry) = entries.get(number).filter(|_| left > 0) {
+        left = left.saturating_sub(entry.tar_bytes());
+        number = number.saturating_add(1);
     }
     number
+}
+
+/// An entry's number as sinks and visitors know it: an index names no more entries than fit.
+fn entry_number(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Takes what the parser finds in one frame.
@@ -374,7 +381,7 @@ impl Events<'_, '_, '_> {
     fn resume(&mut self, entry: &Entry, offset_bytes: u64, carry: Option<Carry>) -> Result<()> {
         self.wanted = self.reading.uses.get(self.number).copied().unwrap_or_default();
         if self.wanted.is_for_sink {
-            self.sink.begin(self.number as u32, entry, offset_bytes)?;
+            self.sink.begin(entry_number(self.number), entry, offset_bytes)?;
         }
         match (carry, self.wanted.records_of, &mut self.worker.records) {
             (Some(Carry::Records(walker)), Some(storage), Some(records)) => {
@@ -388,7 +395,7 @@ impl Events<'_, '_, '_> {
                 }
             }
         }
-        self.number += 1;
+        self.number = self.number.saturating_add(1);
         Ok(())
     }
 
@@ -408,7 +415,7 @@ impl Events<'_, '_, '_> {
     fn begin(&mut self, entry: &Entry) -> Result<()> {
         let number = self.number;
         self.wanted = self.reading.uses.get(number).copied().unwrap_or_default();
-        self.number += 1;
+        self.number = number.saturating_add(1);
         if let (Some(storage), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
             records.begin(storage);
             self.worker.walker.restart();
@@ -417,7 +424,7 @@ impl Events<'_, '_, '_> {
             self.documents.begin(entry);
         }
         if self.wanted.is_for_sink {
-            self.sink.begin(number as u32, entry, 0)?;
+            self.sink.begin(entry_number(number), entry, 0)?;
         }
         Ok(())
     }
@@ -430,7 +437,8 @@ impl Events<'_, '_, '_> {
         if let (Some(_), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
             let walker = &mut self.worker.walker;
             let entry = self.reading.tail.index.entries.get(self.number.saturating_sub(1));
-            let goes_on = entry.is_some_and(|entry| offset_bytes + (bytes.len() as u64) < entry.content_bytes);
+            let end = offset_bytes.saturating_add(bytes.len() as u64);
+            let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
             if goes_on && let Some(after) = self.after.take() {
                 // First things first: the worker of the next frame may be waiting. Walking over headers is a small part
                 // of what is done with records.

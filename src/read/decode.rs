@@ -2,6 +2,7 @@
 
 use {
     crate::{
+        bytes::to_usize,
         error::{Error, ErrorKind, Result},
         pipeline::run_in_order,
         progress::{Part, Progress, timed},
@@ -128,7 +129,7 @@ impl FrameDecoder {
     /// Decodes a frame into `to`, replacing what it holds. `offset_bytes` says where the frame is, for errors.
     pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
-        to.reserve(content_bytes_max as usize);
+        to.reserve(to_usize(content_bytes_max));
         self.context.decompress(to, frame).map_err(|code| undecodable(offset_bytes, code))?;
         Ok(())
     }

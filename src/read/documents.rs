@@ -3,6 +3,7 @@
 
 use {
     crate::{
+        bytes::{copy_at_most, split_at_most},
         error::{Error, Result},
         format::entry::{Entry, EntryKind},
         ledger::{
@@ -99,7 +100,7 @@ impl DocumentReader {
             Some(Current::Short(text)) => {
                 // One byte too many tells that it is too long.
                 let room = (VERSION_BYTES_MAX + 1).saturating_sub(text.len());
-                text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                text.extend_from_slice(split_at_most(bytes, room).0);
             }
             Some(Current::Bank(pushed)) => pushed.push(bytes),
             Some(Current::StatusCache(pushed)) => pushed.push(bytes),
@@ -201,7 +202,7 @@ impl<T: Send + 'static> Pushed<T> {
             // One byte too many tells that it is too long.
             Parser::Here { held, .. } => {
                 let room = (HELD_BYTES_MAX + 1).saturating_sub(held.len());
-                held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                held.extend_from_slice(split_at_most(bytes, room).0);
             }
         }
     }
@@ -231,19 +232,17 @@ impl BufRead for PieceReader {
                 Err(_) => return Ok(&[]),
             }
         }
-        Ok(&self.current[self.at..])
+        Ok(self.current.get(self.at..).unwrap_or_default())
     }
 
     fn consume(&mut self, count: usize) {
-        self.at = (self.at + count).min(self.current.len());
+        self.at = self.at.saturating_add(count).min(self.current.len());
     }
 }
 
 impl Read for PieceReader {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
-        let available = self.fill_buf()?;
-        let count = available.len().min(to.len());
-        to[..count].copy_from_slice(&available[..count]);
+        let count = copy_at_most(self.fill_buf()?, to);
         self.consume(count);
         Ok(count)
     }

@@ -14,6 +14,7 @@ use {
         walk::SeenFrame,
     },
     crate::{
+        bytes::{count, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
         format::{
             entry_parser::{EntryParser, TarEnd, TarEvent},
@@ -35,7 +36,8 @@ pub fn read_in_order(
     visitor: &dyn Visitor,
     sink: &mut dyn EntrySink,
 ) -> Result<ReadArchive> {
-    let (batches, free) = (bounded::<Batch>(pass.threads), bounded::<Batch>(2 * pass.threads + 2));
+    let (batches, free) =
+        (bounded::<Batch>(pass.threads), bounded::<Batch>(pass.threads.saturating_mul(2).saturating_add(2)));
     let events =
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
     let mut reading =
@@ -105,7 +107,7 @@ pub fn read_in_order(
     let Reading { parser, search, has_lost, events, .. } = reading;
     let mut read = ReadArchive {
         documents: events.documents.finish(),
-        tar_bytes: parser.position() + search.as_ref().map_or(0, HeaderSearch::passed_bytes),
+        tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
         ..ReadArchive::default()
     };
     let is_over = parser.end() != TarEnd::Inside;
@@ -159,7 +161,7 @@ impl Reading<'_> {
                 bytes = Cow::Owned(found);
             }
             let Some(used) = self.parse(&bytes)? else { return Ok(()) };
-            bytes = Cow::Owned(bytes[used..].to_vec());
+            bytes = Cow::Owned(split_at_most(&bytes, used).1.to_vec());
         }
         Ok(())
     }
@@ -180,8 +182,8 @@ impl Reading<'_> {
         }
         let Err(error) = result else { return Ok(None) };
         visitor.problem(Problem::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
-        let used = self.parser.position() - start;
-        self.damaged_headers += 1;
+        let used = self.parser.position().saturating_sub(start);
+        count(&mut self.damaged_headers, 1);
         if self.parser.is_full() {
             self.damaged_headers = DAMAGED_HEADERS_MAX;
         }
@@ -190,7 +192,7 @@ impl Reading<'_> {
             _ => "it ends at the damage",
         })?;
         // The header may have begun before these bytes; the next one does not.
-        Ok(Some((used as usize).min(bytes.len())))
+        Ok(Some(to_usize(used).min(bytes.len())))
     }
 
     /// A frame does not decode: what was in it is unknown, and what follows must be found again.
@@ -232,7 +234,7 @@ impl Events<'_> {
         match event {
             TarEvent::Begin(entry) => {
                 let number = self.entries;
-                self.entries += 1; // The parser refuses more than a `u32` holds.
+                self.entries = number.saturating_add(1); // The parser refuses more than a `u32` holds.
                 let wanted = self.visitor.entry(number, &entry)?;
                 if let Some(batcher) = &mut self.batcher {
                     batcher.begin(wanted.records_of);

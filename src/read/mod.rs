@@ -7,6 +7,18 @@
 //! Where bytes come from is a [`Source`]. Here live also the decoders of every compression that archives ever had, and
 //! the parsing of documents while they stream by. Not here: what an archive may hold, and what becomes of it.
 
+// Everything here reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod arriving;
 mod batches;
 pub mod by_index;
@@ -26,8 +38,9 @@ pub mod walk;
 
 use {
     crate::{
+        bytes::split_at_most,
         error::{Error, ErrorKind, IoContext, Result},
-        format::{entry::BLOCK_BYTES, frame_hashes::Root},
+        format::{entry::BLOCK, frame_hashes::Root},
         io::Manners,
         ledger::names::ArchiveName,
         progress::Progress,
@@ -161,9 +174,9 @@ impl Archive {
         manners: &Manners,
     ) -> Result<Self> {
         let path = source.path();
-        let mut start = vec![0; BLOCK_BYTES as usize];
+        let mut start = [0; BLOCK];
         let read = read_start(source.as_ref(), &mut start).or_path("read", path)?;
-        let compression = sniff(&start[..read]).map_err(|error| error.within(path.display()))?;
+        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.display()))?;
         let mut archive = Self { source, name, compression, tail: None, index_error: None, manners: manners.clone() };
         if policy != IndexPolicy::Ignore && compression == Compression::Zstd {
             match Tail::read(archive.source.as_ref()) {
@@ -252,10 +265,10 @@ impl Archive {
 
 fn read_start(source: &dyn Source, to: &mut [u8]) -> std::io::Result<usize> {
     let mut read = 0;
-    while read < to.len() {
-        match source.read_at(&mut to[read..], read as u64) {
+    while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
+        match source.read_at(left, read as u64) {
             Ok(0) => break,
-            Ok(more) => read += more,
+            Ok(more) => read = read.saturating_add(more),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -1,7 +1,10 @@
 //! Looking ahead in a stream of bytes.
 
 use {
-    crate::error::{Error, Result},
+    crate::{
+        bytes::{split_at_most, to_usize},
+        error::{Error, Result},
+    },
     std::io::Read,
 };
 
@@ -30,26 +33,31 @@ impl<R: Read> Peeker<R> {
 
     /// The next bytes: at least `count`, or all that are left.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
-        while self.end - self.start < count {
+        while self.buffered().len() < count {
             if self.start > 0 {
                 self.buffer.copy_within(self.start..self.end, 0);
-                self.end -= self.start;
+                self.end = self.end.saturating_sub(self.start);
                 self.start = 0;
             }
-            match self.input.read(&mut self.buffer[self.end..]) {
+            match self.input.read(self.buffer.get_mut(self.end..).unwrap_or_default()) {
                 Ok(0) => break,
-                Ok(read) => self.end += read,
+                Ok(read) => self.end = self.end.saturating_add(read),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::failed(format!("cannot read the archive: {error}"))),
             }
         }
-        Ok(&self.buffer[self.start..self.end])
+        Ok(self.buffered())
+    }
+
+    fn buffered(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
     /// Passes over bytes that were looked at.
     pub fn consume(&mut self, count: usize) {
-        self.start += count;
-        self.position += count as u64;
+        let count = count.min(self.buffered().len());
+        self.start = self.start.saturating_add(count);
+        self.position = self.position.saturating_add(count as u64);
     }
 
     /// Appends the next `count` bytes.
@@ -59,10 +67,11 @@ impl<R: Read> Peeker<R> {
             if available.is_empty() {
                 return Err(cut_off(self.position));
             }
-            let step = available.len().min(count);
-            to.extend_from_slice(&available[..step]);
+            let (part, _) = split_at_most(available, count);
+            to.extend_from_slice(part);
+            let step = part.len();
             self.consume(step);
-            count -= step;
+            count = count.saturating_sub(step);
         }
         Ok(())
     }
@@ -70,13 +79,13 @@ impl<R: Read> Peeker<R> {
     /// Passes over the next `count` bytes.
     pub fn skip(&mut self, mut count: u64) -> Result<()> {
         while count > 0 {
-            let available = self.peek(1)?.len() as u64;
+            let available = self.peek(1)?.len();
             if available == 0 {
                 return Err(cut_off(self.position));
             }
-            let step = available.min(count);
-            self.consume(step as usize);
-            count -= step;
+            let step = available.min(to_usize(count));
+            self.consume(step);
+            count = count.saturating_sub(step as u64);
         }
         Ok(())
     }

@@ -30,7 +30,8 @@ impl SizeLimit {
     /// # Errors
     /// They say that it is more than the limit.
     pub fn check_indexes<'a>(&self, archives: impl Iterator<Item = &'a Archive>) -> Result<()> {
-        let told = archives.filter_map(|archive| Some(archive.tail.as_ref()?.index.tar_bytes() - END_OF_ARCHIVE_BYTES));
+        let told = archives.filter_map(|archive| Some(archive.tail.as_ref()?.index.tar_bytes()));
+        let told = told.map(|tar_bytes| tar_bytes.saturating_sub(END_OF_ARCHIVE_BYTES));
         let told_bytes = told.fold(0, u64::saturating_add);
         if told_bytes <= self.max_bytes {
             return Ok(());

@@ -6,6 +6,7 @@
 
 use {
     crate::{
+        bytes::{count, range_bytes, to_usize},
         error::{Error, IoContext, Result},
         io::{
             IoHint,
@@ -46,8 +47,8 @@ pub trait Source: Debug + Send + Sync {
             match self.read_at(to, offset_bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => {
-                    to = &mut to[read..];
-                    offset_bytes += read as u64;
+                    to = to.get_mut(read..).unwrap_or_default();
+                    count(&mut offset_bytes, read as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -124,7 +125,7 @@ struct SourceStream<'a> {
 impl Read for SourceStream<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read_at(to, self.position)?;
-        self.position += read as u64;
+        count(&mut self.position, read as u64);
         Ok(read)
     }
 }
@@ -152,7 +153,7 @@ impl<'a> Pieces<'a> {
         if let Some(file) = &self.file {
             return file.read(range, buffer).or_path("read", path);
         }
-        buffer.resize((range.end - range.start) as usize, 0);
+        buffer.resize(to_usize(range_bytes(range)), 0);
         self.source.read_exact_at(buffer, range.start).or_path("read", path)?;
         Ok(buffer)
     }

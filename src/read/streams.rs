@@ -3,6 +3,7 @@
 
 use {
     crate::{
+        bytes::count,
         error::{Error, Result},
         read::{
             compression::Compression,
@@ -81,7 +82,7 @@ impl<R: Read> StreamPieces<R> {
                 .at_offset(source.bytes),
             });
         }
-        let compressed_bytes = source.bytes - self.counted_bytes;
+        let compressed_bytes = source.bytes.saturating_sub(self.counted_bytes);
         self.counted_bytes = source.bytes;
         Ok((!bytes.is_empty()).then_some(Piece::Content { bytes, compressed_bytes }))
     }
@@ -110,9 +111,9 @@ struct Counted<R> {
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self.inner.read(to) {
-            Ok(count) => {
-                self.bytes += count as u64;
-                Ok(count)
+            Ok(read) => {
+                count(&mut self.bytes, read as u64);
+                Ok(read)
             }
             Err(error) => {
                 self.has_failed |= error.kind() != io::ErrorKind::Interrupted;

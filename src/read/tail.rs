@@ -8,6 +8,7 @@
 use {
     super::{source::Source, walk::WHOLE_FRAME_BYTES_MAX},
     crate::{
+        bytes::{count, split_at_most, to_usize},
         error::{Error, IoContext, Result},
         format::{
             entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
@@ -15,7 +16,7 @@ use {
             frames::FrameSpan,
             index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index},
             seek_table::{SEEK_TABLE_FOOTER_BYTES, parse_seek_table, seek_table_bytes},
-            zstd_frame::{FrameStart, SKIPPABLE_HEADER_BYTES, parse_frame_start},
+            zstd_frame::{FrameStart, SKIPPABLE_HEADER_BYTES, parse_frame_start, skippable_frame_bytes},
         },
     },
     std::ops::Range,
@@ -50,7 +51,12 @@ pub struct DataFrame {
 impl DataFrame {
     /// Where it ends in the file.
     pub fn end_bytes(&self) -> u64 {
-        self.offset_bytes + u64::from(self.compressed_bytes)
+        self.offset_bytes.saturating_add(u64::from(self.compressed_bytes))
+    }
+
+    /// Where the bytes in front of it, that belong to it, start in the file.
+    pub fn gap_at(&self) -> u64 {
+        self.offset_bytes.saturating_sub(u64::from(self.gap_bytes))
     }
 }
 
@@ -90,14 +96,15 @@ struct LastBytes<'a> {
 impl LastBytes<'_> {
     /// A range that ends before, or where, the source ends.
     fn get(&mut self, range: Range<u64>) -> Result<&[u8]> {
-        if range.start < self.start {
-            let mut more = vec![0; (self.start - range.start) as usize];
+        let missing = self.start.saturating_sub(range.start);
+        if missing > 0 {
+            let mut more = vec![0; to_usize(missing)];
             self.source.read_exact_at(&mut more, range.start).or_path("read", self.source.path())?;
             more.extend_from_slice(&self.bytes);
             (self.bytes, self.start) = (more, range.start);
         }
-        let (from, to) = (range.start - self.start, range.end - self.start);
-        Ok(self.bytes.get(from as usize..to as usize).unwrap_or_default())
+        let within = |at: u64| to_usize(at.saturating_sub(self.start));
+        Ok(self.bytes.get(within(range.start)..within(range.end)).unwrap_or_default())
     }
 }
 
@@ -116,30 +123,29 @@ impl Tail {
         }
         let has_plain_table = footer.is_some_and(|footer| footer[4] == 0);
         let wrong = || Error::damaged("the seek table at the archive's end does not fit the file");
+        let leaves_out = || Error::damaged("the seek table at the archive's end leaves too much out");
         let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(wrong)?;
         let items = parse_seek_table(last.get(table_at..length_bytes)?)?;
 
-        let mut frames = Vec::with_capacity(items.len() / 2 + 1);
+        let mut frames = Vec::with_capacity((items.len() / 2).saturating_add(1));
         let (mut at, mut gap_at) = (0, 0);
         for item in &items {
             if item.content_bytes > 0 {
                 if u64::from(item.content_bytes) > WHOLE_FRAME_BYTES_MAX {
                     return Ok(None);
                 }
-                let gap_bytes = at - gap_at;
-                if gap_bytes > GAP_BYTES_MAX {
-                    return Err(Error::damaged("the seek table at the archive's end leaves too much out"));
-                }
+                let gap_bytes = u64::saturating_sub(at, gap_at);
+                let gap_bytes = u32::try_from(gap_bytes).ok().filter(|_| gap_bytes <= GAP_BYTES_MAX);
                 let frame = DataFrame {
                     offset_bytes: at,
                     compressed_bytes: item.compressed_bytes,
                     content_bytes: item.content_bytes,
-                    gap_bytes: gap_bytes as u32,
+                    gap_bytes: gap_bytes.ok_or_else(leaves_out)?,
                 };
                 gap_at = frame.end_bytes();
                 frames.push(frame);
             }
-            at += u64::from(item.compressed_bytes);
+            count(&mut at, u64::from(item.compressed_bytes));
         }
         if at != table_at {
             return Err(wrong());
@@ -149,26 +155,24 @@ impl Tail {
         if !(SKIPPABLE_HEADER_BYTES as u64..=INDEX_FRAME_BYTES_MAX).contains(&index_bytes) {
             return Ok(None);
         }
-        let Some(index_at) = table_at.checked_sub(index_bytes).filter(|at| *at >= frames_end) else {
-            return Ok(None);
-        };
-        if index_at - frames_end > INDEX_FRAME_BYTES_MAX {
-            return Err(Error::damaged("the seek table at the archive's end leaves too much out"));
+        let between_bytes = table_at.checked_sub(index_bytes).and_then(|index_at| index_at.checked_sub(frames_end));
+        let Some(between_bytes) = between_bytes else { return Ok(None) };
+        if between_bytes > INDEX_FRAME_BYTES_MAX {
+            return Err(leaves_out());
         }
         let after_frames = last.get(frames_end..table_at)?;
-        let index_frame = after_frames.get((index_at - frames_end) as usize..).unwrap_or_default();
+        let (between, index_frame) = split_at_most(after_frames, to_usize(between_bytes));
         match parse_frame_start(index_frame)? {
             FrameStart::Skippable { kind: INDEX_FRAME_KIND, content_bytes }
-                if u64::from(content_bytes) + SKIPPABLE_HEADER_BYTES as u64 == index_bytes => {}
+                if skippable_frame_bytes(content_bytes) == index_bytes => {}
             _ => return Ok(None),
         }
         // Every other reader would find tar there.
         check_skippable(after_frames)?;
         let index = Index::parse_frame(index_frame)?;
-        let (between, _) = after_frames.split_at((index_at - frames_end) as usize);
         let hashes = match parse_frame_start(between) {
             Ok(FrameStart::Skippable { kind: FRAME_HASHES_KIND, content_bytes })
-                if content_bytes as usize + SKIPPABLE_HEADER_BYTES == between.len() =>
+                if skippable_frame_bytes(content_bytes) == between.len() as u64 =>
             {
                 Some(frame_hashes::parse_frame(between, frames.len())?)
             }
@@ -183,12 +187,13 @@ impl Tail {
             None => None,
         };
 
-        let content_bytes: u64 = frames.iter().map(|frame| u64::from(frame.content_bytes)).sum();
-        let compressed_bytes: u64 = frames.iter().map(|frame| u64::from(frame.compressed_bytes)).sum();
+        let sum = |bytes: fn(&DataFrame) -> u32| frames.iter().map(bytes).map(u64::from).fold(0, u64::saturating_add);
+        let (content_bytes, compressed_bytes) = (sum(|frame| frame.content_bytes), sum(|frame| frame.compressed_bytes));
         if index.tar_bytes() != content_bytes {
             return Err(wrong());
         }
-        let tail = Self { index, hashes, frames, skippable_bytes: length_bytes - compressed_bytes, is_plain };
+        let skippable_bytes = length_bytes.saturating_sub(compressed_bytes);
+        let tail = Self { index, hashes, frames, skippable_bytes, is_plain };
         if tail.spans().any(|(_, span)| span.offset_bytes > 0 && span.offset_bytes < BLOCK_BYTES) {
             return Err(Error::damaged("the archive's index cuts an entry inside its header"));
         }
@@ -201,14 +206,14 @@ impl Tail {
         let mut lengths = lengths.enumerate();
         // The entry that the next frame starts with, where in it, and its length.
         let mut entry = lengths.next();
-        let mut offset_bytes = 0;
+        let mut offset_bytes = 0u64;
         self.frames.iter().map(move |frame| {
-            let (number, _) = entry.unwrap_or((self.index.entries.len() + 1, 0));
+            let (number, _) = entry.unwrap_or((self.index.entries.len().saturating_add(1), 0));
             let length_bytes = u64::from(frame.content_bytes);
             let span = FrameSpan { first_entry: number as u64, offset_bytes, length_bytes };
-            offset_bytes += length_bytes;
-            while let Some((_, length)) = entry.filter(|(_, length)| offset_bytes >= *length) {
-                offset_bytes -= length;
+            count(&mut offset_bytes, length_bytes);
+            while let Some(left) = entry.and_then(|(_, length)| offset_bytes.checked_sub(length)) {
+                offset_bytes = left;
                 entry = lengths.next();
             }
             (*frame, span)
@@ -222,7 +227,7 @@ pub fn check_skippable(mut bytes: &[u8]) -> Result<()> {
     let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
     while !bytes.is_empty() {
         let Ok(FrameStart::Skippable { content_bytes, .. }) = parse_frame_start(bytes) else { return Err(hidden()) };
-        bytes = bytes.get(SKIPPABLE_HEADER_BYTES + content_bytes as usize..).ok_or_else(hidden)?;
+        bytes = bytes.get(to_usize(skippable_frame_bytes(content_bytes))..).ok_or_else(hidden)?;
     }
     Ok(())
 }

@@ -6,12 +6,13 @@
 
 use {
     crate::{
+        bytes::{count, split_at_most, to_usize},
         error::{Error, Result},
         format::{
             limits::AGAVE_WINDOW_LOG_MAX,
             zstd_frame::{
                 FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
-                parse_frame_start,
+                parse_frame_start, skippable_frame_bytes,
             },
         },
         read::peeker::{Peeker, cut_off},
@@ -175,10 +176,9 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         let Some(on_frame) = &mut self.on_frame else { return Ok(()) };
         let content = match start {
             FrameStart::Skippable { content_bytes, .. } => {
-                let length = (content_bytes as usize).min(SEEN_CONTENT_BYTES_MAX);
-                let bytes = self.input.peek(SKIPPABLE_HEADER_BYTES + length)?;
-                let end = bytes.len().min(SKIPPABLE_HEADER_BYTES + length);
-                bytes.get(SKIPPABLE_HEADER_BYTES..end).unwrap_or_default()
+                let length = to_usize(content_bytes).min(SEEN_CONTENT_BYTES_MAX);
+                let bytes = self.input.peek(SKIPPABLE_HEADER_BYTES.saturating_add(length))?;
+                split_at_most(bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default(), length).0
             }
             FrameStart::Zstd(_) => &[],
         };
@@ -199,24 +199,25 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             self.observe(offset_bytes, start)?;
             match start {
                 FrameStart::Skippable { content_bytes, .. } => {
-                    let frame_bytes = SKIPPABLE_HEADER_BYTES as u64 + u64::from(content_bytes);
+                    let frame_bytes = skippable_frame_bytes(content_bytes);
                     self.note(|statistics| {
-                        statistics.skippable_frames += 1;
-                        statistics.skippable_bytes += frame_bytes;
+                        count(&mut statistics.skippable_frames, 1);
+                        count(&mut statistics.skippable_bytes, frame_bytes);
                     });
                     self.input.skip(frame_bytes)?;
                 }
                 FrameStart::Zstd(header) => {
-                    self.frames += 1;
+                    let number = self.frames;
+                    count(&mut self.frames, 1);
                     self.note(|statistics| {
-                        statistics.frames += 1;
-                        statistics.frames_with_checksum += u64::from(header.has_checksum);
-                        statistics.frames_with_content_size += u64::from(header.content_bytes.is_some());
+                        count(&mut statistics.frames, 1);
+                        count(&mut statistics.frames_with_checksum, u64::from(header.has_checksum));
+                        count(&mut statistics.frames_with_content_size, u64::from(header.content_bytes.is_some()));
                         statistics.content_bytes_max =
                             statistics.content_bytes_max.max(header.content_bytes.unwrap_or(0));
                         statistics.window_bytes_max = statistics.window_bytes_max.max(header.window_bytes);
                     });
-                    if let Some(piece) = self.start_frame(&header, offset_bytes)? {
+                    if let Some(piece) = self.start_frame(&header, number, offset_bytes)? {
                         return Ok(Some(piece));
                     }
                 }
@@ -225,7 +226,7 @@ impl<'a, R: Read> FrameWalker<'a, R> {
     }
 
     /// Reads a whole frame; or, when it turns out to be large, sets it up for streaming.
-    fn start_frame(&mut self, header: &FrameHeader, offset_bytes: u64) -> Result<Option<Piece>> {
+    fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<Piece>> {
         let mut bytes = self.recycler.take();
         let stated = header.content_bytes;
         let mut is_small = stated.is_none_or(|content| content <= WHOLE_FRAME_BYTES_MAX);
@@ -235,22 +236,21 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             let block_header = self.input.peek(3)?.first_chunk().copied();
             let block_header = block_header.ok_or_else(|| self.cut_off())?;
             let block = parse_block_header(block_header).map_err(|error| at(error, self.input.position()))?;
-            self.input.take(3 + block.stored_bytes as usize, &mut bytes)?;
-            blocks += 1;
+            self.input.take(to_usize(block.stored_bytes).saturating_add(3), &mut bytes)?;
+            count(&mut blocks, 1);
             if block.is_last {
                 if header.has_checksum {
                     self.input.take(4, &mut bytes)?;
                 }
-                let bound = blocks * header.block_bytes_max;
+                let bound = blocks.saturating_mul(header.block_bytes_max);
                 let content_bytes_max = stated.unwrap_or(bound);
-                let number = self.frames - 1;
                 let content_bytes = stated;
                 return Ok(Some(Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max }));
             }
             is_small = match stated {
                 // What compresses to more than this was not made by zstd.
-                Some(content) => bytes.len() <= zstd_safe::compress_bound(content as usize),
-                None => (blocks + 1) * header.block_bytes_max <= WHOLE_FRAME_BYTES_MAX,
+                Some(content) => bytes.len() <= zstd_safe::compress_bound(to_usize(content)),
+                None => blocks.saturating_add(1).saturating_mul(header.block_bytes_max) <= WHOLE_FRAME_BYTES_MAX,
             };
         }
         let mut context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
@@ -269,8 +269,9 @@ impl<'a, R: Read> FrameWalker<'a, R> {
         let mut compressed_bytes = 0;
         let mut is_end = false;
         while out.bytes.len() < STREAM_PIECE_BYTES && !is_end {
-            let is_prefix = frame.used < frame.read.len();
-            let available = if is_prefix { &frame.read[frame.used..] } else { self.input.peek(1)? };
+            let prefix = frame.read.get(frame.used..).unwrap_or_default();
+            let is_prefix = !prefix.is_empty();
+            let available = if is_prefix { prefix } else { self.input.peek(1)? };
             if available.is_empty() {
                 return Err(cut_off(self.input.position()));
             }
@@ -278,9 +279,9 @@ impl<'a, R: Read> FrameWalker<'a, R> {
             let left =
                 out.decode(&mut frame.context, &mut input).map_err(|code| undecodable(frame.offset_bytes, code))?;
             let used = input.pos();
-            compressed_bytes += used as u64;
+            count(&mut compressed_bytes, used as u64);
             if is_prefix {
-                frame.used += used;
+                frame.used = frame.used.saturating_add(used);
             } else {
                 self.input.consume(used);
             }

@@ -1,7 +1,20 @@
 //! Superseded records, read again from where they were placed: one by one, in the order of their places.
 
+// It reads what may have been changed meanwhile.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use {
     crate::{
+        bytes::{split_at_most, to_usize},
         error::{Error, IoContext, Result},
         io::IoHint,
         ledger::{
@@ -63,14 +76,16 @@ fn read_record<'a>(
     let changed = || std::io::Error::other("it is not what was written to it");
     buffer.resize(FIRST_READ_BYTES, 0);
     let read = file.read_at(buffer, offset_bytes)?;
-    let header = buffer[..read].first_chunk::<RECORD_HEADER_BYTES>().map(RecordHeader::parse).ok_or_else(changed)?;
+    let header = split_at_most(buffer, read).0.first_chunk::<RECORD_HEADER_BYTES>();
+    let header = header.map(RecordHeader::parse).ok_or_else(changed)?;
     if header.data_len > ACCOUNT_DATA_BYTES_MAX {
         return Err(changed());
     }
-    let end = RECORD_HEADER_BYTES + header.data_len as usize;
+    let end = to_usize(header.data_len).saturating_add(RECORD_HEADER_BYTES);
     if end > read {
         buffer.resize(end, 0);
-        file.read_exact_at(&mut buffer[read..], offset_bytes + read as u64)?;
+        let left = buffer.get_mut(read..).unwrap_or_default();
+        file.read_exact_at(left, offset_bytes.saturating_add(read as u64))?;
     }
-    Ok((header, &buffer[RECORD_HEADER_BYTES..end]))
+    Ok((header, buffer.get(RECORD_HEADER_BYTES..end).ok_or_else(changed)?))
 }

@@ -105,7 +105,8 @@ impl<'a> ArchiveRules<'a> {
                 let number = lock(&self.frames).number_of(error.offset_bytes());
                 let header_bytes = FRAME_HEADER_BYTES_MAX as u64;
                 let length_bytes = self.length_bytes.unwrap_or(u64::MAX);
-                let is_at_end = error.offset_bytes().is_some_and(|offset| offset + header_bytes >= length_bytes);
+                let is_at_end =
+                    error.offset_bytes().is_some_and(|offset| offset.saturating_add(header_bytes) >= length_bytes);
                 let rule = match (is_after_end, is_at_end) {
                     (true, _) => Rule::TrailingBytes,
                     (false, true) => Rule::CutOff,

@@ -219,7 +219,7 @@ impl Findings {
     fn push(&self, failure: Failure) {
         let mut inner = self.lock();
         let count = inner.per_rule.entry(failure.rule).or_default();
-        *count += 1;
+        *count = count.saturating_add(1);
         if *count <= FAILURES_PER_RULE_MAX {
             inner.failures.push(failure);
         }
@@ -264,7 +264,8 @@ impl Findings {
             inner.failures.push(failure);
         }
         for (rule, count) in other.per_rule {
-            *inner.per_rule.entry(rule).or_default() += count;
+            let known = inner.per_rule.entry(rule).or_default();
+            *known = known.saturating_add(count);
         }
         for (check, why) in other.skipped {
             inner.skipped.entry(check).or_insert(why);

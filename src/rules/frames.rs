@@ -51,7 +51,7 @@ impl FrameWatch {
             FrameStart::Zstd(header) => {
                 check_window(&header, Place::frame(Some(self.count), Some(frame.offset_bytes)), findings)?;
                 self.marked_frame = self.mark.take().map(|mark| (mark, frame.offset_bytes));
-                self.count += 1;
+                self.count = self.count.saturating_add(1);
                 self.last_offset_bytes = frame.offset_bytes;
             }
             FrameStart::Skippable { kind, content_bytes } => {
@@ -65,13 +65,13 @@ impl FrameWatch {
     }
 
     fn end_marked_frame(&mut self, end_bytes: u64, findings: &Findings) -> Result<()> {
-        match self.marked_frame.take() {
-            Some((mark, start)) if end_bytes - start != mark => {
-                let place = Place::frame(Some(self.count.saturating_sub(1)), Some(start));
-                findings.add(Check::Frames, Rule::PzstdMark, place, end_bytes - start, mark)
-            }
-            _ => Ok(()),
+        let Some((mark, start)) = self.marked_frame.take() else { return Ok(()) };
+        let frame_bytes = end_bytes.saturating_sub(start);
+        if frame_bytes == mark {
+            return Ok(());
         }
+        let place = Place::frame(Some(self.count.saturating_sub(1)), Some(start));
+        findings.add(Check::Frames, Rule::PzstdMark, place, frame_bytes, mark)
     }
 
     /// The file has been read to its end. An index that could not be used is one that is damaged.
@@ -91,6 +91,6 @@ impl FrameWatch {
 
     /// The number of the frame at an offset, where it is the last that was seen.
     pub fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
-        (offset_bytes? >= self.last_offset_bytes && self.count > 0).then(|| self.count - 1)
+        self.count.checked_sub(1).filter(|_| offset_bytes.is_some_and(|offset| offset >= self.last_offset_bytes))
     }
 }

@@ -1,6 +1,18 @@
 //! HTTP/1.1 without encryption: the system sends files straight from the page cache (`sendfile`), which hyper cannot. Takes the
 //! same requests and gives the same responses as hyper does for the rest; requests have no bodies, so little is left to do.
 
+// What it decides by comes from clients.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use {
     super::{
         Server,
@@ -9,6 +21,7 @@ use {
         limits::Admission,
         respond::{self, Content, FileContent, Origin},
     },
+    crate::bytes::{count, to_usize},
     hyper::{
         HeaderMap, Request, Response, StatusCode, Uri, Version,
         header::{CONNECTION, CONTENT_LENGTH, DATE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
@@ -24,7 +37,7 @@ use {
         io::Interest,
         net::TcpStream,
         sync::watch,
-        time::{Instant, timeout, timeout_at},
+        time::{Instant, timeout},
     },
 };
 
@@ -53,7 +66,7 @@ pub async fn talk(
     purpose: &Purpose,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut connection = Connection { server, stream, deadline: None, taken_bytes: 0, unread: Vec::new() };
+    let mut connection = Connection { server, stream, waiting_since: None, taken_bytes: 0, unread: Vec::new() };
     loop {
         let head = tokio::select! {
             biased;
@@ -82,8 +95,8 @@ pub async fn talk(
 struct Connection<'a> {
     server: &'a Arc<Server>,
     stream: TcpStream,
-    /// Until when the reader must have taken [`PROGRESS_BYTES_MIN`]. Runs while something waits to be written.
-    deadline: Option<Instant>,
+    /// Since when the reader has not taken [`PROGRESS_BYTES_MIN`]. Runs while something waits to be written.
+    waiting_since: Option<Instant>,
     taken_bytes: usize,
     /// What came and was not looked at yet.
     unread: Vec<u8>,
@@ -167,19 +180,19 @@ impl Connection<'_> {
             let most = admission.piece_bytes().unwrap_or(SEND_BYTES);
             let length = reading.piece_bytes(offset, most);
             admission.wait(length).await;
-            let end = offset + length;
+            let end = offset.saturating_add(length);
             while offset < end {
                 let send = || {
                     let mut at = offset;
-                    let sent =
-                        rustix::fs::sendfile(&self.stream, reading.file(), Some(&mut at), (end - offset) as usize);
+                    let left = to_usize(end.saturating_sub(offset));
+                    let sent = rustix::fs::sendfile(&self.stream, reading.file(), Some(&mut at), left);
                     sent.map_err(io::Error::from)
                 };
                 match self.stream.try_io(Interest::WRITABLE, send) {
                     // The file has become shorter.
                     Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                     Ok(sent) => {
-                        offset += sent as u64;
+                        count(&mut offset, sent as u64);
                         running.advance(sent as u64);
                         self.took(sent);
                     }
@@ -209,8 +222,9 @@ impl Connection<'_> {
 
     /// Until the socket takes more.
     async fn wait(&mut self) -> io::Result<()> {
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.server.timeouts.stall);
-        match timeout_at(deadline, self.stream.writable()).await {
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        let left = self.server.timeouts.stall.saturating_sub(since.elapsed());
+        match timeout(left, self.stream.writable()).await {
             Ok(result) => result,
             Err(_) => {
                 self.server.metrics.stalled.inc();
@@ -228,7 +242,7 @@ impl Connection<'_> {
 
     /// Nothing waits to be written.
     fn rest(&mut self) {
-        self.deadline = None;
+        self.waiting_since = None;
         self.taken_bytes = 0;
     }
 

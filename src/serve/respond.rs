@@ -1,5 +1,17 @@
 //! What each path answers. Knows requests and responses, and nothing of sockets.
 
+// What it decides by comes from clients.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 use {
     super::{
         Server, api,
@@ -9,6 +21,7 @@ use {
         transfers::Running,
     },
     crate::{
+        bytes::range_bytes,
         catalog::{Archive, scan},
         format::listing,
         ledger::names::Extension,
@@ -154,9 +167,10 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
     let opened = Archive { file_id: id, size_bytes: length_bytes, modified_ns, ..archive.clone() };
     let hashes = archive.hashes.filter(|_| opened == archive);
+    let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
     let version = Version {
         etag: Archive { hashes, ..opened }.etag(),
-        modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified_ns / 1_000_000_000),
+        modified: modified.unwrap_or(SystemTime::UNIX_EPOCH),
         length_bytes,
     };
     let verdict = judge(&request.method, &request.headers, &version, SystemTime::now());
@@ -178,12 +192,12 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     let mut response = Response::new(Content::None);
     *response.status_mut() = status;
     describe(response.headers_mut(), &version);
-    response = with(response, CONTENT_LENGTH, &(range.end - range.start).to_string());
+    response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
     response = with(response, CONTENT_TYPE, content_type(archive.name.extension));
     // Whoever compresses or cuts it on the way breaks its tags.
     response = with(response, CACHE_CONTROL, "no-transform");
     if status == StatusCode::PARTIAL_CONTENT {
-        let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end - 1);
+        let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end.saturating_sub(1));
         response = with(response, CONTENT_RANGE, &content_range);
     }
     if request.method == Method::GET && !range.is_empty() {

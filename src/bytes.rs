@@ -1,0 +1,81 @@
+//! Small operations on bytes and lengths that somebody else decided on: none of them can fail, overflow or go out of
+//! bounds. What reads archives, ledgers and servers' answers is made of them.
+
+use std::ops::Range;
+
+/// A number as a length in memory. Where it does not fit (on machines of 32 bits), the largest one, which no buffer has:
+/// what takes a piece of a buffer gets none, or all of it, and what allocates fails.
+pub fn to_usize(number: impl Into<u64>) -> usize {
+    usize::try_from(number.into()).unwrap_or(usize::MAX)
+}
+
+/// Counts on, up to the largest number.
+pub fn count(counter: &mut u64, more: u64) {
+    *counter = counter.saturating_add(more);
+}
+
+/// The length of a range; 0 of one that ends before it begins.
+pub fn range_bytes(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+/// The first `count` bytes, or as many as there are, and the rest.
+pub fn split_at_most(bytes: &[u8], count: usize) -> (&[u8], &[u8]) {
+    bytes.split_at_checked(count).unwrap_or((bytes, &[]))
+}
+
+/// The first `count` bytes, or as many as there are.
+pub fn at_most_mut(bytes: &mut [u8], count: usize) -> &mut [u8] {
+    let count = count.min(bytes.len());
+    bytes.split_at_mut(count).0
+}
+
+/// Copies as many bytes as `from` holds and `to` has room for, and says how many.
+pub fn copy_at_most(from: &[u8], to: &mut [u8]) -> usize {
+    let count = from.len().min(to.len());
+    to.split_at_mut(count).0.copy_from_slice(from.split_at(count).0);
+    count
+}
+
+/// The `N` bytes of an array from `AT` on. Does not compile where they are not all in it.
+pub fn array_at<const AT: usize, const N: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> [u8; N] {
+    const { assert!(matches!(LENGTH.checked_sub(AT), Some(left) if N <= left)) };
+    bytes.get(AT..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
+/// The little-endian `u32` at `AT` of an array. Does not compile where it is not all in it.
+pub fn u32_at<const AT: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> u32 {
+    u32::from_le_bytes(array_at::<AT, 4, LENGTH>(bytes))
+}
+
+/// The little-endian `u64` at `AT` of an array. Does not compile where it is not all in it.
+pub fn u64_at<const AT: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> u64 {
+    u64::from_le_bytes(array_at::<AT, 8, LENGTH>(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts() {
+        assert_eq!(split_at_most(b"abc", 2), (&b"ab"[..], &b"c"[..]));
+        assert_eq!(split_at_most(b"abc", usize::MAX), (&b"abc"[..], &b""[..]));
+        let mut counter = 3;
+        count(&mut counter, 4);
+        assert_eq!(counter, 7);
+        count(&mut counter, u64::MAX);
+        assert_eq!(counter, u64::MAX);
+        assert_eq!((range_bytes(&(3..7)), range_bytes(&Range { start: 7, end: 3 })), (4, 0));
+        let mut room = [0; 3];
+        assert_eq!(at_most_mut(&mut room, 2).len(), 2);
+        assert_eq!(at_most_mut(&mut room, usize::MAX).len(), 3);
+        assert_eq!((copy_at_most(b"ab", &mut room), room), (2, *b"ab\0"));
+        assert_eq!((copy_at_most(b"xyzw", &mut room), room), (3, *b"xyz"));
+        assert_eq!(array_at::<1, 2, _>(b"abc"), *b"bc");
+        assert_eq!(array_at::<3, 0, _>(b"abc"), *b"");
+        assert_eq!(u32_at::<1, _>(&[9, 1, 2, 3, 4, 9]), 0x0403_0201);
+        assert_eq!(u64_at::<0, _>(&[1, 0, 0, 0, 0, 0, 0, 1]), (1 << 56) + 1);
+        assert_eq!((to_usize(7u32), to_usize(7u64)), (7, 7));
+    }
+}
