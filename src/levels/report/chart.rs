@@ -207,6 +207,8 @@ impl Plot {
     }
 
     fn axes(&mut self) {
+        /// Between two numbers at the axis below, so that they read as two.
+        const LABEL_GAP: f64 = 10.0;
         let Paper { width, height, left, top, bottom, right } = self.paper;
         let (right, bottom) = (width - right, height - bottom);
         for (value, shown) in self.y.ticks.clone() {
@@ -221,7 +223,7 @@ impl Plot {
             // A line that finds no room for its number has none.
             let half = Area::text_width(&shown) / 2.0;
             if x - half >= free_from {
-                free_from = x + half;
+                free_from = x + half + LABEL_GAP;
                 self.text((x, bottom + 20.0), "dim", "middle", &shown);
             }
         }
