@@ -13,6 +13,7 @@ pub mod plan;
 pub mod sink;
 pub mod source;
 pub mod split;
+mod storage_length;
 mod stored;
 pub mod writer;
 pub mod zstd_params;
