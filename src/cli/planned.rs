@@ -44,7 +44,12 @@ pub fn threads_that_fit(
     ui: &Ui,
 ) -> Result<usize> {
     let threads = values::threads_or_all(asked);
-    let Some(limit) = tightest_limit() else { return Ok(threads) };
+    let Some(limit) = tightest_limit() else {
+        if ui.is_verbose() {
+            ui.detail(&describe(threads, worker_bytes()?, other_bytes));
+        }
+        return Ok(threads);
+    };
     // What a worker needs is measured by what it allocates: where that fails, there is no more to know.
     let worker_bytes = worker_bytes().map_err(|error| {
         let left = values::show_bytes(limit.left_bytes);
@@ -59,7 +64,16 @@ pub fn threads_that_fit(
             values::show_bytes(limit.left_bytes)
         ));
     }
+    ui.detail(&describe(fitting, worker_bytes, other_bytes));
     Ok(fitting)
+}
+
+/// What is going to be used at most.
+fn describe(threads: usize, worker_bytes: u64, other_bytes: u64) -> String {
+    let all_bytes = (threads as u64).saturating_mul(worker_bytes).saturating_add(other_bytes);
+    let [all, worker, other] = [all_bytes, worker_bytes, other_bytes].map(values::show_bytes);
+    let shared = if other_bytes > 0 { format!(", {other} that they share") } else { String::new() };
+    format!("memory: at most {all}: {worker} for each worker ({threads}){shared}")
 }
 
 fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -> Result<usize> {

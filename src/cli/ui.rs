@@ -150,6 +150,11 @@ impl Ui {
         self.is_json
     }
 
+    /// Whether details are shown.
+    pub fn is_verbose(&self) -> bool {
+        self.is_verbose
+    }
+
     /// Whether only results and errors are shown.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet

@@ -27,6 +27,7 @@ use {
         io::Manners,
         ledger::names::ArchiveName,
         progress::{Part, Progress, Step, timed},
+        quantity,
         read::{size_limit::SizeLimit, walk::Recycler},
         recompress::{
             input::Input,
@@ -199,6 +200,13 @@ fn recompress_open(
     let mut sink = sink.open()?;
     let sink_path = sink.path();
     progress.steps(&[Step::new("Recompressing", input.length_bytes()), Step::new("Syncing", Some(0))]);
+    progress.detail(&format!(
+        "plan: {} to read; workers: {}, frames of {}, page cache: {}",
+        input.length_bytes().map_or("an unknown size".to_string(), quantity::bytes),
+        options.threads,
+        quantity::bytes(options.frame_size_bytes),
+        options.manners.io_hint.as_str()
+    ));
     progress.stage("Recompressing", input.length_bytes());
 
     let why_not = options.check.why_not(base_slot.is_some(), input.has_frame_checksums());

@@ -18,6 +18,7 @@ use {
         format::frame_hashes::Root,
         ledger::names::Hash,
         progress::{Progress, Step},
+        quantity,
         read::ReadError,
         rules::{
             archive::SeenSlots,
@@ -138,6 +139,12 @@ fn try_archives(
     let mut read: Vec<VerifiedArchive> = Vec::new();
     let steps = archives.iter().map(|archive| Step::new("Verifying", archive.length_bytes().ok()));
     progress.steps(&steps.collect::<Vec<_>>());
+    progress.detail(&format!(
+        "plan: {} to read; workers: {}, temporary files in {}",
+        quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
+        options.threads,
+        options.temporary_dir.display()
+    ));
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
             accounts.everything_so_far_is_newer(options.threads).map_err(other)?;
