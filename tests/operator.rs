@@ -404,3 +404,27 @@ fn a_dry_run_of_restore() {
         &["an incremental archive alone"],
     );
 }
+
+#[test]
+fn verbose_tells_the_plan_and_where_the_time_went() {
+    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let restored = out.path().join("restored");
+    let (full, target) = (fixture(FULL_26), text(out.path()));
+    for (command, plan) in [
+        (
+            vec!["archive", text(ledger.path()), "-o", target],
+            "902 KiB of tar, storages: 27; obsolete records left out: ",
+        ),
+        (vec!["recompress", text(&full), "-o", target, "--force"], "to read; workers: "),
+        (vec!["restore", text(&full), "--ledger", text(&restored)], "to copy into the archives directory; workers: "),
+        (vec!["verify", text(&full)], "to read; workers: "),
+    ] {
+        let (code, stdout, stderr) = run(&[&command[..], &["-v"]].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let line = |start: &str| stderr.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default();
+        assert!(line("plan: ").contains(plan), "{stderr}");
+        assert!(line("memory: at most ").contains(" for each worker ("), "{stderr}");
+        assert!(line("time: ").contains("; limited by "), "{stderr}");
+        assert!(!stdout.contains("plan: "), "{stdout}");
+    }
+}
