@@ -209,7 +209,7 @@ pub use {
     error::{Error, ErrorKind, Result},
     format::frame_hashes::Root,
     inspect::{
-        ArchiveInspection, EntrySummary, LedgerInspection, inspect_archive, inspect_ledger,
+        ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
         visit::{Account, VisitOptions, visit_accounts},
     },
     io::{IoHint, Manners, pace::Pace},
@@ -228,7 +228,7 @@ pub use {
     progress::{NoProgress, Part, Progress, Step},
     read::{IndexPolicy, compression::Compression, named::NamedArchive, walk::FrameStatistics},
     read_back::ReadBackReport,
-    recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress},
+    recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
     restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
     rules::{
         clients::{Client as SnapshotClient, ClientVerdict, Rule},
@@ -238,6 +238,7 @@ pub use {
     stopwatch::Taken,
     verify::{
         VerifyOptions,
+        own::FullReadBack,
         report::{CheckResult, Counts, VerifyReport},
         verify_archives as verify, verify_ledger,
     },

@@ -3,15 +3,15 @@
 use {
     crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger, temp_dir},
     slotpress::{
-        Account, ArchiveOptions, CheckMode, CheckOptions, Codec, Error, ErrorKind, Hash, MeasureOptions, NamedArchive,
-        NoProgress, RecompressOptions, RecompressSource, RestoreOptions, Result, Sink, VerifyOptions, VisitOptions,
-        archive, inspect_archive, measure_levels, recompress, restore, verify, visit_accounts,
+        Account, ArchiveOptions, CheckMode, CheckOptions, Codec, Error, ErrorKind, FullReadBack, Hash, MeasureOptions,
+        NamedArchive, NoProgress, RecompressOptions, RecompressSource, RestoreOptions, Result, Sink, VerifyOptions,
+        VisitOptions, archive, inspect_archive, measure_levels, recompress, restore, verify, visit_accounts,
     },
     std::{
         collections::BTreeSet,
         error::Error as _,
         sync::{
-            Mutex,
+            Arc, Mutex,
             atomic::{AtomicU64, Ordering::Relaxed},
         },
     },
@@ -60,8 +60,10 @@ fn reports_are_serializable() {
         assert!(missing.is_empty(), "{missing:?} of {report:?}");
     };
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let archived = archive(&ArchiveOptions::new(ledger.path(), out.path()), &NoProgress).expect("archived");
+    let options = ArchiveOptions::new(ledger.path(), out.path()).read_back(Arc::new(FullReadBack::default()));
+    let archived = archive(&options, &NoProgress).expect("archived");
     let shown = fields(&archived);
+    assert_eq!(shown["read_back"]["storages"], archived.storages);
     has(
         &shown,
         &["path", "storages", "input_bytes", "output_bytes", "frames", "root", "elapsed_seconds", "cpu_seconds"],

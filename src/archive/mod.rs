@@ -81,7 +81,7 @@ pub struct ArchiveOptions {
     pub replace: bool,
     /// Accept a base slot without its full archive, or with a newer one.
     pub force_base: bool,
-    /// Read the archive back before it gets its name.
+    /// Read the archive back before it gets its name: with `FullReadBack`.
     pub read_back: Option<Arc<dyn ReadBack>>,
     /// How to behave towards whoever else uses the machine.
     pub manners: Manners,

@@ -285,7 +285,10 @@ fn recompress_open(
 }
 
 /// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;
-/// returns its path.
+/// returns its path. For `convert` of the options of `restore`.
+///
+/// # Errors
+/// Those of [`recompress`].
 pub fn recompress_for_agave(
     archive: &Path,
     dir: &Path,

@@ -94,15 +94,15 @@ pub struct RestoreOptions {
     pub threads: usize,
     /// What to think of the archives' indexes.
     pub index: IndexPolicy,
-    /// Makes, in the archives directory, what Agave reads of an archive that it does not read; without it, such an
-    /// archive cannot be restored into a ledger that boots.
+    /// Makes, in the archives directory, what Agave reads of an archive that it does not read (`recompress_for_agave` does);
+    /// without it, such an archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
     /// The roots that the archives must have, in their order: then every frame is compared with its hash.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
-    /// Read everything back before the ledger is complete.
+    /// Read everything back before the ledger is complete: with `FullReadBack`.
     pub read_back: Option<Arc<dyn ReadBack>>,
     /// How to behave towards whoever else uses the machine.
     pub manners: Manners,

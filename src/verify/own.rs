@@ -19,16 +19,27 @@ use {
             verify_archives, verify_snapshot,
         },
     },
+    derive_setters::Setters,
     std::path::{Path, PathBuf},
 };
 
-/// Reads back with every check.
-#[derive(Clone, Debug)]
+/// Reads back what was written with every check: for `read_back` of the options of `archive` and `restore`.
+#[derive(Clone, Debug, Setters)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
 pub struct FullReadBack {
     /// The most memory for finding superseded records, in bytes.
     pub memory_bytes: u64,
     /// Where to spill what does not fit.
+    #[setters(into)]
     pub temporary_dir: PathBuf,
+}
+
+/// With 1 GiB for finding superseded records, and the system's directory for temporary files.
+impl Default for FullReadBack {
+    fn default() -> Self {
+        let VerifyOptions { memory_bytes, temporary_dir, .. } = VerifyOptions::default();
+        Self { memory_bytes, temporary_dir }
+    }
 }
 
 impl FullReadBack {
