@@ -1,0 +1,127 @@
+//! What to restore and how, and what was restored.
+
+use {
+    crate::{
+        error::Result,
+        format::frame_hashes::Root,
+        io::Manners,
+        ledger::{directory::LedgerPaths, names::Hash},
+        progress::Progress,
+        read::IndexPolicy,
+        read_back::{ReadBack, ReadBackReport},
+        state::check::{Assurance, CheckOptions},
+        stopwatch::Taken,
+        text,
+        threads::available_threads,
+    },
+    derive_setters::Setters,
+    serde::Serialize,
+    std::{
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
+};
+
+/// What a restore leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestoreLayout {
+    /// A ledger from which a validator boots at once.
+    #[default]
+    Boot,
+    /// The tree as it is in the archive.
+    Archive,
+}
+
+/// What to restore, and where to.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option)]
+#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+pub struct RestoreOptions {
+    /// A full archive; or any archive, for [`RestoreLayout::Archive`]. `-` is standard input.
+    #[setters(into)]
+    pub archive: PathBuf,
+    /// An incremental archive on top of it. `-` is standard input; only one of the two can be.
+    #[setters(into)]
+    pub incremental: Option<PathBuf>,
+    /// The target: ledger, snapshots directory, accounts paths.
+    pub paths: LedgerPaths,
+    /// What is left there.
+    pub layout: RestoreLayout,
+    /// Threads that decode and write, 1 to 1024.
+    pub threads: usize,
+    /// What to think of the archives' indexes.
+    pub index: IndexPolicy,
+    /// Makes, in the archives directory, what Agave reads of an archive that it does not read (`recompress_for_agave` does);
+    /// without it, such an archive cannot be restored into a ledger that boots.
+    pub convert: Option<ConvertArchive>,
+    /// How the state is checked on the way.
+    pub check: CheckOptions,
+    /// The roots that the archives must have, in their order: then every frame is compared with its hash.
+    #[setters(into)]
+    pub expect_roots: Vec<Root>,
+    /// Read everything back before the ledger is complete: with `FullReadBack`.
+    pub read_back: Option<Arc<dyn ReadBack>>,
+    /// How to behave towards whoever else uses the machine.
+    pub manners: Manners,
+}
+
+impl RestoreOptions {
+    /// A full archive into a new ledger, from which a validator boots: all cores, the state checked where damage could stay
+    /// unnoticed otherwise.
+    pub fn new(archive: impl Into<PathBuf>, ledger: impl Into<PathBuf>) -> Self {
+        Self {
+            archive: archive.into(),
+            incremental: None,
+            paths: LedgerPaths::new(ledger),
+            layout: RestoreLayout::default(),
+            threads: available_threads(),
+            index: IndexPolicy::default(),
+            convert: None,
+            check: CheckOptions::default(),
+            expect_roots: Vec::new(),
+            read_back: None,
+            manners: Manners::default(),
+        }
+    }
+}
+
+/// Turns an archive into one that Agave reads, in a directory, with so many workers; returns its path.
+pub type ConvertArchive =
+    fn(archive: &Path, dir: &Path, threads: usize, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
+
+/// What was restored.
+#[derive(Clone, Debug, Serialize)]
+pub struct RestoreReport {
+    /// The bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], the tree.
+    #[serde(serialize_with = "text::path")]
+    pub path: PathBuf,
+    /// The slot of the state.
+    pub slot: u64,
+    /// The slot of the full archive, when there is an incremental one.
+    pub base_slot: Option<u64>,
+    /// The snapshot hash of the state.
+    pub hash: Hash,
+    /// Storages written.
+    pub storages: u64,
+    /// Bytes of archives read.
+    pub input_bytes: u64,
+    /// Bytes of storages written.
+    pub output_bytes: u64,
+    /// The archives in the archives directory.
+    #[serde(serialize_with = "text::paths")]
+    pub archives: Vec<PathBuf>,
+    /// The accounts paths.
+    #[serde(serialize_with = "text::paths")]
+    pub accounts: Vec<PathBuf>,
+    /// Directories that a former state was moved to.
+    #[serde(serialize_with = "text::paths")]
+    pub replaced: Vec<PathBuf>,
+    /// What integrity and completeness rest on.
+    #[serde(flatten)]
+    pub assurance: Assurance,
+    /// What was read back, where that was asked for.
+    pub read_back: Option<ReadBackReport>,
+    /// Time from the start until everything was on disk.
+    #[serde(flatten)]
+    pub taken: Taken,
+}
