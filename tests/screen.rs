@@ -5,7 +5,7 @@ use {
     serde_json::Value,
     std::{
         collections::BTreeSet,
-        fs::{self, File},
+        fs,
         io::Read,
         os::fd::OwnedFd,
         process::{Command, Stdio},
@@ -150,12 +150,7 @@ fn a_broken_pipe_on_stdout() {
 
 /// What the program writes to a terminal.
 fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
-    use rustix::pty::{OpenptFlags, grantpt, ptsname, unlockpt};
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&master).expect("granted");
-    unlockpt(&master).expect("unlocked");
-    let path = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
-    let terminal = File::options().read(true).write(true).open(path).expect("open");
+    let (mut screen, terminal) = terminal();
     let mut command = Command::new(slotpress_path());
     command.args(["archive", "/nowhere", "-o", "/"]).args(flags).env_remove("NO_COLOR").stderr(Stdio::from(terminal));
     if let Some(value) = no_color {
@@ -165,7 +160,7 @@ fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
     drop(command);
     // With its last user gone, a terminal's reader gets an error after what was written.
     let mut said = Vec::new();
-    let _ = File::from(master).read_to_end(&mut said);
+    let _ = screen.read_to_end(&mut said);
     String::from_utf8_lossy(&said).into_owned()
 }
 

@@ -2,13 +2,9 @@
 //! stays in one piece.
 
 use {
-    crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress_path, temp_dir},
-    rustix::{
-        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-        termios::{Winsize, tcsetwinsize},
-    },
+    crate::common::{FULL_26, INCREMENTAL_26_40, fixture, ledger, slotpress_path, temp_dir, terminal},
+    rustix::termios::{Winsize, tcsetwinsize},
     std::{
-        fs::File,
         io::Read,
         path::Path,
         process::{Command, Stdio},
@@ -17,11 +13,7 @@ use {
 
 /// What a command shows on a terminal, results and messages, line by line.
 fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&master).expect("granted");
-    unlockpt(&master).expect("unlocked");
-    let path = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
-    let terminal = File::options().read(true).write(true).open(path).expect("open");
+    let (mut screen, terminal) = terminal();
     let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&terminal, size).expect("a size");
     let mut command = Command::new(slotpress_path());
@@ -31,7 +23,7 @@ fn shown(columns: u16, arguments: &[&str]) -> Vec<String> {
     drop(command);
     // With its last user gone, a terminal's reader gets an error after what was written.
     let mut said = Vec::new();
-    let _ = File::from(master).read_to_end(&mut said);
+    let _ = screen.read_to_end(&mut said);
     let status = child.wait().expect("ends");
     let said = String::from_utf8_lossy(&said).replace('\r', "");
     assert!(status.success(), "{arguments:?}: {said}");

@@ -10,7 +10,7 @@ use {
     assert_cmd::Command,
     std::{
         collections::BTreeMap,
-        fs,
+        fs::{self, File},
         io::{Cursor, Read},
         path::{Path, PathBuf},
         time::Duration,
@@ -166,6 +166,17 @@ pub fn slotpress() -> Command {
 /// program from before a fault was mended.
 pub fn slotpress_path() -> PathBuf {
     std::env::var_os("TESTED_PROGRAM").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_slotpress")), PathBuf::from)
+}
+
+/// A terminal: what is read of the first is what was written to the second.
+pub fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&screen).expect("granted");
+    unlockpt(&screen).expect("unlocked");
+    let path = ptsname(&screen, Vec::new()).expect("its name").into_string().expect("text");
+    let terminal = File::options().read(true).write(true).open(path).expect("open");
+    (File::from(screen), terminal)
 }
 
 /// Runs `archive` with more flags, and returns the archive, which is the only one that is new in `out`.
