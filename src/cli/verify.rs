@@ -235,7 +235,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
             hints.extend(group.iter().map(|failure| failure.hint.as_ref()));
         }
         for hint in hints {
-            print_wrapped("  what to do: ", hint, ui);
+            ui.print_wrapped("  what to do: ", hint);
         }
     }
     if report.unlisted_count > 0 {
@@ -252,7 +252,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
 /// What each client says; versions of Agave that agree in one line.
 fn print_clients(report: &VerifyReport, ui: &Ui) {
     if !report.asked.is_empty() {
-        print_wrapped("  asked for    ", &names_of(&report.asked).join(", "), ui);
+        ui.print_wrapped("  asked for    ", &names_of(&report.asked).join(", "));
     }
     let said = report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect();
     let lines = lines_of(said, &report.asked);
@@ -264,7 +264,7 @@ fn print_clients(report: &VerifyReport, ui: &Ui) {
             (None, Some(note)) => format!("{loads}, as far as was checked, but {note}"),
             (None, None) => format!("{loads}, as far as was checked"),
         };
-        print_wrapped(&format!("  {:width$} ", format!("{name}:")), &text, ui);
+        ui.print_wrapped(&format!("  {:width$} ", format!("{name}:")), &text);
     }
 }
 
@@ -275,10 +275,10 @@ fn print_verdict(report: &VerifyReport, ui: &Ui) {
         unknown.filter_map(|check| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?))).collect();
     let complete = report.complete.map(Completeness::as_str).unwrap_or("not checked");
     match unknown.as_slice() {
-        [] => print_wrapped("", &format!("GOOD: all checks passed; complete {complete}"), ui),
+        [] => ui.print_wrapped("", &format!("GOOD: all checks passed; complete {complete}")),
         unknown => {
             let text = format!("no failure was found; complete {complete}; not checked: {}", unknown.join("; "));
-            print_wrapped("", &text, ui);
+            ui.print_wrapped("", &text);
         }
     }
 }
@@ -291,10 +291,6 @@ fn print_trust(expected: Option<Hash>, ui: &Ui) {
     let text = "The accounts match the bank file. No archive can prove that this is the cluster's state: use --expect-hash \
                 with the hash that a node you trust advertises.";
     ui.print_wrapped("", text);
-}
-
-fn print_wrapped(label: &str, text: &str, ui: &Ui) {
-    ui.print_wrapped(label, text);
 }
 
 fn print_check(check: &CheckResult, report: &VerifyReport, ui: &Ui) {
@@ -359,7 +355,7 @@ fn groups_of(failures: &[Failure], lists_all: bool) -> Vec<Vec<&Failure>> {
 /// Prints one failure; or many that are alike: how many, the first places, and the first one's details.
 fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
     let Some(failure) = group.first() else { return };
-    print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message), ui);
+    ui.print_wrapped(&format!("{word}: "), &format!("{}: {}", failure.check.name(), failure.message));
     let path = failure.place.path.as_deref().filter(|_| has_paths);
     if group.len() > 1 {
         let count = values::count_of(group.len() as u64, noun_of(failure));
@@ -369,7 +365,7 @@ fn print_group(word: &str, group: &[&Failure], has_paths: bool, ui: &Ui) {
             true => "--all lists them".to_string(),
             false => format!("{}, …; --all lists them", places.join(", ")),
         };
-        print_wrapped(&format!("  {count}: "), &text, ui);
+        ui.print_wrapped(&format!("  {count}: "), &text);
         ui.print("  the first of them:");
     }
     print_details(failure, path, ui);
@@ -402,7 +398,7 @@ fn print_details(failure: &Failure, path: Option<&Path>, ui: &Ui) {
         offset,
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let line = |name: &str, text: &str| print_wrapped(&format!("  {name:9} "), text, ui);
+    let line = |name: &str, text: &str| ui.print_wrapped(&format!("  {name:9} "), text);
     if !parts.is_empty() {
         line("where", &parts.join(", "));
     }

@@ -3,7 +3,7 @@
 
 use {
     crate::{
-        bytes::{array_at, at_most_mut, to_usize, u32_at, u64_at},
+        bytes::{array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at},
         error::{Error, IoContext, Result},
         ledger::{
             fields::FieldReader,
@@ -68,6 +68,10 @@ impl ObsoleteFormat {
 
 const WIDE_BYTES: usize = 24;
 const COMPACT_BYTES: usize = 20;
+
+/// Bytes of items that are read at once: whole ones of either format.
+const ITEMS_BYTES: usize = 4080;
+const _: () = assert!(ITEMS_BYTES.is_multiple_of(WIDE_BYTES) && ITEMS_BYTES.is_multiple_of(COMPACT_BYTES));
 
 /// Offset and length are in the first bytes of an item, in either format.
 const ITEM_FIELDS_BYTES: usize = 16;
@@ -210,7 +214,7 @@ pub fn scan_obsolete_accounts<R: BufRead>(
 fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
     if !storage.is_split() {
         let cut = obsolete_range(item.offset, item.data_len, storage.file_bytes);
-        return cut.map(|cut| cut.end.saturating_sub(cut.start));
+        return cut.map(|cut| range_bytes(&cut));
     }
     // Whether a record begins there is known when the file is read.
     if item.offset >= storage.file_bytes || item.data_len > ACCOUNT_DATA_BYTES_MAX {
@@ -244,8 +248,7 @@ impl ObsoleteLists {
         let item_bytes = self.format.item_bytes();
         let count = count.min(OBSOLETE_RECORDS_PER_STORAGE_MAX);
         let mut items = Vec::with_capacity(to_usize(count));
-        // Whole items of either format.
-        let mut buffer = [0; 34 * WIDE_BYTES * COMPACT_BYTES / 4];
+        let mut buffer = [0; ITEMS_BYTES];
         let mut offset = list_offset;
         let mut left_bytes = to_usize(count).saturating_mul(item_bytes);
         while left_bytes > 0 {

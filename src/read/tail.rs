@@ -128,13 +128,13 @@ impl Tail {
         let items = parse_seek_table(last.get(table_at..length_bytes)?)?;
 
         let mut frames = Vec::with_capacity((items.len() / 2).saturating_add(1));
-        let (mut at, mut gap_at) = (0, 0);
+        let (mut at, mut gap_at) = (0u64, 0);
         for item in &items {
             if item.content_bytes > 0 {
                 if u64::from(item.content_bytes) > WHOLE_FRAME_BYTES_MAX {
                     return Ok(None);
                 }
-                let gap_bytes = u64::saturating_sub(at, gap_at);
+                let gap_bytes = at.saturating_sub(gap_at);
                 let gap_bytes = u32::try_from(gap_bytes).ok().filter(|_| gap_bytes <= GAP_BYTES_MAX);
                 let frame = DataFrame {
                     offset_bytes: at,
