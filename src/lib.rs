@@ -250,7 +250,7 @@ pub use {
         archives::{FetchOptions, FetchReport, FetchedArchive},
         trust::Vouchers,
     },
-    fetch::{Fetched, Limits as FetchLimits},
+    fetch::{Fetched, GivenBytes, Limits as FetchLimits},
     find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, Refused},
     net::{
         Remote, Url,

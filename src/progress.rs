@@ -62,6 +62,20 @@ pub(crate) fn timed<R>(progress: &dyn Progress, part: Part, work: impl FnOnce() 
     result
 }
 
+/// Waits; less long where the user asks to stop.
+pub(crate) fn wait(progress: &dyn Progress, time: Duration) {
+    /// Sleeping in slices this short lets an interrupt end a wait.
+    const SLICE: Duration = Duration::from_millis(50);
+    let start = Instant::now();
+    loop {
+        let left = time.saturating_sub(start.elapsed());
+        if left.is_zero() || progress.is_interrupted() {
+            return;
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
+}
+
 /// Receives what long work reports. Called from many threads; must be cheap.
 pub trait Progress: Sync {
     /// The steps that follow, in their order: stages of these names. Stages of other names may come between them.

@@ -11,7 +11,7 @@ use {
     crate::{
         bootstrap::archives::{FetchOptions, FetchReport, FetchedArchive, fetch_archives},
         error::Result,
-        fetch::Fetched,
+        fetch::{Fetched, GivenBytes},
         format::frame_hashes::Root,
         text,
     },
@@ -73,20 +73,13 @@ pub struct ArchiveFields<'a> {
     kept_bytes: u64,
     fetched_bytes: u64,
     root: Option<Root>,
-    servers: Vec<ServerFields<'a>>,
+    servers: &'a [GivenBytes],
     fetch_seconds: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct ServerFields<'a> {
-    server: &'a str,
-    bytes: u64,
 }
 
 impl<'a> ArchiveFields<'a> {
     /// What is known of an archive.
     pub fn of(name: &crate::ledger::names::ArchiveName, path: Option<&'a Path>, fetched: Option<&'a Fetched>) -> Self {
-        let servers = fetched.map(|fetched| fetched.servers.as_slice()).unwrap_or_default();
         Self {
             name: name.to_string(),
             path,
@@ -96,9 +89,9 @@ impl<'a> ArchiveFields<'a> {
             was_there: fetched.is_none(),
             file_bytes: fetched.map(|fetched| fetched.length_bytes),
             kept_bytes: fetched.map_or(0, |fetched| fetched.kept_bytes),
-            fetched_bytes: servers.iter().map(|(_, bytes)| bytes).sum(),
+            fetched_bytes: fetched.map_or(0, Fetched::fetched_bytes),
             root: fetched.and_then(|fetched| fetched.root),
-            servers: servers.iter().map(|(server, bytes)| ServerFields { server, bytes: *bytes }).collect(),
+            servers: fetched.map(|fetched| fetched.servers.as_slice()).unwrap_or_default(),
             fetch_seconds: fetched.map(|fetched| fetched.elapsed.as_secs_f64()),
         }
     }
@@ -152,7 +145,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
 /// How an archive came.
 pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
     let Some(fetched) = fetched else { return ui.print("  fetched  nothing: the file exists already") };
-    let bytes: u64 = fetched.servers.iter().map(|(_, bytes)| bytes).sum();
+    let bytes = fetched.fetched_bytes();
     let kept = match fetched.kept_bytes {
         0 => String::new(),
         kept => format!(", {} existed already", values::show_bytes(kept)),
@@ -163,7 +156,7 @@ pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
         values::show_duration(fetched.elapsed),
         values::show_rate(bytes, fetched.elapsed)
     ));
-    for (server, bytes) in &fetched.servers {
+    for GivenBytes { server, bytes } in &fetched.servers {
         ui.print(&format!("  from     {server}: {}", values::show_bytes(*bytes)));
     }
     let checked = match fetched.root {

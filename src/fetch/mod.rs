@@ -35,7 +35,7 @@ use {
         error::{Error, ErrorKind, Result},
         format::frame_hashes::Root,
         net::{Client, NetError, NetErrorKind, Remote},
-        progress::Progress,
+        progress::{self, Progress},
         quantity::bytes,
         text,
         threads::{guarded, panic_point, panicked, spawn},
@@ -138,11 +138,27 @@ pub struct Fetched {
     pub kept_bytes: u64,
     /// Where the archive has frame hashes, all of which were right.
     pub root: Option<Root>,
-    /// The servers that gave bytes, and how many.
-    pub servers: Vec<(String, u64)>,
+    /// The servers that gave bytes.
+    pub servers: Vec<GivenBytes>,
     /// How long it took.
     #[serde(rename = "fetch_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
+}
+
+/// What a server gave of an archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GivenBytes {
+    /// The server, without secrets.
+    pub server: String,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl Fetched {
+    /// Bytes that came from servers.
+    pub fn fetched_bytes(&self) -> u64 {
+        self.servers.iter().map(|given| given.bytes).sum()
+    }
 }
 
 /// One archive, and the servers that have it under its name, the best first.
@@ -261,7 +277,7 @@ impl Download {
             length_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
             root,
-            servers: servers.map(|mirror| (mirror.shown(), mirror.given_bytes())).collect(),
+            servers: servers.map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() }).collect(),
             elapsed: started.elapsed(),
         })
     }
@@ -357,11 +373,7 @@ fn is_same(client: &Client, file: &PartialFile, remote: &Remote, progress: &dyn 
 
 /// Waits, unless the user asks to stop.
 fn pause(time: Duration, progress: &dyn Progress) -> Result<()> {
-    let start = Instant::now();
-    while start.elapsed() < time {
-        progress.check()?;
-        std::thread::sleep(time.saturating_sub(start.elapsed()).min(Duration::from_millis(50)));
-    }
+    progress::wait(progress, time);
     progress.check()
 }
 

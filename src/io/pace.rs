@@ -1,7 +1,7 @@
 //! Reading no faster than asked for: a token bucket that all workers share.
 
 use {
-    crate::progress::Progress,
+    crate::progress::{self, Progress},
     std::{
         sync::Mutex,
         time::{Duration, Instant},
@@ -13,9 +13,6 @@ pub const RATE_MIN: u64 = 64 * 1024;
 
 /// How long a bucket saves up what was not used: a pause is made up for at most by this much.
 const BURST: Duration = Duration::from_millis(250);
-
-/// Sleeping in slices this short lets an interrupt end a wait.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// The bucket. It knows no clock: times are told, counted from any fixed moment.
 #[derive(Clone, Copy, Debug)]
@@ -64,13 +61,7 @@ impl Pace {
         let now = self.start.elapsed();
         let Ok(wait) = self.bucket.lock().map(|mut bucket| bucket.take(now, bytes)) else { return };
         let until = now.saturating_add(wait);
-        loop {
-            let left = until.saturating_sub(self.start.elapsed());
-            if left.is_zero() || progress.is_interrupted() {
-                return;
-            }
-            std::thread::sleep(left.min(SLICE));
-        }
+        progress::wait(progress, until.saturating_sub(self.start.elapsed()));
     }
 }
 

@@ -5,7 +5,7 @@ use {
     crate::{
         bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
-        progress::Progress,
+        progress::{self, Progress},
         read::source::Source,
     },
     std::{
@@ -16,8 +16,7 @@ use {
             Arc, Mutex, PoisonError,
             atomic::{AtomicBool, AtomicU64, Ordering},
         },
-        thread,
-        time::{Duration, Instant},
+        time::Duration,
     },
 };
 
@@ -190,12 +189,8 @@ impl UrlSource {
 
     fn pause(&self, error: &NetError, tries: u32) -> Result<()> {
         let wait = error.retry_after().unwrap_or(FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(6)));
-        let start = Instant::now();
-        while start.elapsed() < wait {
-            self.stop.check()?;
-            thread::sleep(Duration::from_millis(50).min(wait));
-        }
-        Ok(())
+        progress::wait(&self.stop, wait);
+        self.stop.check()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Cache> {
