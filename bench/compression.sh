@@ -97,10 +97,11 @@ if [ "${KEYS:-1}" = 1 ]; then
     echo
     echo "orders of records, level 1, in memory; size and CPU of compressing against verbatim"
     for ledger in "${ledgers[@]}"; do
+        mkdir "$work/clustered"
         "$slotpress" -q archive "$ledger" -o "$work/out" --force >/dev/null
-        archive=$(ls "$work"/out/*.tar.zst)
-        "$(dirname "$slotpress")/examples/orders" "$archive" "$rounds"
-        rm "$archive"
+        "$slotpress" -q archive "$ledger" -o "$work/clustered" --layout clustered >/dev/null
+        "$(dirname "$slotpress")/examples/orders" "$work"/out/*.tar.zst "$work"/clustered/*.tar.zst "$rounds"
+        rm -r "$work/clustered" "$work"/out/*.tar.zst
     done
 fi
 

@@ -4,10 +4,7 @@
 //! `cargo run --release --example floor -- ARCHIVE [THREADS] [LEVEL]` prints the seconds of both.
 
 use {
-    slotpress::{
-        archive::encode::{Codec, FrameCompressor},
-        read::{decode::FrameDecoder, source::LocalFile, tail::Tail},
-    },
+    slotpress_read::archive::{decode::FrameDecoder, source::LocalFile, tail::Tail},
     std::{
         error::Error,
         fs::File,
@@ -16,6 +13,7 @@ use {
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
         time::Instant,
     },
+    zstd::{bulk::Compressor, zstd_safe::compress_bound},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,12 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let compress_seconds = on_all(threads, frames.len(), || {
-        let mut compressor = FrameCompressor::new(&Codec::zstd(level)).ok();
-        let mut to = Vec::new();
+        let mut compressor = compressor(level);
         let frames = &frames;
-        move |at: usize| {
-            compressor.as_mut().is_some_and(|compressor| compressor.compress(&frames[at].1, &mut to).is_ok())
-        }
+        let mut to = vec![0; frames.iter().map(|(_, content)| compress_bound(content.len())).max().unwrap_or_default()];
+        move |at: usize| compressor.compress_to_buffer(&frames[at].1, &mut to).is_ok()
     });
     let decompress_seconds = on_all(threads, frames.len(), || {
         let mut decoder = FrameDecoder::new().ok();
@@ -79,4 +75,10 @@ fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: imp
         }
     });
     start.elapsed().as_secs_f64()
+}
+
+fn compressor(level: i32) -> Compressor<'static> {
+    let mut compressor = Compressor::new(level).expect("memory for a context");
+    compressor.include_checksum(true).expect("zstd has checksums");
+    compressor
 }

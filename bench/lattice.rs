@@ -5,10 +5,8 @@
 //! `bench/lattice.sh` does the same beside a crate that was built without AVX-512.
 
 use {
-    slotpress::{
-        ledger::lattice::{AccountView, Backend, LatticeAccumulator, LatticeHash},
-        stopwatch::Stopwatch,
-    },
+    slotpress_base::stopwatch::Stopwatch,
+    slotpress_format::ledger::lattice::{AccountView, Backend, LatticeAccumulator, LatticeHash},
     std::error::Error,
 };
 

@@ -1,22 +1,18 @@
 //! Orders of records, compared: what a sort key makes of size and time at level 1. In memory, one thread, pieces of
 //! storages within frames as `--layout clustered` takes them.
 //!
-//! `cargo run --release --example orders -- ARCHIVE [ROUNDS]`: one line per order, size and CPU against verbatim.
+//! `cargo run --release --example orders -- ARCHIVE CLUSTERED [ROUNDS]`: one line per order, size and CPU against verbatim.
+//! CLUSTERED is an archive of the same ledger with `--layout clustered`.
 
 use {
-    slotpress::{
-        archive::{
-            encode::{Codec, FrameCompressor},
-            layout::{FrameClusterer, FrameLink},
-        },
-        format::{
-            entry::EntryKind,
-            entry_parser::{EntryParser, TarEvent},
-        },
-        read::{decode::FrameDecoder, source::LocalFile, tail::Tail},
-        stopwatch::ThreadStopwatch,
+    slotpress_base::stopwatch::ThreadStopwatch,
+    slotpress_format::archive::{
+        entry::EntryKind,
+        entry_parser::{EntryParser, TarEvent},
     },
+    slotpress_read::archive::{decode::FrameDecoder, source::LocalFile, tail::Tail},
     std::{error::Error, fs::File, os::unix::fs::FileExt, path::Path},
+    zstd::bulk::Compressor,
 };
 
 /// The key of a record, from its header and its data.
@@ -56,28 +52,29 @@ fn first(data: &[u8], count: usize) -> &[u8] {
     &data[..count.min(data.len())]
 }
 
+const USAGE: &str = "usage: orders ARCHIVE CLUSTERED [ROUNDS]";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: orders ARCHIVE [ROUNDS]")?;
+    let path = args.next().ok_or(USAGE)?;
+    let clustered = args.next().ok_or(USAGE)?;
     let rounds: usize = args.next().map_or(Ok(3), |text| text.parse())?;
     let frames = read_frames(Path::new(&path))?;
     let mut variants = vec![("verbatim", frames.clone())];
     for (name, key) in ORDERS {
         variants.push((name, frames.iter().map(|frame| ordered(frame, key)).collect::<Result<_, _>>()?));
     }
-    let mut clusterer = FrameClusterer::default();
-    let clustered = frames.iter().map(|frame| Ok(clusterer.cluster(frame, FrameLink::default())?.0.to_vec()));
-    variants.push(("--layout clustered", clustered.collect::<Result<_, Box<dyn Error>>>()?));
+    variants.push(("--layout clustered", read_frames(Path::new(&clustered))?));
 
-    let mut compressor = FrameCompressor::new(&Codec::zstd(1))?;
-    let (mut to, mut results) = (Vec::new(), vec![(0, Vec::new()); variants.len()]);
+    let mut compressor = Compressor::new(1)?;
+    compressor.include_checksum(true)?;
+    let mut results = vec![(0, Vec::new()); variants.len()];
     for _ in 0..rounds {
         for ((_, frames), (size, seconds)) in variants.iter().zip(&mut results) {
             let stopwatch = ThreadStopwatch::start();
             *size = 0;
             for frame in frames {
-                compressor.compress(frame, &mut to)?;
-                *size += to.len();
+                *size += compressor.compress(frame)?.len();
             }
             seconds.push(stopwatch.taken().cpu.as_secs_f64());
         }

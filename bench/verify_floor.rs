@@ -5,19 +5,20 @@
 //! 1 to 5 of verifying; blake3's extended output of 2,048 bytes for every account alone; all of verifying.
 
 use {
-    slotpress::{
-        format::entry::{Entry, EntryKind},
+    slotpress_base::{progress::NoProgress, stopwatch::Stopwatch},
+    slotpress_format::{
+        archive::entry::{Entry, EntryKind},
         ledger::{
             lattice::{AccountView, LatticeAccumulator},
             records::{Record, RecordFault, RecordSink, RecordWalker},
         },
-        progress::NoProgress,
-        read::{
+    },
+    slotpress_read::{
+        archive::{
             Archive, IndexPolicy, Pass,
             decode::FrameDecoder,
             visit::{EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor},
         },
-        stopwatch::Stopwatch,
         verify::{NamedArchive, VerifyOptions, verify_archives},
     },
     std::{
@@ -83,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    let options = VerifyOptions { threads, memory_bytes: 4 << 30, ..VerifyOptions::default() };
+    let options = VerifyOptions::default().threads(threads).memory_bytes(4 << 30);
     let start = Stopwatch::start();
     let report = verify_archives(&NamedArchive::of_path(path), None, &options, &NoProgress)?;
     let verify_seconds = start.taken().cpu.as_secs_f64();
@@ -156,11 +157,11 @@ impl Sizes {
     fn of(file: &Archive) -> Result<Self, Box<dyn Error>> {
         let mut sizes = Self(Vec::new());
         let mut walker = RecordWalker::default();
-        let mut parser = slotpress::format::entry_parser::EntryParser::new();
+        let mut parser = slotpress_format::archive::entry_parser::EntryParser::new();
         let mut is_storage = false;
         file.decode_in_order(1, &NoProgress, &mut |content| {
             parser.feed(content, &mut |event| {
-                use slotpress::format::entry_parser::TarEvent;
+                use slotpress_format::archive::entry_parser::TarEvent;
                 match event {
                     TarEvent::Begin(entry) => {
                         is_storage = matches!(entry.kind, EntryKind::Storage { .. });

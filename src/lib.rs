@@ -48,155 +48,40 @@
 //!
 //! # What is stable
 //!
-//! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The feature
-//! `internals` shows all modules, for this project's own tests; nothing in there is stable.
+//! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The crates
+//! `slotpress-…` that this one is made of promise nothing of their own.
 
 // Without the program, or parts of it, some of what they share has no caller.
 #![cfg_attr(not(all(feature = "cli", feature = "net", feature = "serve")), allow(dead_code, unused_imports))]
 // Of what embedding programs see; the rest says in its first lines what can fail.
-#![cfg_attr(not(feature = "internals"), warn(clippy::missing_errors_doc))]
+#![warn(clippy::missing_errors_doc)]
 
-#[cfg(feature = "internals")]
-pub mod archive;
-#[cfg(not(feature = "internals"))]
 mod archive;
-#[cfg(all(feature = "internals", feature = "net"))]
-pub mod bootstrap;
-#[cfg(all(not(feature = "internals"), feature = "net"))]
+#[cfg(feature = "net")]
 mod bootstrap;
-#[cfg(feature = "internals")]
-pub mod bytes;
-#[cfg(not(feature = "internals"))]
-mod bytes;
-#[cfg(feature = "internals")]
-pub mod catalog;
-#[cfg(not(feature = "internals"))]
-mod catalog;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-#[cfg(all(feature = "internals", feature = "cli"))]
-pub mod doctor;
-#[cfg(all(not(feature = "internals"), feature = "cli"))]
+#[cfg(feature = "cli")]
 mod doctor;
-#[cfg(feature = "internals")]
-pub mod error;
-#[cfg(not(feature = "internals"))]
-mod error;
-#[cfg(all(feature = "internals", feature = "net"))]
-pub mod fetch;
-#[cfg(all(not(feature = "internals"), feature = "net"))]
-mod fetch;
-#[cfg(feature = "internals")]
-pub mod files;
-#[cfg(not(feature = "internals"))]
-mod files;
-#[cfg(all(feature = "internals", feature = "net"))]
-pub mod find;
-#[cfg(all(not(feature = "internals"), feature = "net"))]
-mod find;
-#[cfg(feature = "internals")]
-pub mod format;
-#[cfg(not(feature = "internals"))]
-mod format;
-#[cfg(feature = "internals")]
-pub mod inspect;
-#[cfg(not(feature = "internals"))]
-mod inspect;
-#[cfg(feature = "internals")]
-pub mod io;
-#[cfg(not(feature = "internals"))]
-mod io;
-#[cfg(feature = "internals")]
-pub mod ledger;
-#[cfg(not(feature = "internals"))]
-mod ledger;
-#[cfg(feature = "internals")]
-pub mod levels;
-#[cfg(not(feature = "internals"))]
+#[cfg(feature = "levels")]
 mod levels;
-#[cfg(feature = "internals")]
-pub mod memory;
-#[cfg(not(feature = "internals"))]
-mod memory;
-#[cfg(all(feature = "internals", feature = "net"))]
-pub mod net;
-#[cfg(all(not(feature = "internals"), feature = "net"))]
-mod net;
-#[cfg(feature = "internals")]
-pub mod pipeline;
-#[cfg(not(feature = "internals"))]
-mod pipeline;
-#[cfg(feature = "internals")]
-pub mod pool;
-#[cfg(not(feature = "internals"))]
-mod pool;
-#[cfg(feature = "internals")]
-pub mod progress;
-#[cfg(not(feature = "internals"))]
-mod progress;
-#[cfg(feature = "internals")]
-pub mod quantity;
-#[cfg(not(feature = "internals"))]
-mod quantity;
-#[cfg(feature = "internals")]
-pub mod read;
-#[cfg(not(feature = "internals"))]
-mod read;
-#[cfg(feature = "internals")]
-pub mod read_back;
-#[cfg(not(feature = "internals"))]
-mod read_back;
-#[cfg(feature = "internals")]
-pub mod recompress;
-#[cfg(not(feature = "internals"))]
 mod recompress;
-#[cfg(feature = "internals")]
-pub mod restore;
-#[cfg(not(feature = "internals"))]
 mod restore;
-#[cfg(feature = "internals")]
-pub mod rules;
-#[cfg(not(feature = "internals"))]
-mod rules;
-#[cfg(all(feature = "internals", feature = "serve"))]
-pub mod serve;
-#[cfg(all(not(feature = "internals"), feature = "serve"))]
-mod serve;
-#[cfg(feature = "internals")]
-pub mod state;
-#[cfg(not(feature = "internals"))]
-mod state;
-#[cfg(feature = "internals")]
-pub mod stopwatch;
-#[cfg(not(feature = "internals"))]
-mod stopwatch;
-#[cfg(feature = "internals")]
-pub mod store;
-#[cfg(not(feature = "internals"))]
-mod store;
-#[cfg(feature = "internals")]
-pub mod synth;
-#[cfg(not(feature = "internals"))]
-mod synth;
-#[cfg(feature = "internals")]
-pub mod text;
-#[cfg(not(feature = "internals"))]
-mod text;
-#[cfg(feature = "internals")]
-pub mod threads;
-#[cfg(not(feature = "internals"))]
-mod threads;
-#[cfg(feature = "internals")]
-pub mod verify;
-#[cfg(not(feature = "internals"))]
-mod verify;
 
+#[cfg(feature = "levels")]
+pub use levels::{
+    LevelRow,
+    simple::{MeasureOptions, measure as measure_levels},
+    statistics::{Summary as LevelSummary, Warning as LevelWarning},
+};
 #[cfg(feature = "serve")]
-pub use serve::{
+#[doc(inline)]
+pub use slotpress_serve::{
     Event as ServeEvent, ServeOptions, Timeouts as ServeTimeouts, limits::Allowance, run as serve, tls::TlsFiles,
     transfers::Finished as ServedTransfer,
 };
+#[doc(inline)]
 pub use {
     archive::{
         ArchiveOptions, ArchiveReport, archive, archive_to,
@@ -206,54 +91,57 @@ pub use {
         writer::FrameTotals,
         zstd_params::ZstdParams,
     },
-    error::{Error, ErrorKind, Result},
-    format::frame_hashes::Root,
-    inspect::{
-        ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy, inspect_archive, inspect_ledger,
-        visit::{Account, VisitOptions, visit_accounts},
-    },
-    io::{IoHint, Manners, pace::Pace},
-    ledger::{
-        bank_file::BankFile,
-        blockhash_queue::BlockhashQueue,
-        directory::{Layout as LedgerLayout, LedgerPaths},
-        lattice::LatticeHash,
-        names::{ArchiveName, Extension, Hash},
-    },
-    levels::{
-        LevelRow,
-        simple::{MeasureOptions, measure as measure_levels},
-        statistics::{Summary as LevelSummary, Warning as LevelWarning},
-    },
-    progress::{NoProgress, Part, Progress, Step},
-    read::{IndexPolicy, compression::Compression, named::NamedArchive, walk::FrameStatistics},
-    read_back::ReadBackReport,
     recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
     restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
-    rules::{
-        clients::{Client as SnapshotClient, ClientVerdict, Rule},
-        findings::{Check, Failure, Place},
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        io::{IoHint, Manners, pace::Pace},
+        progress::{NoProgress, Part, Progress, Step},
+        stopwatch::Taken,
     },
-    state::check::{Assurance, CheckMode, CheckOptions, Completeness, StateOutcome},
-    stopwatch::Taken,
-    verify::{
-        VerifyOptions,
-        own::FullReadBack,
-        report::{CheckResult, Counts, VerifyReport},
-        verify_archives as verify, verify_ledger,
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::{
+            bank_file::BankFile,
+            blockhash_queue::BlockhashQueue,
+            directory::{Layout as LedgerLayout, LedgerPaths},
+            lattice::LatticeHash,
+            names::{ArchiveName, Extension, Hash},
+        },
+    },
+    slotpress_read::{
+        archive::{IndexPolicy, compression::Compression, named::NamedArchive, walk::FrameStatistics},
+        inspect::{
+            ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy, inspect_archive,
+            inspect_ledger,
+            visit::{Account, VisitOptions, visit_accounts},
+        },
+        read_back::ReadBackReport,
+        rules::{
+            clients::{Client as SnapshotClient, ClientVerdict, Rule},
+            findings::{Check, Failure, Place},
+        },
+        state::check::{Assurance, CheckMode, CheckOptions, Completeness, StateOutcome},
+        verify::{
+            VerifyOptions,
+            own::FullReadBack,
+            report::{CheckResult, Counts, VerifyReport},
+            verify_archives as verify, verify_ledger,
+        },
     },
 };
 #[cfg(feature = "net")]
+#[doc(inline)]
 pub use {
     bootstrap::{
         BootstrapOptions, BootstrapReport,
         archives::{FetchOptions, FetchReport, FetchedArchive},
         trust::Vouchers,
     },
-    fetch::{Fetched, GivenBytes, Limits as FetchLimits},
-    find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, Refused},
-    net::{
+    slotpress_net::{
         Remote, Url,
+        fetch::{Fetched, GivenBytes, Limits as FetchLimits},
+        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, Refused},
         options::ClientOptions,
         servers::{Offer, Place as OfferPlace, SourceArg},
     },
@@ -267,7 +155,7 @@ pub use {
 /// anything of use is no error here: see [`FindReport::require_candidate`].
 #[cfg(feature = "net")]
 pub fn find(client: &ClientOptions, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
-    find::find(&net::Client::new(client)?, options, progress)
+    slotpress_net::find::find(&slotpress_net::Client::new(client)?, options, progress)
 }
 
 /// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are. An earlier run that did
@@ -277,7 +165,7 @@ pub fn find(client: &ClientOptions, options: &FindOptions, progress: &dyn Progre
 /// Of [`ErrorKind::Network`] where a later run may do better: what has arrived is kept for it.
 #[cfg(feature = "net")]
 pub fn fetch(client: &ClientOptions, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
-    bootstrap::archives::fetch_archives(&net::Client::new(client)?, options, progress)
+    bootstrap::archives::fetch_archives(&slotpress_net::Client::new(client)?, options, progress)
 }
 
 /// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.
@@ -291,5 +179,5 @@ pub fn bootstrap(
     options: &BootstrapOptions,
     progress: &dyn Progress,
 ) -> Result<BootstrapReport> {
-    bootstrap::bootstrap(&net::Client::new(client)?, options, progress)
+    bootstrap::bootstrap(&slotpress_net::Client::new(client)?, options, progress)
 }

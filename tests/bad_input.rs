@@ -2,12 +2,12 @@
 
 use {
     crate::common::*,
-    slotpress::{
-        archive::plan::Plan,
-        format::frames::FrameSpan,
+    slotpress_base::progress::NoProgress,
+    slotpress_format::{
+        archive::frames::FrameSpan,
         ledger::directory::{LedgerPaths, find_bank_snapshot},
-        progress::NoProgress,
     },
+    slotpress_read::plan::Plan,
     std::{
         fs,
         os::unix::{fs::PermissionsExt, process::CommandExt},

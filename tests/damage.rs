@@ -3,17 +3,15 @@
 
 use {
     crate::common::*,
-    slotpress::{
-        Error, ErrorKind,
-        format::{
-            entry::{Entry, EntryKind},
-            index::Index,
-            seek_table::{SeekTableItem, seek_table_frame},
-        },
+    slotpress::{Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, restore},
+    slotpress_base::{
         io::Manners,
-        ledger::directory::LedgerPaths,
         progress::{NoProgress, Progress},
-        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+    },
+    slotpress_format::archive::{
+        entry::{Entry, EntryKind},
+        index::Index,
+        seek_table::{SeekTableItem, seek_table_frame},
     },
     std::{
         collections::BTreeMap,
@@ -31,19 +29,15 @@ fn convert(_: &Path, _: &Path, _: usize, _: &Manners, _: &dyn Progress) -> Resul
 }
 
 fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
-    let options = RestoreOptions {
-        expect_roots: Vec::new(),
-        archive: archive.to_path_buf(),
-        incremental: None,
-        paths: LedgerPaths { ledger: to.to_path_buf(), ..LedgerPaths::default() },
-        layout,
-        threads: 2,
-        index: if ignore_index { slotpress::read::IndexPolicy::Ignore } else { slotpress::read::IndexPolicy::Hint },
-        check: Default::default(),
-        read_back: None,
-        convert: Some(convert),
-        manners: Manners::default(),
-    };
+    let options = RestoreOptions::new(archive, to)
+        .layout(layout)
+        .threads(2)
+        .index(if ignore_index {
+            slotpress_read::archive::IndexPolicy::Ignore
+        } else {
+            slotpress_read::archive::IndexPolicy::Hint
+        })
+        .convert(convert);
     restore(&options, &NoProgress)
 }
 

@@ -2,12 +2,8 @@
 
 use {
     crate::common::*,
-    slotpress::{
-        archive::{ArchiveOptions, archive, encode::Codec},
-        io::Manners,
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
-    },
+    slotpress::{ArchiveOptions, Codec, archive},
+    slotpress_base::progress::NoProgress,
     std::{fs, path::Path},
 };
 
@@ -15,20 +11,10 @@ const KIB: u64 = 1024;
 
 fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Vec<u8> {
     let out = temp_dir();
-    let options = ArchiveOptions {
-        paths: LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() },
-        out_dir: out.path().to_path_buf(),
-        slot: None,
-        base_slot: None,
-        codec: Codec::zstd(level),
-        frame_size_bytes,
-        threads,
-        memory_bytes: None,
-        replace: false,
-        force_base: false,
-        read_back: None,
-        manners: Manners::default(),
-    };
+    let options = ArchiveOptions::new(ledger, out.path())
+        .codec(Codec::zstd(level))
+        .frame_size_bytes(frame_size_bytes)
+        .threads(threads);
     let report = archive(&options, &NoProgress).expect("archived");
     fs::read(report.path.expect("a file")).expect("read")
 }

@@ -2,14 +2,12 @@
 
 use {
     crate::common::*,
-    slotpress::{
-        format::{
-            frame_hashes::{Root, frame_hash, hashes_frame_bytes},
-            zstd_frame::PZSTD_FRAME_BYTES,
-        },
-        io::Manners,
-        read::{Archive, IndexPolicy},
+    slotpress_base::io::Manners,
+    slotpress_format::archive::{
+        frame_hashes::{Root, frame_hash, hashes_frame_bytes},
+        zstd_frame::PZSTD_FRAME_BYTES,
     },
+    slotpress_read::archive::{Archive, IndexPolicy},
     std::{fs, path::Path},
 };
 
@@ -124,8 +122,8 @@ fn a_frame_of_somebody_else_is_found() {
 /// A stored frame with another content of the same length: headers of frame and blocks stay, the checksum does not.
 fn stored_frame(content: &[u8], stored: &[u8]) -> Vec<u8> {
     let mut frame = stored.to_vec();
-    let slotpress::format::zstd_frame::FrameStart::Zstd(header) =
-        slotpress::format::zstd_frame::parse_frame_start(stored).expect("a frame")
+    let slotpress_format::archive::zstd_frame::FrameStart::Zstd(header) =
+        slotpress_format::archive::zstd_frame::parse_frame_start(stored).expect("a frame")
     else {
         panic!("a frame of tar")
     };

@@ -40,7 +40,6 @@ mod restore_layouts;
 mod screen;
 #[cfg(feature = "serve")]
 mod serve;
-mod shape;
 mod state_check;
 mod synth;
 mod terminal;

@@ -7,18 +7,14 @@
 use {
     rustix::fs::{Advice, fadvise},
     slotpress::{
-        archive::{
-            ArchiveOptions, archive,
-            encode::{Codec, ZSTD_LEVEL_DEFAULT},
-            sink::Sink,
-        },
-        io::{IoHint, Manners, pace::Pace},
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
-        recompress::{RecompressOptions, Source, recompress},
-        restore::{RestoreLayout, RestoreOptions, restore},
-        synth::{AgaveVersion, Mix, SynthOptions, synth},
+        ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, Sink, ZSTD_LEVEL_DEFAULT, archive,
+        recompress, restore,
     },
+    slotpress_base::{
+        io::{IoHint, Manners, pace::Pace},
+        progress::NoProgress,
+    },
+    slotpress_synth::{AgaveVersion, Mix, SynthOptions, synth},
     std::{
         collections::BTreeMap,
         fs::{self, File},
@@ -70,54 +66,37 @@ impl Scene {
     }
 
     fn make_archive(&self, name: &str, manners: Manners) -> PathBuf {
-        let options = ArchiveOptions {
-            paths: LedgerPaths { ledger: self.ledger.clone(), ..LedgerPaths::default() },
-            out_dir: self.new_dir(name),
-            slot: None,
-            base_slot: None,
-            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
-            frame_size_bytes: FRAME_SIZE_BYTES,
-            threads: THREADS,
-            memory_bytes: None,
-            replace: false,
-            force_base: false,
-            manners,
-            read_back: None,
-        };
+        let options = ArchiveOptions::new(&self.ledger, self.new_dir(name))
+            .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
+            .frame_size_bytes(FRAME_SIZE_BYTES)
+            .threads(THREADS)
+            .manners(manners);
         archive(&options, &NoProgress).expect("archived").path.expect("a path")
     }
 
     fn recompress(&self, name: &str, manners: Manners) -> PathBuf {
         let dir = self.new_dir(name);
-        let options = RecompressOptions {
-            codec: Codec::zstd(ZSTD_LEVEL_DEFAULT),
-            frame_size_bytes: FRAME_SIZE_BYTES,
-            threads: THREADS,
-            memory_bytes: None,
-            base_slot: None,
-            check: Default::default(),
-            manners,
-        };
+        let options = RecompressOptions::default()
+            .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
+            .frame_size_bytes(FRAME_SIZE_BYTES)
+            .threads(THREADS)
+            .manners(manners);
         let sink = Sink::Dir { dir: &dir, replace: false };
-        let report = recompress(Source::File(self.archive.clone()), sink, &options, &NoProgress).expect("recompressed");
+        let report = recompress(RecompressSource::File(self.archive.clone()), sink, &options, &NoProgress)
+            .expect("recompressed");
         report.path.expect("a path")
     }
 
     fn restore(&self, name: &str, manners: Manners, ignore_index: bool) -> PathBuf {
         let ledger = self.new_dir(name);
-        let options = RestoreOptions {
-            expect_roots: Vec::new(),
-            archive: self.archive.clone(),
-            incremental: None,
-            paths: LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() },
-            layout: RestoreLayout::Boot,
-            threads: THREADS,
-            index: if ignore_index { slotpress::read::IndexPolicy::Ignore } else { slotpress::read::IndexPolicy::Hint },
-            convert: None,
-            manners,
-            check: Default::default(),
-            read_back: None,
-        };
+        let options = RestoreOptions::new(&self.archive, &ledger)
+            .threads(THREADS)
+            .index(if ignore_index {
+                slotpress_read::archive::IndexPolicy::Ignore
+            } else {
+                slotpress_read::archive::IndexPolicy::Hint
+            })
+            .manners(manners);
         restore(&options, &NoProgress).expect("restored");
         ledger
     }

@@ -3,13 +3,12 @@
 
 use {
     crate::common::*,
-    slotpress::{
-        archive::plan::Plan,
-        format::frames::FrameSpan,
+    slotpress_base::progress::NoProgress,
+    slotpress_format::{
+        archive::frames::FrameSpan,
         ledger::directory::{LedgerPaths, find_bank_snapshot},
-        progress::NoProgress,
-        rules::clients::Rule,
     },
+    slotpress_read::{plan::Plan, rules::clients::Rule},
     std::{
         collections::{BTreeMap, BTreeSet},
         fs,

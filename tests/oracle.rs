@@ -6,9 +6,9 @@ use {
         oracle::{Oracle, State},
         *,
     },
-    slotpress::{
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
+    slotpress_base::progress::NoProgress,
+    slotpress_format::ledger::directory::LedgerPaths,
+    slotpress_read::{
         rules::clients::{Client, ClientVerdict},
         verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
     },
@@ -257,7 +257,7 @@ const LAYOUTS: [(&str, &str, &str, u64); 6] = [
 ];
 
 fn verify_options() -> VerifyOptions {
-    VerifyOptions { threads: 2, memory_bytes: 64 << 20, ..VerifyOptions::default() }
+    VerifyOptions::default().threads(2).memory_bytes(64 << 20)
 }
 
 /// What an oracle says, as a cell of the table; it must be what `verify` says of its version.

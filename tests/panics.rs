@@ -3,16 +3,13 @@
 use {
     crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir},
     slotpress::{
-        Error, Result,
-        archive::{ArchiveOptions, archive, encode::Codec, sink::Sink},
-        io::Manners,
-        ledger::directory::LedgerPaths,
-        progress::Progress,
-        read::IndexPolicy,
-        recompress::{RecompressOptions, Source, recompress},
-        restore::{RestoreLayout, RestoreOptions, restore},
+        ArchiveOptions, Codec, Error, RecompressOptions, RecompressSource, RestoreOptions, Result, Sink, archive,
+        recompress, restore,
+    },
+    slotpress_base::{progress::Progress, threads::guarded},
+    slotpress_read::{
+        archive::IndexPolicy,
         state::check::{CheckMode, CheckOptions},
-        threads::guarded,
         verify::{NamedArchive, VerifyOptions, verify_archives},
     },
     std::{
@@ -52,53 +49,23 @@ impl Progress for Breaks {
 type Run = fn(&Path, &Path, &dyn Progress) -> Result<()>;
 
 fn check_state() -> CheckOptions {
-    CheckOptions { mode: CheckMode::State, ..CheckOptions::default() }
+    CheckOptions::default().mode(CheckMode::State)
 }
 
 fn run_archive(out: &Path, ledger: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = ArchiveOptions {
-        paths: LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() },
-        out_dir: out.to_path_buf(),
-        slot: None,
-        base_slot: None,
-        codec: Codec::zstd(1),
-        frame_size_bytes: 64 * 1024,
-        threads: 3,
-        memory_bytes: None,
-        replace: false,
-        force_base: false,
-        read_back: None,
-        manners: Manners::default(),
-    };
+    let options = ArchiveOptions::new(ledger, out).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3);
     archive(&options, progress).map(drop)
 }
 
 fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = RecompressOptions {
-        codec: Codec::zstd(1),
-        frame_size_bytes: 64 * 1024,
-        threads: 3,
-        check: check_state(),
-        ..RecompressOptions::default()
-    };
+    let options =
+        RecompressOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3).check(check_state());
     let sink = Sink::Dir { dir: out, replace: false };
-    recompress(Source::File(fixture(FULL_3500)), sink, &options, progress).map(drop)
+    recompress(RecompressSource::File(fixture(FULL_3500)), sink, &options, progress).map(drop)
 }
 
 fn restore_with(index: IndexPolicy, out: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = RestoreOptions {
-        expect_roots: Vec::new(),
-        archive: fixture(FULL_3500),
-        incremental: None,
-        paths: LedgerPaths { ledger: out.to_path_buf(), ..LedgerPaths::default() },
-        layout: RestoreLayout::Boot,
-        threads: 3,
-        index,
-        convert: None,
-        check: check_state(),
-        read_back: None,
-        manners: Manners::default(),
-    };
+    let options = RestoreOptions::new(fixture(FULL_3500), out).threads(3).index(index).check(check_state());
     restore(&options, progress).map(drop)
 }
 
@@ -107,12 +74,7 @@ fn run_restore_in_order(out: &Path, _: &Path, progress: &dyn Progress) -> Result
 }
 
 fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = VerifyOptions {
-        threads: 3,
-        memory_bytes: 64 << 20,
-        temporary_dir: out.to_path_buf(),
-        ..VerifyOptions::default()
-    };
+    let options = VerifyOptions::default().threads(3).memory_bytes(64 << 20).temporary_dir(out.to_path_buf());
     let path = fixture(FULL_3500);
     let archive = NamedArchive::of_path(&path);
     verify_archives(&archive, None, &options, progress).map(drop)

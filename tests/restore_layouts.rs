@@ -188,10 +188,10 @@ fn other_makers_frames() {
     };
     make("cut-anywhere", pieces(123_457));
     make("cut-inside-headers", pieces(200));
-    let mut with_skippables = slotpress::format::zstd_frame::skippable_frame(7, b"hello").expect("small");
+    let mut with_skippables = slotpress_format::archive::zstd_frame::skippable_frame(7, b"hello").expect("small");
     with_skippables.extend(zstd::bulk::compress(&[], 1).expect("compresses"));
     with_skippables.extend(pieces(1_000_000));
-    with_skippables.extend(slotpress::format::zstd_frame::skippable_frame(14, &[9; 4000]).expect("small"));
+    with_skippables.extend(slotpress_format::archive::zstd_frame::skippable_frame(14, &[9; 4000]).expect("small"));
     make("skippable-and-empty-frames", with_skippables);
     if has_tool("pzstd") {
         let plain = dir.path().join("plain.tar");

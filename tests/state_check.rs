@@ -4,18 +4,12 @@
 use {
     crate::common::*,
     slotpress::{
-        Error, ErrorKind,
-        archive::{
-            encode::{Codec, ZSTD_LEVEL_DEFAULT},
-            layout::RecordLayout,
-            sink::Sink,
-        },
-        io::Manners,
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
-        read::IndexPolicy,
-        recompress::{RecompressOptions, RecompressReport, Source, recompress},
-        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        Codec, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout, RestoreOptions,
+        RestoreReport, Sink, ZSTD_LEVEL_DEFAULT, recompress, restore,
+    },
+    slotpress_base::progress::NoProgress,
+    slotpress_format::ledger::directory::LedgerPaths,
+    slotpress_read::{
         state::check::{CheckMode, CheckOptions, Completeness, StateOutcome},
         verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
     },
@@ -32,39 +26,31 @@ static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 const CHAINS: [&str; 3] = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
 
 fn check(mode: CheckMode) -> CheckOptions {
-    CheckOptions { mode, ..CheckOptions::default() }
+    CheckOptions::default().mode(mode)
 }
 
 fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<RestoreReport, Error> {
-    let options = RestoreOptions {
-        expect_roots: Vec::new(),
-        archive: archives[0].to_path_buf(),
-        incremental: archives.get(1).map(|path| path.to_path_buf()),
-        paths: LedgerPaths { ledger: to.to_path_buf(), ..LedgerPaths::default() },
-        layout: RestoreLayout::Boot,
-        threads: 2,
-        index: IndexPolicy::Hint,
-        convert: None,
-        check: check(mode),
-        read_back: None,
-        manners: Manners::default(),
-    };
+    let mut options = RestoreOptions::new(archives[0], to).threads(2).check(check(mode));
+    options.incremental = archives.get(1).map(|path| path.to_path_buf());
     restore(&options, &NoProgress)
 }
 
 fn try_recompress(archive: &Path, to: &Path, layout: RecordLayout, mode: CheckMode) -> Result<RecompressReport, Error> {
-    let options = RecompressOptions {
-        codec: Codec { layout, ..Codec::zstd(ZSTD_LEVEL_DEFAULT) },
-        frame_size_bytes: 64 * 1024,
-        threads: 2,
-        check: check(mode),
-        ..RecompressOptions::default()
-    };
-    recompress(Source::File(archive.to_path_buf()), Sink::Dir { dir: to, replace: true }, &options, &NoProgress)
+    let options = RecompressOptions::default()
+        .codec(Codec { layout, ..Codec::zstd(ZSTD_LEVEL_DEFAULT) })
+        .frame_size_bytes(64 * 1024)
+        .threads(2)
+        .check(check(mode));
+    recompress(
+        RecompressSource::File(archive.to_path_buf()),
+        Sink::Dir { dir: to, replace: true },
+        &options,
+        &NoProgress,
+    )
 }
 
 fn verify_options() -> VerifyOptions {
-    VerifyOptions { threads: 2, memory_bytes: 64 << 20, ..VerifyOptions::default() }
+    VerifyOptions::default().threads(2).memory_bytes(64 << 20)
 }
 
 fn is_good_ledger(ledger: &Path) -> bool {

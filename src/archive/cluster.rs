@@ -11,7 +11,7 @@
 //! Keys before copies: one walk over the headers makes a key of 8 bytes per record, keys are sorted, and one pass
 //! copies the records into place.
 
-use crate::ledger::record::{RECORD_HEADER_BYTES, RecordStart, align8, field};
+use slotpress_format::ledger::record::{RECORD_HEADER_BYTES, RecordStart, align8, field};
 
 /// Where the records of a storage stand at the end of a piece of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

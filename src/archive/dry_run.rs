@@ -2,12 +2,12 @@
 
 use {
     super::{ArchiveOptions, Begun, begin, check_frame_size, encode_planned, linked_frames, threads_within},
-    crate::{
+    slotpress_base::{
         error::{IoContext, Result},
-        ledger::names::ArchiveName,
         progress::Progress,
-        store::publish::{already_exists, check_output_dir},
     },
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_read::store::publish::{already_exists, check_output_dir},
     std::path::PathBuf,
 };
 

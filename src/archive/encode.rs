@@ -1,20 +1,22 @@
 //! Making frames: filling, compressing and handing them over in order, on all cores.
 
 use {
-    crate::{
-        archive::{
-            layout::{FrameClusterer, FrameLink, RecordLayout},
-            lz4, stored,
-            zstd_params::ZstdParams,
-        },
+    crate::archive::{
+        layout::{FrameClusterer, FrameLink, RecordLayout},
+        lz4, stored,
+        zstd_params::ZstdParams,
+    },
+    slotpress_base::{
         error::{Error, Result},
-        format::{
+        pipeline::run_in_order,
+        progress::{Part, Progress},
+    },
+    slotpress_format::{
+        archive::{
             frame_hashes::{FrameHash, frame_hash},
             zstd_frame::pzstd_frame,
         },
         ledger::names::Extension,
-        pipeline::run_in_order,
-        progress::{Part, Progress},
     },
     std::time::Instant,
     zstd_safe::{CCtx, CParameter, compress_bound},
@@ -133,7 +135,7 @@ impl FrameCompressor {
     /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
     /// it saves too little.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<bool> {
-        crate::threads::panic_point("encoder");
+        slotpress_base::threads::panic_point("encoder");
         let Codec { has_checksum, min_savings_percent, .. } = self.codec;
         to.clear();
         let Some(context) = &mut self.context else {

@@ -6,16 +6,13 @@
 //! before it is compressed. Frames are taken in order, so whoever waits, waits for a worker that is at work.
 
 use {
-    crate::{
-        archive::cluster::{Clusterer, Position, START},
-        error::Result,
-        format::{
-            entry::{BLOCK_BYTES, Entry, EntryKind},
-            entry_parser::{EntryParser, TarEvent},
-        },
-        progress::Progress,
-    },
+    crate::archive::cluster::{Clusterer, Position, START},
     crossbeam_channel::{Receiver, Sender, bounded},
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::archive::{
+        entry::{BLOCK_BYTES, Entry, EntryKind},
+        entry_parser::{EntryParser, TarEvent},
+    },
 };
 
 /// How the records of a storage lie in the archive.

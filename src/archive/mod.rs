@@ -9,46 +9,46 @@ pub mod dry_run;
 pub mod encode;
 pub mod layout;
 pub mod lz4;
-pub mod plan;
 pub mod sink;
-pub mod source;
-pub mod split;
-mod storage_length;
 mod stored;
 pub mod writer;
 pub mod zstd_params;
 
 use {
-    crate::{
-        archive::{
-            encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
-            layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
-            plan::{Plan, PlanOptions},
-            sink::{OpenSink, Sink},
-            writer::{ArchiveWriter, FrameTotals, Written},
-        },
+    crate::archive::{
+        encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
+        layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
+        sink::{OpenSink, Sink},
+        writer::{ArchiveWriter, FrameTotals, Written},
+    },
+    derive_setters::Setters,
+    serde::Serialize,
+    slotpress_base::{
         error::{Error, Result},
-        format::{
+        io::Manners,
+        pipeline::OUTPUT_BUFFERS_PER_WORKER,
+        progress::{Part, Progress, Step, timed},
+        quantity::{bytes, count},
+        stopwatch::{Stopwatch, Taken},
+        text,
+        threads::available_threads,
+    },
+    slotpress_format::{
+        archive::{
             frame_hashes::Root,
             frames::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN, FrameCutter, FrameSpan},
         },
-        io::Manners,
         ledger::{
             directory::{Layout, LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
             names::ArchiveName,
         },
-        pipeline::OUTPUT_BUFFERS_PER_WORKER,
-        progress::{Part, Progress, Step, timed},
-        quantity::{bytes, count},
-        read_back::{ReadBack, ReadBackReport},
-        stopwatch::{Stopwatch, Taken},
-        store::{find_archives, newest_full_slot, publish::check_output_dir},
-        text,
-        threads::available_threads,
     },
-    derive_setters::Setters,
-    serde::Serialize,
+    slotpress_read::{
+        plan::{Plan, PlanOptions},
+        read_back::{ReadBack, ReadBackReport},
+        store::{find_archives, newest_full_slot, publish::check_output_dir},
+    },
     std::{
         path::{Path, PathBuf},
         sync::Arc,
@@ -58,7 +58,7 @@ use {
 /// What to archive, and how.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
-#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct ArchiveOptions {
     /// Where the ledger is.
     pub paths: LedgerPaths,
@@ -146,7 +146,7 @@ impl ArchiveReport {
 ///
 /// # Errors
 /// The ledger is in use, or its bank snapshot is not complete; options that contradict the ledger; a disk that fails or is
-/// full. Of [`ErrorKind::Exists`](crate::ErrorKind::Exists) where the archive is there already. Nothing is left behind.
+/// full. Of [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) where the archive is there already. Nothing is left behind.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
     check_output_dir(&options.out_dir)?;
     archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)

@@ -1,11 +1,11 @@
 //! Where the bytes of an archive go: into a file that gets its name at the end, or into a stream.
 
 use {
-    crate::{
+    slotpress_base::{
         error::{Error, Result},
         io::{IoHint, writer::StreamWriter},
-        store::publish::{Unpublished, already_exists},
     },
+    slotpress_read::store::publish::{Unpublished, already_exists},
     std::{
         io::Write,
         path::{Path, PathBuf},

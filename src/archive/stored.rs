@@ -4,7 +4,7 @@
 //! archive does not depend on which worker made which frame.
 
 use {
-    crate::format::zstd_frame::{BLOCK_CONTENT_BYTES_MAX, ZSTD_MAGIC},
+    slotpress_format::archive::zstd_frame::{BLOCK_CONTENT_BYTES_MAX, ZSTD_MAGIC},
     twox_hash::XxHash64,
 };
 

@@ -1,21 +1,19 @@
 //! Writing an archive file: frames with their `pzstd` marks, then their hashes, the index, and the seek table.
 
 use {
-    crate::{
-        archive::{
-            encode::{Codec, EncodedFrame, Format},
-            lz4,
-        },
-        error::{Error, IoContext, Result},
-        format::{
-            entry::Entry,
-            frame_hashes::{self, FrameHash, Root},
-            index::Index,
-            seek_table::{SeekTableItem, seek_table_frame},
-            zstd_frame::{PZSTD_FRAME_BYTES, pzstd_frame},
-        },
+    crate::archive::{
+        encode::{Codec, EncodedFrame, Format},
+        lz4,
     },
     serde::Serialize,
+    slotpress_base::error::{Error, IoContext, Result},
+    slotpress_format::archive::{
+        entry::Entry,
+        frame_hashes::{self, FrameHash, Root},
+        index::Index,
+        seek_table::{SeekTableItem, seek_table_frame},
+        zstd_frame::{PZSTD_FRAME_BYTES, pzstd_frame},
+    },
     std::{io::Write, path::Path},
 };
 
@@ -62,7 +60,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
 
     /// Writes the next frame.
     pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
-        crate::threads::panic_point("frame writer");
+        slotpress_base::threads::panic_point("frame writer");
         if self.codec.format == Format::Lz4 && self.totals.frames == 0 {
             self.put(&lz4::frame_header(self.codec.has_checksum))?;
         }

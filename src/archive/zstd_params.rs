@@ -1,7 +1,7 @@
 //! zstd's parameters by the names that the `zstd` command gives them, beyond what a level chooses.
 
 use {
-    crate::error::{Error, Result},
+    slotpress_base::error::{Error, Result},
     std::fmt,
     zstd_safe::{CParameter, Strategy},
 };
@@ -73,7 +73,7 @@ impl ZstdParams {
     /// Reads `wlog=21,hlog=16,strat=fast`. A strategy is a name or a number from 1 to 9.
     ///
     /// # Errors
-    /// A parameter that zstd does not have, or a value out of its range: of [`ErrorKind::Usage`](crate::ErrorKind::Usage).
+    /// A parameter that zstd does not have, or a value out of its range: of [`ErrorKind::Usage`](slotpress_base::error::ErrorKind::Usage).
     pub fn parse(text: &str) -> Result<Self> {
         let known = || {
             let names: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
@@ -195,7 +195,7 @@ mod tests {
         for bad in
             ["wlog=26", "wlog=9", "mml=8", "mml", "window=3", "strat=slow", "strat=0", "hlog=-1", "slog=1,slog=2"]
         {
-            assert_eq!(ZstdParams::parse(bad).expect_err(bad).kind(), crate::ErrorKind::Usage, "{bad}");
+            assert_eq!(ZstdParams::parse(bad).expect_err(bad).kind(), slotpress_base::error::ErrorKind::Usage, "{bad}");
         }
     }
 

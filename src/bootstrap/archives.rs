@@ -7,29 +7,29 @@ use {
         choose_full, look_in, told,
         trust::{self, Vouchers},
     },
-    crate::{
-        error::{Error, ErrorKind, Result},
-        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
-        find::FindOptions,
-        ledger::names::ArchiveName,
-        net::{
-            Client, Remote, Url,
-            servers::{Offer, Place, SourceArg},
-        },
-        progress::Progress,
-        stopwatch::{Stopwatch, Taken},
-        store::publish::Publishable,
-        text,
-    },
     derive_setters::Setters,
     serde::Serialize,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::Progress,
+        stopwatch::{Stopwatch, Taken},
+        text,
+    },
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::{
+        Client, Remote, Url,
+        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
+        find::FindOptions,
+        servers::{Offer, Place, SourceArg},
+    },
+    slotpress_read::store::publish::Publishable,
     std::{fs, path::PathBuf, sync::Arc},
 };
 
 /// What to fetch, and where to.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
-#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct FetchOptions {
     /// What sources to ask, and what is too old. URLs of archives are fetched as they are.
     pub find: FindOptions,

@@ -1,10 +1,10 @@
 //! Which archive is fetched, and from whom: of what sources offer, the best state, and everybody who has its archives.
 
-use crate::{
-    find::Candidate,
-    ledger::names::ArchiveName,
-    net::{
+use {
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::{
         Remote,
+        find::Candidate,
         servers::{Offer, Place},
     },
 };
@@ -62,7 +62,7 @@ impl Choice {
     pub fn first_server(&self) -> Option<String> {
         match &self.place {
             Places::Local(_) => None,
-            Places::Servers(remotes) => remotes.first().map(|remote| crate::net::shown(&remote.url)),
+            Places::Servers(remotes) => remotes.first().map(|remote| slotpress_net::shown(&remote.url)),
         }
     }
 
@@ -71,7 +71,7 @@ impl Choice {
         match &self.place {
             Places::Local(path) => path.display().to_string(),
             Places::Servers(remotes) => {
-                let first = remotes.first().map_or(String::new(), |remote| crate::net::shown(&remote.url));
+                let first = remotes.first().map_or(String::new(), |remote| slotpress_net::shown(&remote.url));
                 match remotes.len() {
                     0 | 1 => first,
                     more => format!("{first} and {} more", more - 1),

@@ -14,16 +14,18 @@
 )]
 
 use {
-    crate::{
+    sha2::{Digest, Sha256},
+    slotpress_base::{
         bytes::to_usize,
         error::{Error, IoContext, Result},
         files::open_file,
-        format::genesis_archive::{GENESIS_BYTES_MAX, GENESIS_FILE_NAME, unpack},
-        ledger::names::Hash,
-        net::{Client, NetErrorKind, Url, below, shown},
         progress::Progress,
     },
-    sha2::{Digest, Sha256},
+    slotpress_format::{
+        archive::genesis_archive::{GENESIS_BYTES_MAX, GENESIS_FILE_NAME, unpack},
+        ledger::names::Hash,
+    },
+    slotpress_net::{Client, NetErrorKind, Url, below, shown},
     std::{
         fs,
         io::{Read, Write},

@@ -1,6 +1,6 @@
 //! From nothing to a ledger that boots: find the best state, fetch its archives, and restore them while they arrive.
 //!
-//! The download and the restore meet in a partial file ([`fetch`](mod@crate::fetch)): neither waits for the other but for
+//! The download and the restore meet in a partial file ([`fetch`](mod@slotpress_net::fetch)): neither waits for the other but for
 //! bytes. Not here: how bytes come, and how they become a ledger ([`restore`](mod@crate::restore)).
 
 pub mod archives;
@@ -11,23 +11,26 @@ mod supply;
 pub mod trust;
 
 use {
-    crate::{
-        error::{Error, ErrorKind, Result},
-        fetch::{Download, Ended, Fetched, Limits, PartialFile, partial::FETCH_PREFIX},
-        find::{Candidate, FindOptions, FindReport, find},
-        ledger::names::{ArchiveName, Hash},
-        net::{Client, Url, servers::SourceArg},
-        progress::Progress,
-        quantity::bytes,
-        restore::{RestoreOptions, RestoreReport, restore_supplied},
-        stopwatch::{Stopwatch, Taken},
-        text,
-        threads::{guarded, spawn},
-    },
+    crate::restore::{RestoreOptions, RestoreReport, restore_supplied},
     choose::Choice,
     derive_setters::Setters,
     network::Network,
     serde::Serialize,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::Progress,
+        quantity::bytes,
+        stopwatch::{Stopwatch, Taken},
+        text,
+        threads::{guarded, spawn},
+    },
+    slotpress_format::ledger::names::{ArchiveName, Hash},
+    slotpress_net::{
+        Client, Url,
+        fetch::{Download, Ended, Fetched, Limits, PartialFile, partial::FETCH_PREFIX},
+        find::{Candidate, FindOptions, FindReport, find},
+        servers::SourceArg,
+    },
     std::{
         collections::BTreeSet,
         fs,
@@ -48,7 +51,7 @@ const TRIES_MAX: usize = 4;
 /// What to bootstrap from, and how.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
-#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct BootstrapOptions {
     /// What sources to ask, and what is too old.
     pub find: FindOptions,
@@ -207,16 +210,17 @@ fn attempt(
 ) -> Result<BootstrapReport, Failure> {
     let is_expected = options.restore.check.expect_hash.is_some();
     let network = Network::new(progress);
+    let mut find = options.find.clone();
+    if !options.wants_incremental {
+        find = find.rpc(Vec::new());
+        find.cluster = None;
+    }
     let context = Context {
         client,
         dir,
         limits: options.limits.clone(),
         sources: if options.wants_incremental { options.find.sources.clone() } else { Vec::new() },
-        find: FindOptions {
-            rpc: if options.wants_incremental { options.find.rpc.clone() } else { Vec::new() },
-            cluster: options.find.cluster.filter(|_| options.wants_incremental),
-            ..options.find.clone()
-        },
+        find,
         trusted: &options.trusted,
         must_be_vouched: !options.trusted.is_empty(),
         unranged,
@@ -277,7 +281,8 @@ fn told(ended: &Ended) -> Error {
 
 /// What sources have, and what is there already.
 fn look_around(client: &Client, options: &BootstrapOptions, dir: &Path, progress: &dyn Progress) -> Result<FindReport> {
-    let find_options = FindOptions { expected_genesis_hash: options.expected_genesis_hash, ..options.find.clone() };
+    let mut find_options = options.find.clone();
+    find_options.expected_genesis_hash = options.expected_genesis_hash;
     look_in(client, &find_options, options.wants_incremental, dir, progress)
 }
 
@@ -290,7 +295,7 @@ fn look_in(
     progress: &dyn Progress,
 ) -> Result<FindReport> {
     // What is not measured is fetched the sooner.
-    let mut find_options = FindOptions { wants_incremental, measures_single: false, ..options.clone() };
+    let mut find_options = options.clone().wants_incremental(wants_incremental).measures_single(false);
     // A full archive that is there need not be fetched.
     if has_archives(dir) {
         find_options.sources.push(SourceArg::LocalDir(dir.to_path_buf()));

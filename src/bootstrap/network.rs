@@ -1,10 +1,8 @@
 //! What the network does while a restore reads: counted, and told beside the restore's own figures.
 
 use {
-    crate::{
-        fetch::{Download, PartialFile},
-        progress::Progress,
-    },
+    slotpress_base::progress::Progress,
+    slotpress_net::fetch::{Download, PartialFile},
     std::{
         sync::{
             Arc, Mutex, PoisonError,

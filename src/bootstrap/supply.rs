@@ -7,17 +7,20 @@ use {
         network::Network,
         trust::{self, Vouchers},
     },
-    crate::{
+    crate::restore::{Supplied, Supply},
+    slotpress_base::{
         error::{Error, ErrorKind, Result},
-        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
-        find::{self, FindOptions},
-        ledger::names::ArchiveName,
-        net::{Client, Remote, Url, servers::SourceArg},
         progress::Progress,
-        read::source::Source,
-        restore::{Supplied, Supply},
         threads::{panicked, spawn},
     },
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::{
+        Client, Remote, Url,
+        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
+        find::{self, FindOptions},
+        servers::SourceArg,
+    },
+    slotpress_read::archive::source::Source,
     std::{
         collections::BTreeSet,
         path::{Path, PathBuf},

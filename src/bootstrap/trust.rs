@@ -2,17 +2,17 @@
 //! archive of the same name, or one that says otherwise.
 
 use {
-    crate::{
+    serde::Serialize,
+    slotpress_base::{
         error::{Error, Result},
-        ledger::names::ArchiveName,
-        net::{
-            Client, NetErrorKind, Url, below,
-            servers::{Offer, SourceArg},
-            shown,
-        },
         progress::Progress,
     },
-    serde::Serialize,
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::{
+        Client, NetErrorKind, Url, below,
+        servers::{Offer, SourceArg},
+        shown,
+    },
     std::fmt,
 };
 

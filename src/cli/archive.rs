@@ -9,22 +9,24 @@ use {
         ui::Ui,
         values,
     },
-    crate::{
-        archive::{
-            ArchiveOptions, ArchiveReport, archive, archive_to,
-            dry_run::{ArchivePreview, preview},
-            encode::Codec,
-            sink::Sink,
-            worker_memory_bytes,
-        },
-        error::{Error, ErrorKind, Result},
-        format::frame_hashes::Root,
-        ledger::names::{ArchiveName, Hash},
-        progress::Progress,
-        text,
+    crate::archive::{
+        ArchiveOptions, ArchiveReport, archive, archive_to,
+        dry_run::{ArchivePreview, preview},
+        encode::Codec,
+        sink::Sink,
+        worker_memory_bytes,
     },
     clap::Args,
     serde::Serialize,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::Progress,
+        text,
+    },
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::names::{ArchiveName, Hash},
+    },
     std::path::{Path, PathBuf},
 };
 

@@ -13,15 +13,14 @@ use {
     },
     crate::{
         bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan},
-        error::Result,
-        ledger::names::Hash,
-        read::IndexPolicy,
         recompress::recompress_for_agave,
         restore::{RestoreLayout, RestoreOptions},
-        text,
     },
     clap::Args,
     serde::Serialize,
+    slotpress_base::{error::Result, text},
+    slotpress_format::ledger::names::Hash,
+    slotpress_read::archive::IndexPolicy,
     std::path::{Path, PathBuf},
 };
 

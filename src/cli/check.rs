@@ -2,12 +2,12 @@
 
 use {
     super::{flags::with_flags, planned, ui::Ui, values},
-    crate::{
-        ledger::names::Hash,
+    clap::{Args, ValueEnum},
+    slotpress_format::ledger::names::Hash,
+    slotpress_read::{
         read_back::ReadBackReport,
         state::check::{Assurance, CheckMode, CheckOptions, STATE_MEMORY_BYTES_DEFAULT, StateOutcome},
     },
-    clap::{Args, ValueEnum},
 };
 
 /// What is checked on the way.
@@ -46,18 +46,17 @@ enum CheckArg {
 impl CheckArgs {
     /// What they ask for, with as much memory.
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
-        CheckOptions {
-            mode: match self.check {
-                CheckArg::Auto => CheckMode::Auto,
-                CheckArg::State => CheckMode::State,
-                CheckArg::Frames => CheckMode::Frames,
-            },
-            is_required: self.require_state,
-            memory_bytes: planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT),
-            expect_hash: self.expect_hash,
-            expect_slot: self.expect_slot,
-            max_bytes: self.max_bytes,
-        }
+        let mode = match self.check {
+            CheckArg::Auto => CheckMode::Auto,
+            CheckArg::State => CheckMode::State,
+            CheckArg::Frames => CheckMode::Frames,
+        };
+        let memory_bytes = planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT);
+        let mut options = CheckOptions::default().mode(mode).is_required(self.require_state).memory_bytes(memory_bytes);
+        options.expect_hash = self.expect_hash;
+        options.expect_slot = self.expect_slot;
+        options.max_bytes = self.max_bytes;
+        options
     }
 }
 

@@ -2,17 +2,17 @@
 
 use {
     super::{ui::Ui, values},
-    crate::{
-        archive::{
-            encode::{Codec, Format, ZSTD_LEVEL_DEFAULT},
-            layout::RecordLayout,
-            writer::FrameTotals,
-            zstd_params::{Preset, ZstdParams},
-        },
+    crate::archive::{
+        encode::{Codec, Format, ZSTD_LEVEL_DEFAULT},
+        layout::RecordLayout,
+        writer::FrameTotals,
+        zstd_params::{Preset, ZstdParams},
+    },
+    clap::{Args, ValueEnum},
+    slotpress_base::{
         error::{Error, Result},
         progress::Progress,
     },
-    clap::{Args, ValueEnum},
     std::{io::IsTerminal, path::Path},
 };
 

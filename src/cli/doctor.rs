@@ -2,12 +2,10 @@
 
 use {
     super::{ui::Ui, values},
-    crate::{
-        doctor::{Finding, Verdict, examine},
-        error::{Error, Result},
-    },
+    crate::doctor::{Finding, Verdict, examine},
     clap::Args,
     serde::Serialize,
+    slotpress_base::error::{Error, Result},
     std::path::PathBuf,
 };
 

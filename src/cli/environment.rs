@@ -7,13 +7,13 @@
 
 use {
     super::applies,
-    crate::error::{Error, ErrorKind},
     clap::{
         Arg, ArgAction, ArgMatches, Command, Id,
         builder::{BoolishValueParser, OsStr as DefaultValue},
         error::ErrorKind as ClapErrorKind,
         parser::ValueSource,
     },
+    slotpress_base::error::{Error, ErrorKind},
     std::{collections::BTreeMap, ffi::OsString, path::PathBuf},
 };
 

@@ -8,15 +8,12 @@ use {
         ui::Ui,
         values,
     },
-    crate::{
-        bootstrap::archives::{FetchOptions, FetchReport, FetchedArchive, fetch_archives},
-        error::Result,
-        fetch::{Fetched, GivenBytes},
-        format::frame_hashes::Root,
-        text,
-    },
+    crate::bootstrap::archives::{FetchOptions, FetchReport, FetchedArchive, fetch_archives},
     clap::Args,
     serde::Serialize,
+    slotpress_base::{error::Result, text},
+    slotpress_format::archive::frame_hashes::Root,
+    slotpress_net::fetch::{Fetched, GivenBytes},
     std::path::{Path, PathBuf},
 };
 
@@ -79,7 +76,11 @@ pub struct ArchiveFields<'a> {
 
 impl<'a> ArchiveFields<'a> {
     /// What is known of an archive.
-    pub fn of(name: &crate::ledger::names::ArchiveName, path: Option<&'a Path>, fetched: Option<&'a Fetched>) -> Self {
+    pub fn of(
+        name: &slotpress_format::ledger::names::ArchiveName,
+        path: Option<&'a Path>,
+        fetched: Option<&'a Fetched>,
+    ) -> Self {
         Self {
             name: name.to_string(),
             path,
@@ -99,7 +100,7 @@ impl<'a> ArchiveFields<'a> {
 
 pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
-        return Err(crate::Error::usage("--expect-root is for one archive"));
+        return Err(slotpress_base::error::Error::usage("--expect-root is for one archive"));
     }
     let mut limits = args.transfer.limits(args.max_bytes, args.expect_root.first().copied());
     limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;

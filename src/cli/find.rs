@@ -7,17 +7,15 @@ use {
         ui::Ui,
         values,
     },
-    crate::{
-        error::Result,
-        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, find, rank},
-        format::frame_hashes::Root,
-        net::{
-            Client, ClientOptions,
-            servers::{Offer, Place},
-        },
-    },
     clap::{Args, ValueEnum},
     serde::Serialize,
+    slotpress_base::error::Result,
+    slotpress_format::archive::frame_hashes::Root,
+    slotpress_net::{
+        Client, ClientOptions,
+        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, find, rank},
+        servers::{Offer, Place},
+    },
     std::{collections::BTreeMap, time::Duration},
 };
 
@@ -111,7 +109,7 @@ const REASONS_MAX: usize = 8;
 /// Peers that do not answer at once are many, and of no use.
 fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
     let seconds = Duration::from_secs;
-    ClientOptions { connect_timeout: seconds(4), head_timeout: seconds(6), read_timeout: seconds(4), ..args.options() }
+    args.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4))
 }
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {

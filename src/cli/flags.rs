@@ -93,12 +93,15 @@ mod tests {
             (part.contains('_') || part.contains("::")) && part.chars().all(is_word)
         };
         let mut named = 0;
-        let mut dirs = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut dirs = ["src", "crates"].map(|dir| Path::new(env!("CARGO_MANIFEST_DIR")).join(dir)).to_vec();
         while let Some(dir) = dirs.pop() {
             for entry in fs::read_dir(dir).expect("a directory") {
                 let path = entry.expect("an entry").path();
                 if path.is_dir() {
                     dirs.push(path);
+                    continue;
+                }
+                if path.extension().is_none_or(|extension| extension != "rs") {
                     continue;
                 }
                 let source = fs::read_to_string(&path).expect("a source");

@@ -8,20 +8,24 @@ use {
         ui::Ui,
         values,
     },
-    crate::{
+    clap::Args,
+    serde::Serialize,
+    slotpress_base::{
         error::{Error, Result},
-        format::frame_hashes::Root,
+        text,
+    },
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::{bank_file::BankFile, directory::Layout, names::Hash},
+    },
+    slotpress_read::{
+        archive::compression::Compression,
         inspect::{
             ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, accounts::AccountsOptions, inspect_archive,
             inspect_ledger, scan::AccountsInput,
         },
-        ledger::{bank_file::BankFile, directory::Layout, names::Hash},
-        read::compression::Compression,
         rules::clients::{Client, lines_of},
-        text,
     },
-    clap::Args,
-    serde::Serialize,
     std::{
         ffi::OsString,
         path::{Path, PathBuf},

@@ -5,18 +5,18 @@ use {
         ui::Ui,
         values::{count_of, show_bytes, show_count},
     },
-    crate::{
+    serde::Serialize,
+    slotpress_base::{
         error::{Error, IoContext, Result},
-        inspect::{
-            account::{FoundAccount, find_account},
-            accounts::{AccountsOptions, AccountsSummary, LargeAccount, RecordTotals, SIZE_CLASSES, inspect_accounts},
-            owners::owner_name,
-            scan::AccountsInput,
-        },
-        ledger::names::{ArchiveName, Hash},
         text,
     },
-    serde::Serialize,
+    slotpress_format::ledger::names::{ArchiveName, Hash},
+    slotpress_read::inspect::{
+        account::{FoundAccount, find_account},
+        accounts::{AccountsOptions, AccountsSummary, LargeAccount, RecordTotals, SIZE_CLASSES, inspect_accounts},
+        owners::owner_name,
+        scan::AccountsInput,
+    },
     std::{
         fmt::Write,
         path::{Path, PathBuf},

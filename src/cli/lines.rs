@@ -1,6 +1,6 @@
 //! How wide the terminal is, and text that fits it.
 
-pub use crate::text::{cut, wrap, wrap_all, wrap_line};
+pub use slotpress_base::text::{cut, wrap, wrap_all, wrap_line};
 use std::{io::IsTerminal, os::fd::AsFd};
 
 /// Where nobody says how wide the terminal is.

@@ -1,19 +1,17 @@
 //! `slotpress list`
 
 #[cfg(feature = "net")]
-use crate::net::{self, Client, servers::SourceArg};
+use slotpress_net::{Client, servers::SourceArg, shown};
 use {
     super::{network::NetworkArgs, ui::Ui, values},
-    crate::{
-        catalog::{
-            Archive, Catalog,
-            listing::{ArchiveFields, unix_ns},
-            scan,
-        },
-        error::Result,
-    },
     clap::Args,
     serde::Serialize,
+    slotpress_base::error::Result,
+    slotpress_read::catalog::{
+        Archive, Catalog,
+        listing::{ArchiveFields, unix_ns},
+        scan,
+    },
     std::{path::PathBuf, time::SystemTime},
 };
 
@@ -99,7 +97,7 @@ fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
     if let SourceArg::Server(url) = &source
         && let Some(listed) = client.listing(url, ui)?
     {
-        return Ok(Catalog::of_listing(listed, &net::shown(url), unix_ns(SystemTime::now())));
+        return Ok(Catalog::of_listing(listed, &shown(url), unix_ns(SystemTime::now())));
     }
     let offers = client.offers(&source, ui)?;
     Ok(Catalog::new(offers.into_iter().map(|offer| {
@@ -112,7 +110,7 @@ fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
 /// Not at all.
 #[cfg(not(feature = "net"))]
 fn ask(_: &str, _: &ListArgs, _: &Ui) -> Result<Catalog> {
-    Err(crate::Error::usage("this slotpress was built without the network: it reads directories only"))
+    Err(slotpress_base::error::Error::usage("this slotpress was built without the network: it reads directories only"))
 }
 
 fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {

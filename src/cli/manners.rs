@@ -2,7 +2,8 @@
 
 use {
     super::{ui::Ui, values},
-    crate::{
+    clap::{Args, ValueEnum},
+    slotpress_base::{
         io::{
             IoHint, Manners,
             pace::{Pace, RATE_MIN},
@@ -10,7 +11,6 @@ use {
         },
         progress::Progress,
     },
-    clap::{Args, ValueEnum},
     std::sync::Arc,
 };
 

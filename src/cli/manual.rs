@@ -2,12 +2,10 @@
 
 use {
     super::examples,
-    crate::{
-        cli::ui::Ui,
-        error::{IoContext, Result},
-    },
+    crate::cli::ui::Ui,
     clap::{Args, Command},
     clap_mangen::Man,
+    slotpress_base::error::{IoContext, Result},
     std::{
         fs, io,
         io::Write,

@@ -2,7 +2,7 @@
 
 use {
     super::{lines::cut, values},
-    crate::progress::Step,
+    slotpress_base::progress::Step,
     std::{
         sync::{
             Mutex, MutexGuard, PoisonError,

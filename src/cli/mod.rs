@@ -42,13 +42,13 @@ pub mod values;
 mod verify;
 
 use {
-    crate::{
-        cli::ui::Ui,
+    crate::cli::ui::Ui,
+    clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
+    environment::{Setting, Variables},
+    slotpress_base::{
         error::Error,
         threads::{guarded, keep_panics_quiet},
     },
-    clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
-    environment::{Setting, Variables},
     std::{ffi::OsString, io::Write, process::ExitCode},
 };
 

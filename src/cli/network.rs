@@ -1,23 +1,24 @@
 //! What commands that read from servers share: flags, and archives that are paths or URLs.
 
+use {
+    super::ui::Ui, clap::Args, slotpress_base::error::Result, slotpress_read::archive::named::NamedArchive,
+    std::path::Path,
+};
 #[cfg(feature = "net")]
 use {
-    super::find::ClusterArg,
-    super::values,
-    crate::{
+    super::{find::ClusterArg, values},
+    serde::Serialize,
+    slotpress_format::archive::frame_hashes::Root,
+    slotpress_net::{
+        Client, ClientOptions, Url,
         fetch::{Limits, STREAMS_DEFAULT, STREAMS_MAX},
         find::{Cluster, FindOptions, MAX_AGE_SLOTS_DEFAULT},
-        format::frame_hashes::Root,
-        net::{self, Client, ClientOptions, servers::SourceArg, url_source::UrlSource},
+        is_url, parse_url,
+        servers::SourceArg,
+        shown,
+        url_source::{StopFlag, UrlSource},
     },
-    serde::Serialize,
     std::{path::PathBuf, sync::Arc},
-};
-use {
-    super::ui::Ui,
-    crate::{error::Result, read::named::NamedArchive},
-    clap::Args,
-    std::path::Path,
 };
 
 /// How to reach servers.
@@ -55,13 +56,11 @@ pub struct PeersArgs {
 impl PeersArgs {
     /// What to look for, in these sources and among peers.
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
-        Ok(FindOptions {
-            sources: sources.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?,
-            rpc: self.rpc.iter().map(|text| net::parse_url(text)).collect::<Result<_>>()?,
-            cluster: self.cluster.map(Cluster::from),
-            max_age_slots: self.max_age,
-            ..FindOptions::default()
-        })
+        let sources: Vec<_> = sources.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?;
+        let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
+        let mut options = FindOptions::default().sources(sources).rpc(rpc).max_age_slots(self.max_age);
+        options.cluster = self.cluster.map(Cluster::from);
+        Ok(options)
     }
 }
 
@@ -94,24 +93,23 @@ impl TransferArgs {
 
     /// Bounds of downloads; of archives no longer than this.
     pub fn limits(&self, max_bytes: Option<u64>, expect_root: Option<Root>) -> Limits {
-        let limits = Limits::default();
-        Limits {
-            streams: self.streams(),
-            max_bytes: max_bytes.unwrap_or(limits.max_bytes),
-            min_rate_bytes_per_second: self.min_rate,
-            expect_root,
-            ..limits
-        }
+        let mut limits = Limits::default().streams(self.streams());
+        limits.max_bytes = max_bytes.unwrap_or(limits.max_bytes);
+        limits.min_rate_bytes_per_second = self.min_rate;
+        limits.expect_root = expect_root;
+        limits
     }
 
     /// Servers that vouch for archives.
-    pub fn trusted(&self) -> Result<Vec<net::Url>> {
-        self.trust.iter().map(|text| net::parse_url(text)).collect()
+    pub fn trusted(&self) -> Result<Vec<Url>> {
+        self.trust.iter().map(|text| parse_url(text)).collect()
     }
 
     /// A client that fetches no faster than this.
     pub fn client(&self, max_rate: Option<u64>) -> Result<Client> {
-        Client::new(&ClientOptions { max_rate_bytes_per_second: max_rate, ..self.network.options() })
+        let mut options = self.network.options();
+        options.max_rate_bytes_per_second = max_rate;
+        Client::new(&options)
     }
 }
 
@@ -124,12 +122,10 @@ pub struct NetworkArgs {}
 impl NetworkArgs {
     /// What the flags say, the rest as usual.
     pub fn options(&self) -> ClientOptions {
-        ClientOptions {
-            ca_file: self.ca_file.clone(),
-            proxy: self.proxy.clone(),
-            allow_private: self.allow_private,
-            ..ClientOptions::default()
-        }
+        let mut options = ClientOptions::default().allow_private(self.allow_private);
+        options.ca_file = self.ca_file.clone();
+        options.proxy = self.proxy.clone();
+        options
     }
 }
 
@@ -154,12 +150,12 @@ impl ArchiveInput {
     /// A path, or a URL of an archive on a server that sends ranges.
     #[cfg(feature = "net")]
     pub fn open(path: &Path, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
-        let Some(text) = path.to_str().filter(|text| net::is_url(text)) else {
+        let Some(text) = path.to_str().filter(|text| is_url(text)) else {
             return Ok(Self { named: NamedArchive::of_path(path), source: None });
         };
         let client = Client::new(&args.options())?;
-        let stop = net::url_source::StopFlag(ui.stop_flag());
-        let source = Arc::new(UrlSource::open(&client, &net::parse_url(text)?, stop)?);
+        let stop = StopFlag(ui.stop_flag());
+        let source = Arc::new(UrlSource::open(&client, &parse_url(text)?, stop)?);
         let name = source.remote().archive_name();
         Ok(Self { named: NamedArchive::of_source(source.clone(), name), source: Some(source) })
     }
@@ -169,7 +165,9 @@ impl ArchiveInput {
     pub fn open(path: &Path, _: &NetworkArgs, _: &Ui) -> Result<Self> {
         let is_url = path.to_str().is_some_and(|text| text.contains("://"));
         match is_url {
-            true => Err(crate::Error::usage("this slotpress was built without the network: it reads files only")),
+            true => Err(slotpress_base::error::Error::usage(
+                "this slotpress was built without the network: it reads files only",
+            )),
             false => Ok(Self { named: NamedArchive::of_path(path) }),
         }
     }
@@ -186,7 +184,7 @@ impl ArchiveInput {
         let (transferred, file_bytes) = (source.transferred(), self.named.length_bytes().unwrap_or_default());
         if ui.is_json() {
             ui.print_json(&TransferLine {
-                url: &net::shown(&source.remote().url),
+                url: &shown(&source.remote().url),
                 requests: transferred.requests,
                 transferred_bytes: transferred.bytes,
                 file_bytes,

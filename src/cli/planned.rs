@@ -2,12 +2,12 @@
 
 use {
     super::{ui::Ui, values},
-    crate::{
+    slotpress_base::{
         error::{Error, Result},
-        format::frames::FRAME_SIZE_BYTES_DEFAULT,
         memory::{Limit, tightest_limit},
         progress::Progress,
     },
+    slotpress_format::archive::frames::FRAME_SIZE_BYTES_DEFAULT,
 };
 
 /// A worker's stack and what its allocator keeps for it.

@@ -2,18 +2,18 @@
 
 use {
     super::{ui::Ui, values},
-    crate::{
-        catalog::{
-            Archive,
-            listing::unix_ns,
-            prune::{Keep, plan, remove},
-            scan,
-        },
+    clap::Args,
+    serde::Serialize,
+    slotpress_base::{
         error::{Error, Result},
         progress::Progress,
     },
-    clap::Args,
-    serde::Serialize,
+    slotpress_read::catalog::{
+        Archive,
+        listing::unix_ns,
+        prune::{Keep, plan, remove},
+        scan,
+    },
     std::{
         path::PathBuf,
         time::{Duration, SystemTime},

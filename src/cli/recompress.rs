@@ -12,11 +12,11 @@ use {
     },
     crate::{
         archive::{encode::Codec, sink::Sink, worker_memory_bytes},
-        error::{Error, IoContext, Result},
         recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress},
     },
     clap::Args,
     serde::Serialize,
+    slotpress_base::error::{Error, IoContext, Result},
     std::{
         fs::File,
         os::fd::AsFd,

@@ -9,19 +9,21 @@ use {
         values,
     },
     crate::{
-        error::{Error, Result},
-        format::frame_hashes::Root,
-        read::IndexPolicy,
         recompress::recompress_for_agave,
         restore::{
             RestoreLayout, RestoreOptions, RestoreReport,
             dry_run::{ArchiveToRestore, RestorePreview, Space, preview},
             restore,
         },
-        text,
     },
     clap::{Args, ValueEnum},
     serde::Serialize,
+    slotpress_base::{
+        error::{Error, Result},
+        text,
+    },
+    slotpress_format::archive::frame_hashes::Root,
+    slotpress_read::archive::IndexPolicy,
     std::path::{Path, PathBuf},
 };
 

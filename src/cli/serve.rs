@@ -6,18 +6,18 @@ use {
         ui::Ui,
         values,
     },
-    crate::{
-        error::{Error, Result},
-        io::priority::{NICENESS_MAX, stand_back},
-        progress::Progress,
-        serve::{
-            self, CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, ServeOptions,
-            THREADS_DEFAULT_MAX, Timeouts, limits::Allowance, tls::TlsFiles, transfers::Finished,
-        },
-    },
     clap::Args,
     serde::Serialize,
     signal_hook::consts::SIGHUP,
+    slotpress_base::{
+        error::{Error, Result},
+        io::priority::{NICENESS_MAX, stand_back},
+        progress::Progress,
+    },
+    slotpress_serve::{
+        CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, ServeOptions, THREADS_DEFAULT_MAX,
+        Timeouts, limits::Allowance, tls::TlsFiles, transfers::Finished,
+    },
     std::{
         net::SocketAddr,
         path::PathBuf,
@@ -141,24 +141,21 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
         .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
     let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let options = ServeOptions {
-        dirs: args.dirs.clone(),
-        listen: args.listen,
-        tls,
-        metrics: args.metrics,
-        allowance: Allowance {
+    let mut options = ServeOptions::new(args.dirs.clone(), args.listen)
+        .allowance(Allowance {
             total_rate: args.max_rate,
             client_rate: args.max_rate_per_client,
             connections: args.max_connections,
             client_connections: args.max_connections_per_client,
-        },
-        io_hint: args.io_hint.into(),
-        threads: args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)),
-        timeouts: Timeouts { head: args.head_timeout, stall: args.stall_timeout },
-        grace: args.grace,
-    };
+        })
+        .io_hint(args.io_hint.into())
+        .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
+        .timeouts(Timeouts { head: args.head_timeout, stall: args.stall_timeout })
+        .grace(args.grace);
+    options.tls = tls;
+    options.metrics = args.metrics;
     let mut on_event = |event| show(event, scheme, ui);
-    serve::run(&options, &|| wants_reload.swap(false, Relaxed), &mut on_event, ui)
+    slotpress_serve::run(&options, &|| wants_reload.swap(false, Relaxed), &mut on_event, ui)
 }
 
 fn show(event: Event, scheme: &str, ui: &Ui) {

@@ -1,7 +1,7 @@
 //! Where the time went: what `-v` tells at the end.
 
 use {
-    crate::{
+    slotpress_base::{
         progress::Part,
         stopwatch::{Stopwatch, Taken},
         threads::available_threads,

@@ -2,7 +2,7 @@
 //! run and not of its end.
 
 use {
-    crate::{
+    slotpress_base::{
         error::{Error, Result},
         io::pipes::InterruptibleWriter,
         progress::Progress,

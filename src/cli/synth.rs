@@ -2,13 +2,10 @@
 
 use {
     super::{planned, ui::Ui, values},
-    crate::{
-        error::Result,
-        synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth},
-        text,
-    },
     clap::{Args, ValueEnum},
     serde::Serialize,
+    slotpress_base::{error::Result, text},
+    slotpress_synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth},
     std::path::{Path, PathBuf},
 };
 

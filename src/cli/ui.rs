@@ -2,14 +2,14 @@
 
 use {
     super::{ScreenArgs, flags::with_flags, lines, meter::Meter, spent::Spent, stdout, stopping::Shown},
-    crate::{
-        error::{Error, Result},
-        progress::{Part, Progress, Step},
-    },
     clap::ColorChoice,
     indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle},
     serde::Serialize,
     signal_hook::consts::{SIGHUP, SIGINT, SIGTERM},
+    slotpress_base::{
+        error::{Error, Result},
+        progress::{Part, Progress, Step},
+    },
     std::{
         collections::BTreeSet,
         io::{ErrorKind, IsTerminal, Write},

@@ -1,27 +1,27 @@
 //! What flags hold; and, under the names by which commands know them, how quantities are shown.
 
-pub use crate::quantity::{
+pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
 };
 
-use crate::{
-    archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
-    error::Error,
-    inspect::accounts::LARGEST_MAX,
-    ledger::{
-        directory::LedgerPaths,
-        names::{Hash, parse_number},
-    },
-    memory,
-    read_back::ReadBack,
-    threads::{THREADS_MAX, available_threads},
-    verify::own::FullReadBack,
-};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
+};
+use {
+    crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
+    slotpress_base::{
+        error::Error,
+        memory,
+        threads::{THREADS_MAX, available_threads},
+    },
+    slotpress_format::ledger::{
+        directory::LedgerPaths,
+        names::{Hash, parse_number},
+    },
+    slotpress_read::{inspect::accounts::LARGEST_MAX, read_back::ReadBack, verify::own::FullReadBack},
 };
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
@@ -91,7 +91,7 @@ pub fn slot(text: &str) -> Result<u64, String> {
 
 /// Reads a snapshot hash.
 pub fn hash(text: &str) -> Result<Hash, String> {
-    text.parse().map_err(|error: crate::Error| error.to_string())
+    text.parse().map_err(|error: slotpress_base::error::Error| error.to_string())
 }
 
 /// Reads the address of an account or a program.
@@ -116,7 +116,7 @@ pub fn memory_or_half(asked: Option<u64>) -> u64 {
 
 /// How to read back what was written.
 pub fn read_back(memory: Option<u64>) -> Arc<dyn ReadBack> {
-    Arc::new(FullReadBack { memory_bytes: memory_or_half(memory), temporary_dir: std::env::temp_dir() })
+    Arc::new(FullReadBack::default().memory_bytes(memory_or_half(memory)).temporary_dir(std::env::temp_dir()))
 }
 
 /// Refuses a directory inside a ledger where the ledger itself is meant: its snapshots, or one bank snapshot.

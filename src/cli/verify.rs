@@ -8,10 +8,11 @@ use {
         ui::Ui,
         values,
     },
-    crate::{
-        error::{Error, Result},
-        format::frame_hashes::Root,
-        ledger::names::Hash,
+    clap::{Args, ValueEnum},
+    serde::Serialize,
+    slotpress_base::error::{Error, Result},
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::Hash},
+    slotpress_read::{
         rules::{
             clients::{Client, lines_of, names_of},
             findings::{Check, Failure, Place},
@@ -23,8 +24,6 @@ use {
             verify_archives, verify_ledger,
         },
     },
-    clap::{Args, ValueEnum},
-    serde::Serialize,
     std::{
         collections::BTreeSet,
         path::{Path, PathBuf},
@@ -141,16 +140,15 @@ struct VerifyLine<'a> {
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
-    let options = VerifyOptions {
-        clients: asked_clients(&args.clients),
-        is_quick: args.quick,
-        threads: planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?,
-        memory_bytes,
-        temporary_dir: args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir),
-        expect_hash: args.expect_hash,
-        expect_slot: args.expect_slot,
-        expect_roots: args.expect_root.clone(),
-    };
+    let mut options = VerifyOptions::default()
+        .clients(asked_clients(&args.clients))
+        .is_quick(args.quick)
+        .threads(planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
+        .memory_bytes(memory_bytes)
+        .temporary_dir(args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir))
+        .expect_roots(args.expect_root.clone());
+    options.expect_hash = args.expect_hash;
+    options.expect_slot = args.expect_slot;
     let mut inputs = Vec::new();
     let report = if args.path.is_dir() {
         if args.incremental_archive.is_some() {

@@ -8,8 +8,9 @@ mod speed;
 mod system;
 
 use {
-    crate::{error::Result, ledger::directory::LedgerPaths, progress::Progress},
     serde::Serialize,
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::ledger::directory::LedgerPaths,
 };
 
 /// What a finding means for the work.

@@ -2,7 +2,7 @@
 
 use {
     super::Finding,
-    crate::ledger::{directory::LedgerPaths, held_lock::is_ledger_lock_held},
+    slotpress_format::ledger::{directory::LedgerPaths, held_lock::is_ledger_lock_held},
     std::{
         collections::BTreeSet,
         fs,
@@ -70,8 +70,12 @@ fn space(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
-    let found =
-        format!("{} free of {}, for {}", crate::quantity::bytes(free), crate::quantity::bytes(all), dir.display());
+    let found = format!(
+        "{} free of {}, for {}",
+        slotpress_base::quantity::bytes(free),
+        slotpress_base::quantity::bytes(all),
+        dir.display()
+    );
     Some(match free as f64 / (all as f64) < 0.05 {
         true => Finding::note("space", found, "nearly full; archive and restore --dry-run tell what they need"),
         false => Finding::good("space", found, "archive and restore --dry-run tell what they need"),

@@ -2,13 +2,8 @@
 
 use {
     super::{Finding, Verdict},
-    crate::{
-        archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT},
-        error::Result,
-        io,
-        progress::Progress,
-        threads::available_threads,
-    },
+    crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT},
+    slotpress_base::{error::Result, io, progress::Progress, threads::available_threads},
     std::{
         fs::File,
         io::Read,
@@ -40,7 +35,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
         seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
         seconds => format!("100 GiB take {:.0} min at least", seconds / 60.0),
     };
-    let show = crate::quantity::rate;
+    let show = slotpress_base::quantity::rate;
     let mut findings = Vec::new();
     findings.push(match disk {
         Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),

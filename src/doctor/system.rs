@@ -2,8 +2,8 @@
 
 use {
     super::Finding,
-    crate::{io, memory, threads::available_threads},
     rustix::process::{Resource, getrlimit},
+    slotpress_base::{io, memory, threads::available_threads},
     std::{fs, fs::File, path::Path},
 };
 
@@ -34,9 +34,11 @@ fn memory_limit() -> Finding {
     let (found, bytes) = match (memory::tightest_limit(), memory::available_bytes()) {
         (Some(limit), available) => {
             let left = available.map_or(limit.left_bytes, |available| available.min(limit.left_bytes));
-            (format!("{} left by {}", crate::quantity::bytes(left), limit.name), left)
+            (format!("{} left by {}", slotpress_base::quantity::bytes(left), limit.name), left)
         }
-        (None, Some(available)) => (format!("{} available, no limit", crate::quantity::bytes(available)), available),
+        (None, Some(available)) => {
+            (format!("{} available, no limit", slotpress_base::quantity::bytes(available)), available)
+        }
         (None, None) => return Finding::note("memory", "unknown", "the system does not tell; --memory sets a bound"),
     };
     let threads = available_threads() as u64;

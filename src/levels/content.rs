@@ -1,6 +1,6 @@
 //! What an input is, and the frames of its content, as they are measured.
 
-use crate::ledger::directory::LedgerPaths;
+use slotpress_format::ledger::directory::LedgerPaths;
 
 /// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
 /// size of a ledger (docs/levels.md).

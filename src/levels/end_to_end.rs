@@ -9,28 +9,33 @@ use {
             ArchiveOptions, ArchiveReport, archive,
             encode::{Codec, encode_frames},
             layout::content_buffer,
-            plan::Plan,
         },
+        levels::{
+            LevelRow, RepeatOptions,
+            codec::{FrameCodec, ZstdLevel},
+            report::Subject,
+            statistics::{Summary, median, run_warnings},
+        },
+        restore::{RestoreLayout, RestoreOptions, restore},
+    },
+    slotpress_base::{
         error::{Error, IoContext, Result},
-        format::frames::{FrameCutter, FrameSpan},
+        memory,
+        progress::Progress,
+        stopwatch::Taken,
+    },
+    slotpress_format::{
+        archive::frames::{FrameCutter, FrameSpan},
         ledger::{
             directory::{LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
             names::ArchiveName,
         },
-        levels::{
-            LevelRow, RepeatOptions,
-            codec::FrameCodec,
-            codec::ZstdLevel,
-            report::Subject,
-            statistics::{Summary, median, run_warnings},
-        },
-        memory,
-        progress::Progress,
-        read::{Archive, IndexPolicy},
-        restore::{RestoreLayout, RestoreOptions, restore},
+    },
+    slotpress_read::{
+        archive::{Archive, IndexPolicy},
+        plan::Plan,
         state::check::{CheckMode, CheckOptions},
-        stopwatch::Taken,
         store::work_dir::{WorkDir, remove_stale_dirs},
     },
     std::{
@@ -176,7 +181,7 @@ impl<'a> EndToEnd<'a> {
             memory_bytes: None,
             replace: true,
             // The base lies elsewhere: this archive is measured, not kept.
-            manners: crate::io::Manners::default(),
+            manners: slotpress_base::io::Manners::default(),
             read_back: None,
             force_base: true,
         };
@@ -195,8 +200,8 @@ impl<'a> EndToEnd<'a> {
             threads: self.options.repeat.threads,
             index: IndexPolicy::Hint,
             // What is measured is unpacking; the content is compared otherwise.
-            check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
-            manners: crate::io::Manners::default(),
+            check: CheckOptions::default().mode(CheckMode::Frames),
+            manners: slotpress_base::io::Manners::default(),
             read_back: None,
             convert: None,
         };
@@ -237,8 +242,8 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
         threads,
         index: IndexPolicy::Hint,
         // What is measured is unpacking; the content is compared otherwise.
-        check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
-        manners: crate::io::Manners::default(),
+        check: CheckOptions::default().mode(CheckMode::Frames),
+        manners: slotpress_base::io::Manners::default(),
         read_back: None,
         convert: None,
     };

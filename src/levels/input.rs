@@ -5,17 +5,19 @@
 //! file are read only where the sample lies. Any other archive is decoded twice, once to learn what is in it (and that
 //! all of it is sound), once to take the sample.
 
-use crate::{
-    error::{Error, Result},
-    format::frames::FrameCutter,
-    levels::{
+use {
+    crate::levels::{
         content::{ContentFrame, InputKind, InputOptions},
         sample::choose_frames,
         source::{Chosen, Source},
     },
-    memory,
-    progress::Progress,
-    quantity::bytes,
+    slotpress_base::{
+        error::{Error, Result},
+        memory,
+        progress::Progress,
+        quantity::bytes,
+    },
+    slotpress_format::archive::frames::FrameCutter,
 };
 
 /// The input in memory, whole or sampled.

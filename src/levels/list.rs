@@ -1,10 +1,8 @@
 //! Which levels to measure: a list of levels and ranges, such as `1-10` or `1,3,-5--1`.
 
 use {
-    crate::{
-        archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-        error::{Error, Result},
-    },
+    crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+    slotpress_base::error::{Error, Result},
     std::{collections::BTreeSet, ops::RangeInclusive, str::FromStr},
 };
 

@@ -6,15 +6,15 @@
 //! its hash compared: a level that does not bring back the same bytes is an error.
 
 use {
-    crate::{
+    crate::levels::{
+        LevelRow, RepeatOptions,
+        codec::{FrameCodec, FrameDecode, FrameEncoder, label},
+        input::Input,
+        sample::size_error_percent,
+        statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warnings, shape_warnings},
+    },
+    slotpress_base::{
         error::{Error, Result},
-        levels::{
-            LevelRow, RepeatOptions,
-            codec::{FrameCodec, FrameDecode, FrameEncoder, label},
-            input::Input,
-            sample::size_error_percent,
-            statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warnings, shape_warnings},
-        },
         progress::{Progress, Step},
         stopwatch::{Stopwatch, Taken, ThreadStopwatch},
         threads::{guarded, panicked, spawn},
@@ -283,14 +283,11 @@ impl Runs {
 mod tests {
     use {
         super::*,
-        crate::{
-            ErrorKind,
-            levels::{
-                codec::ZstdLevel,
-                content::{ContentFrame, InputKind},
-            },
-            progress::NoProgress,
+        crate::levels::{
+            codec::ZstdLevel,
+            content::{ContentFrame, InputKind},
         },
+        slotpress_base::{error::ErrorKind, progress::NoProgress},
         std::sync::atomic::AtomicU64,
     };
 

@@ -1,8 +1,8 @@
 //! A picture of size against time: one point per level, the levels that no other beats joined by a line, the knee
 //! marked. Readable on light and dark pages; no script, no font, nothing from elsewhere.
 
-use crate::{
-    levels::{
+use {
+    crate::levels::{
         LevelRow,
         codec::label,
         has_codecs, in_order,
@@ -12,7 +12,7 @@ use crate::{
             chart::{Axis, Paper, Plot, codec_color},
         },
     },
-    quantity,
+    slotpress_base::quantity,
 };
 
 const FILE: Paper = Paper { width: 760.0, height: 460.0, left: 90.0, right: 30.0, top: 66.0, bottom: 54.0 };

@@ -8,11 +8,9 @@
 //! point that lies furthest below the straight line from the fastest to the smallest level.
 
 use {
-    crate::{
-        levels::{LevelRow, REFERENCE_CODEC, has_codecs},
-        quantity,
-    },
+    crate::levels::{LevelRow, REFERENCE_CODEC, has_codecs},
     serde::Serialize,
+    slotpress_base::quantity,
 };
 
 /// A level, and why.

@@ -8,22 +8,21 @@ use {
         input::Input,
         measure::measure_levels,
     },
-    crate::{
-        archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
+    crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
+    derive_setters::Setters,
+    slotpress_base::{
         error::{Error, Result},
-        format::frames::FRAME_SIZE_BYTES_DEFAULT,
-        ledger::directory::LedgerPaths,
         progress::Progress,
         threads::{THREADS_MAX, available_threads},
     },
-    derive_setters::Setters,
+    slotpress_format::{archive::frames::FRAME_SIZE_BYTES_DEFAULT, ledger::directory::LedgerPaths},
     std::{path::PathBuf, time::Duration},
 };
 
 /// What to measure, and how often.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
-#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct MeasureOptions {
     /// A ledger, an archive, an unpacked archive, or any file.
     #[setters(into)]

@@ -5,22 +5,28 @@ use {
         archive::{
             encode::{Codec, encode_frames},
             layout::content_buffer,
-            plan::Plan,
         },
+        levels::content::{ContentFrame, InputKind, InputOptions},
+    },
+    slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
-        format::{
+        progress::Progress,
+    },
+    slotpress_format::{
+        archive::{
             entry::{END_OF_ARCHIVE_BYTES, Entry},
             entry_parser::{EntryParser, TarEvent},
             frames::FrameSpan,
         },
         ledger::{directory::find_bank_snapshot, lock::LedgerLock, names::ArchiveName},
-        levels::content::{ContentFrame, InputKind, InputOptions},
-        progress::Progress,
-        read::{
+    },
+    slotpress_read::{
+        archive::{
             Archive, IndexPolicy,
             compression::Compression,
             range::{FrameOffsets, read_range},
         },
+        plan::Plan,
     },
     std::{
         fs::File,
@@ -92,7 +98,7 @@ impl Source {
         let archive = match Archive::open(path, IndexPolicy::Hint, &Default::default()) {
             Ok(archive) => archive,
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
-                let file = crate::files::open_file(path)?;
+                let file = slotpress_base::files::open_file(path)?;
                 let content = Content::Plain(file, path.clone());
                 return Ok(Self { kind: InputKind::File, entry_lengths: vec![metadata.len()], content });
             }

@@ -1,13 +1,15 @@
 //! What is smaller than a frame: the storages and records that frames of a snapshot hold, and pieces or lines of any
 //! content. Pure; contents are borrowed from the frames.
 
-use crate::{
-    format::{
-        entry::{Entry, EntryKind},
-        entry_parser::{EntryParser, TarEvent},
+use {
+    crate::levels::content::ContentFrame,
+    slotpress_format::{
+        archive::{
+            entry::{Entry, EntryKind},
+            entry_parser::{EntryParser, TarEvent},
+        },
+        ledger::record::{RECORD_HEADER_BYTES, RawRecord, Records},
     },
-    ledger::record::{RECORD_HEADER_BYTES, RawRecord, Records},
-    levels::content::ContentFrame,
 };
 
 /// The storages that lie wholly in a frame of a snapshot; none of anything that is no tar stream of one.
@@ -67,8 +69,8 @@ pub fn pieces(content: &[u8], piece_bytes: usize) -> impl Iterator<Item = &[u8]>
 mod tests {
     use {
         super::*,
-        crate::ledger::record::{RecordHeader, align8},
         proptest::prelude::*,
+        slotpress_format::ledger::record::{RecordHeader, align8},
     };
 
     fn record(number: u8, data: &[u8]) -> Vec<u8> {

@@ -9,10 +9,8 @@ use {
         reference_row,
         report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
     },
-    crate::{
-        levels::codec::label,
-        quantity::{self, TimeUnit},
-    },
+    crate::levels::codec::label,
+    slotpress_base::quantity::{self, TimeUnit},
 };
 
 /// Stands behind times that are compared by CPU time.

@@ -2,13 +2,14 @@
 
 use {
     super::{RecompressOptions, Source},
-    crate::{
+    slotpress_base::{
         error::{Error, Result},
-        format::entry::BLOCK_BYTES,
         io::{Manners, Watch, pipes::Interruptible},
-        ledger::names::ArchiveName,
         progress::Progress,
-        read::{
+    },
+    slotpress_format::{archive::entry::BLOCK_BYTES, ledger::names::ArchiveName},
+    slotpress_read::{
+        archive::{
             Archive, ArchiveStream, IndexPolicy,
             compression::{Compression, sniff},
         },

@@ -18,32 +18,38 @@ use {
             threads_within,
             writer::{ArchiveWriter, FrameTotals, Written},
         },
-        error::{Error, ErrorKind, Result},
-        format::{
-            entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
-            frame_hashes::Root,
-            frames::FRAME_SIZE_BYTES_DEFAULT,
-        },
-        io::Manners,
-        ledger::names::ArchiveName,
-        progress::{Part, Progress, Step, timed},
-        quantity,
-        read::{size_limit::SizeLimit, walk::Recycler},
         recompress::{
             input::Input,
             reading::Reading,
             state::{finish_state, new_state_check},
         },
         restore,
-        rules::clients::Rule,
-        state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_outcome},
-        stopwatch::{Stopwatch, Taken},
-        text,
-        threads::{available_threads, guarded, panicked, spawn},
     },
     crossbeam_channel::{Receiver, bounded},
     derive_setters::Setters,
     serde::Serialize,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        io::Manners,
+        progress::{Part, Progress, Step, timed},
+        quantity,
+        stopwatch::{Stopwatch, Taken},
+        text,
+        threads::{available_threads, guarded, panicked, spawn},
+    },
+    slotpress_format::{
+        archive::{
+            entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
+            frame_hashes::Root,
+            frames::FRAME_SIZE_BYTES_DEFAULT,
+        },
+        ledger::names::ArchiveName,
+    },
+    slotpress_read::{
+        archive::{size_limit::SizeLimit, walk::Recycler},
+        rules::clients::Rule,
+        state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_outcome},
+    },
     std::{
         fs::File,
         path::{Path, PathBuf},
@@ -77,7 +83,7 @@ impl Progress for InputWish<'_> {
 /// How to recompress.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
-#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct RecompressOptions {
     /// How frames are compressed.
     pub codec: Codec,
@@ -299,7 +305,7 @@ pub fn recompress_for_agave(
     let options = RecompressOptions {
         threads,
         // Restoring checks what it reads.
-        check: CheckOptions { mode: CheckMode::Frames, ..CheckOptions::default() },
+        check: CheckOptions::default().mode(CheckMode::Frames),
         manners: manners.clone(),
         ..RecompressOptions::default()
     };

@@ -2,16 +2,21 @@
 
 use {
     super::{RecompressOptions, input::Input, is_refused},
-    crate::{
-        archive::layout::{FrameLink, Linker},
+    crate::archive::layout::{FrameLink, Linker},
+    crossbeam_channel::Sender,
+    slotpress_base::{
         error::{Error, Result},
-        format::{
+        progress::{Part, Progress},
+    },
+    slotpress_format::{
+        archive::{
             assemble::FrameAssembler,
             entry::{Entry, EntryKind},
         },
         ledger::bank_file::BankFile,
-        progress::{Part, Progress},
-        read::{
+    },
+    slotpress_read::{
+        archive::{
             Pass, ReadArchive,
             in_order::read_in_order,
             size_limit::SizeLimit,
@@ -25,7 +30,6 @@ use {
         },
         state::{accounts::AccountsPass, check::StateCheck},
     },
-    crossbeam_channel::Sender,
     std::sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -220,7 +224,7 @@ impl EntrySink for Reframing<'_, '_> {
     }
 
     fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
-        crate::threads::panic_point("assembling");
+        slotpress_base::threads::panic_point("assembling");
         self.assembler.content(bytes, &mut |frame| self.frames.send(frame))
     }
 

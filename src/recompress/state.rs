@@ -2,12 +2,14 @@
 
 use {
     super::{RecompressOptions, input::Input, is_refused},
-    crate::{
-        archive::sink::OpenSink,
+    crate::archive::sink::OpenSink,
+    slotpress_base::{
         error::{Error, Result},
-        ledger::bank_file::BankFile,
         progress::Progress,
-        read::{Archive, IndexPolicy},
+    },
+    slotpress_format::ledger::bank_file::BankFile,
+    slotpress_read::{
+        archive::{Archive, IndexPolicy},
         state::{
             again::read_again,
             check::{StateCheck, StateOutcome},

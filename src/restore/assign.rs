@@ -1,9 +1,9 @@
 //! Where each entry of one or two archives goes: which accounts path, which name. Pure bookkeeping.
 
 use {
-    crate::{
-        error::{Error, Result},
-        format::entry::{Entry, EntryKind},
+    slotpress_base::error::{Error, Result},
+    slotpress_format::{
+        archive::entry::{Entry, EntryKind},
         ledger::storages::STORAGES_MAX,
     },
     std::collections::HashSet,

@@ -6,11 +6,13 @@
 
 use {
     super::{RestoreLayout, RestoreOptions, input::Inputs, is_standard_input, space::SpaceNeeded, target::Target},
-    crate::{
+    slotpress_base::{
         error::{Error, Result},
-        ledger::names::ArchiveName,
         progress::Progress,
-        read::{Archive, decode::decode_in_order},
+    },
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_read::{
+        archive::{Archive, decode::decode_in_order},
         rules::{documents::judge_root, findings::Findings},
         state::settle::RATIO_TYPICAL,
     },

@@ -2,23 +2,25 @@
 //! boot needs").
 
 use {
-    crate::{
+    crate::restore::{
+        ConvertArchive, RestoreOptions,
+        assign::AssignedStorage,
+        journal::{Journal, Placed},
+        place::{BANK_FILE_PARTIAL, PartialDir},
+        target::Target,
+    },
+    slotpress_base::{
         error::{Error, IoContext, Result},
         files::open_file,
         io::Manners,
-        ledger::{
-            lists::{write_no_obsolete_accounts, write_storages_list},
-            names::{ArchiveName, Extension},
-        },
         progress::Progress,
-        read::{Archive, compression::Compression},
-        restore::{
-            ConvertArchive, RestoreOptions,
-            assign::AssignedStorage,
-            journal::{Journal, Placed},
-            place::{BANK_FILE_PARTIAL, PartialDir},
-            target::Target,
-        },
+    },
+    slotpress_format::ledger::{
+        lists::{write_no_obsolete_accounts, write_storages_list},
+        names::{ArchiveName, Extension},
+    },
+    slotpress_read::{
+        archive::{Archive, compression::Compression},
         store::publish::{Publishable, Unpublished, sync_dir},
     },
     std::{
@@ -270,7 +272,7 @@ pub fn finish_boot_layout(
     }
 
     // From here on everything is on disk; only names are missing.
-    crate::threads::panic_point("placing");
+    slotpress_base::threads::panic_point("placing");
     for (from, to) in &target.replaced {
         let inode = fs::symlink_metadata(from).or_path("read", from)?.ino();
         journal.add(Placed::Moved { path: to.clone(), inode, from: from.clone() });

@@ -2,15 +2,17 @@
 //! directory.
 
 use {
-    crate::{
+    crate::restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
+    slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
-        ledger::names::ArchiveName,
         progress::Progress,
-        read::{Archive, arriving::Arriving, source::SharedSource},
-        restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
+        threads::{guarded, panicked, spawn},
+    },
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_read::{
+        archive::{Archive, arriving::Arriving, source::SharedSource},
         rules::documents::swapped,
         store::publish::{Publishable, Unpublished},
-        threads::{guarded, panicked, spawn},
     },
     std::{
         fs::File,

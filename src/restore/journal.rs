@@ -4,11 +4,11 @@
 //! What is named is told by path and inode: what lies there otherwise is not touched.
 
 use {
-    crate::{
+    slotpress_base::{
         error::{Error, IoContext, Result},
         files::open_file,
-        store::{dir_lock::DirLocks, publish::sync_dir, work_dir::remove_moved_dir},
     },
+    slotpress_read::store::{dir_lock::DirLocks, publish::sync_dir, work_dir::remove_moved_dir},
     std::{
         ffi::OsStr,
         fs::{self, File},

@@ -16,16 +16,8 @@ mod superseded;
 mod target;
 mod unpack;
 
-use crate::{
-    error::{Error, Result},
-    ledger::{
-        bank_file::{BankFile, StorageMapItem},
-        directory::BankSnapshot,
-        names::ArchiveName,
-    },
-    progress::{Progress, Step},
-    read::{Archive, ReadError, size_limit::SizeLimit},
-    restore::{
+use {
+    crate::restore::{
         assign::{AssignedStorage, Assigner},
         finish::{finish_archive_layout, finish_boot_layout},
         input::{Feed, Inputs},
@@ -35,17 +27,29 @@ use crate::{
         target::Target,
         unpack::{Shared, UnpackOptions, Unpacked, unpack},
     },
-    rules::{
-        archive::SeenSlots,
-        documents::{judge_root, judge_storage_map, swapped},
-        findings::Findings,
+    slotpress_base::{
+        error::{Error, Result},
+        progress::{Progress, Step},
+        stopwatch::{Stopwatch, Taken},
     },
-    state::{
-        accounts::Task,
-        check::{Assurance, StateCheck, StateOutcome, WhyNot, has_frame_checksums, judge_outcome},
-        settle::RATIO_TYPICAL,
+    slotpress_format::ledger::{
+        bank_file::{BankFile, StorageMapItem},
+        directory::BankSnapshot,
+        names::ArchiveName,
     },
-    stopwatch::{Stopwatch, Taken},
+    slotpress_read::{
+        archive::{Archive, ReadError, size_limit::SizeLimit},
+        rules::{
+            archive::SeenSlots,
+            documents::{judge_root, judge_storage_map, swapped},
+            findings::Findings,
+        },
+        state::{
+            accounts::Task,
+            check::{Assurance, StateCheck, StateOutcome, WhyNot, has_frame_checksums, judge_outcome},
+            settle::RATIO_TYPICAL,
+        },
+    },
 };
 
 pub use {
@@ -57,7 +61,7 @@ pub use {
 /// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
 ///
 /// # Errors
-/// Of [`ErrorKind::Damaged`](crate::ErrorKind::Damaged) where an archive is not sound, or is not what its name says. A ledger
+/// Of [`ErrorKind::Damaged`](slotpress_base::error::ErrorKind::Damaged) where an archive is not sound, or is not what its name says. A ledger
 /// that is in use or holds a state already, a disk that fails or is full. The ledger is then as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
@@ -95,8 +99,8 @@ fn describe(feed: &Feed<'_>, options: &RestoreOptions) -> String {
     let bytes: Option<u64> = feed.lengths().sum();
     format!(
         "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
-        bytes.map_or("an unknown size".to_string(), crate::quantity::bytes),
-        crate::quantity::bytes(feed.copies_bytes().sum()),
+        bytes.map_or("an unknown size".to_string(), slotpress_base::quantity::bytes),
+        slotpress_base::quantity::bytes(feed.copies_bytes().sum()),
         options.threads,
         options.manners.io_hint.as_str()
     )

@@ -1,21 +1,20 @@
 //! What to restore and how, and what was restored.
 
 use {
-    crate::{
-        error::Result,
-        format::frame_hashes::Root,
-        io::Manners,
-        ledger::{directory::LedgerPaths, names::Hash},
-        progress::Progress,
-        read::IndexPolicy,
-        read_back::{ReadBack, ReadBackReport},
-        state::check::{Assurance, CheckOptions},
-        stopwatch::Taken,
-        text,
-        threads::available_threads,
-    },
     derive_setters::Setters,
     serde::Serialize,
+    slotpress_base::{
+        error::Result, io::Manners, progress::Progress, stopwatch::Taken, text, threads::available_threads,
+    },
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::{directory::LedgerPaths, names::Hash},
+    },
+    slotpress_read::{
+        archive::IndexPolicy,
+        read_back::{ReadBack, ReadBackReport},
+        state::check::{Assurance, CheckOptions},
+    },
     std::{
         path::{Path, PathBuf},
         sync::Arc,
@@ -35,7 +34,7 @@ pub enum RestoreLayout {
 /// What to restore, and where to.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
-#[cfg_attr(not(feature = "internals"), non_exhaustive)]
+#[non_exhaustive]
 pub struct RestoreOptions {
     /// A full archive; or any archive, for [`RestoreLayout::Archive`]. `-` is standard input.
     #[setters(into)]

@@ -2,13 +2,13 @@
 //! restore does not finish.
 
 use {
-    crate::{
+    crate::restore::{assign::Destination, space::SpaceWatch},
+    rustix::fs::{Gid, Mode, OFlags, Uid},
+    slotpress_base::{
         error::{Error, IoContext, Result},
         io::writer::WriteBehind,
-        restore::{assign::Destination, space::SpaceWatch},
-        store::work_dir::WorkDir,
     },
-    rustix::fs::{Gid, Mode, OFlags, Uid},
+    slotpress_read::store::work_dir::WorkDir,
     std::{
         fs::{self, File},
         ops::Range,

@@ -2,7 +2,7 @@
 
 use {
     super::dry_run::Space,
-    crate::{
+    slotpress_base::{
         error::{Error, IoContext, Result},
         quantity,
     },

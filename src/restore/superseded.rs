@@ -13,18 +13,20 @@
 )]
 
 use {
-    crate::{
+    crate::restore::{assign::AssignedStorage, place::PartialDir},
+    slotpress_base::{
         bytes::{split_at_most, to_usize},
         error::{Error, IoContext, Result},
         io::IoHint,
-        ledger::{
-            record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
-            records::Record,
-        },
         pipeline::run_in_order,
         progress::Progress,
-        read::visit::{RecordVisitor, StorageRef},
-        restore::{assign::AssignedStorage, place::PartialDir},
+    },
+    slotpress_format::ledger::{
+        record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader},
+        records::Record,
+    },
+    slotpress_read::{
+        archive::visit::{RecordVisitor, StorageRef},
         state::{accounts::AccountsPass, superseded::Superseded, version::Version},
     },
     std::{fs::File, os::unix::fs::FileExt},

@@ -1,18 +1,16 @@
 //! The target of a restore: its directories, and that nothing is there that could be lost.
 
 use {
-    crate::{
-        error::{Error, IoContext, Result},
-        ledger::{
-            directory::{LedgerPaths, bank_snapshot_slots},
-            lock::LedgerLock,
-        },
-        restore::{
-            RestoreLayout, journal,
-            place::{Owner, PARTIAL_PREFIX, PartialDir},
-        },
-        store::{dir_lock::DirLocks, work_dir::remove_stale_dirs},
+    crate::restore::{
+        RestoreLayout, journal,
+        place::{Owner, PARTIAL_PREFIX, PartialDir},
     },
+    slotpress_base::error::{Error, IoContext, Result},
+    slotpress_format::ledger::{
+        directory::{LedgerPaths, bank_snapshot_slots},
+        lock::LedgerLock,
+    },
+    slotpress_read::store::{dir_lock::DirLocks, work_dir::remove_stale_dirs},
     std::{
         fs,
         io::ErrorKind,

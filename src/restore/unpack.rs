@@ -1,22 +1,26 @@
-//! One archive into files: what [`read`](crate::read) decodes goes to its place, and every rule is kept.
+//! One archive into files: what [`read`](slotpress_read::archive) decodes goes to its place, and every rule is kept.
 
 use {
-    crate::{
+    crate::restore::{
+        assign::{Assigner, Destination},
+        place::{EntryWriter, Owner, PartialDir, Places},
+        space::SpaceWatch,
+    },
+    slotpress_base::{
         error::{Error, IoContext, Result},
-        format::entry::{Entry, EntryKind},
         io::writer::WriteBehind,
-        ledger::bank_file::BankFile,
         progress::Progress,
-        read::{
+    },
+    slotpress_format::{
+        archive::entry::{Entry, EntryKind},
+        ledger::bank_file::BankFile,
+    },
+    slotpress_read::{
+        archive::{
             Archive, Pass, ReadError,
             size_limit::SizeLimit,
             visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
-        },
-        restore::{
-            assign::{Assigner, Destination},
-            place::{EntryWriter, Owner, PartialDir, Places},
-            space::SpaceWatch,
         },
         rules::{
             archive::{ArchiveRules, JudgedArchive, SeenSlots},
@@ -206,7 +210,7 @@ impl EntrySink for PlacedEntries<'_> {
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        crate::threads::panic_point("unpacking");
+        slotpress_base::threads::panic_point("unpacking");
         self.writer.content(offset_bytes, bytes)
     }
 

@@ -2,8 +2,7 @@
 
 use {
     super::site::*,
-    crate::common::*,
-    crate::net::server::*,
+    crate::{common::*, net::server::*},
     std::{
         fs,
         io::Write,

@@ -2,8 +2,7 @@
 
 use {
     super::site::*,
-    crate::common::*,
-    crate::net::server::*,
+    crate::{common::*, net::server::*},
     rustix::process::{Pid, Signal, kill_process},
     std::{
         collections::BTreeSet,
@@ -97,7 +96,8 @@ fn a_genesis_is_fetched_and_compared() {
     files.insert("genesis.tar.bz2".to_string(), bzip2.finish().expect("compressed"));
     let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
     let ledger = dir.path().join("ledger");
-    let hash = slotpress::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
+    let hash =
+        slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", &hash]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), genesis);

@@ -3,14 +3,17 @@
 
 use {
     super::site::*,
-    crate::common::*,
-    crate::net::server::{Server, Then, answer, file, head, redirect},
-    slotpress::{
-        fetch::{Download, Limits, PartialFile},
-        net::{Client, ClientOptions, parse_url},
-        progress::NoProgress,
-        store::publish::Publishable,
+    crate::{
+        common::*,
+        net::server::{Server, Then, answer, file, head, redirect},
     },
+    slotpress_base::progress::NoProgress,
+    slotpress_net::{
+        Client, ClientOptions,
+        fetch::{Download, Limits, PartialFile},
+        parse_url,
+    },
+    slotpress_read::store::publish::Publishable,
     std::{
         fs,
         io::Write,
@@ -97,13 +100,13 @@ fn stalls_are_given_up_and_what_came_is_kept() {
         thread::sleep(Duration::from_secs(3));
         Ok(Then::Close)
     });
-    let options = ClientOptions { read_timeout: Duration::from_millis(300), ..ClientOptions::default() };
+    let options = ClientOptions::default().read_timeout(Duration::from_millis(300));
     let client = Client::new(&options).expect("a client");
     let url = parse_url(&server.url(&format!("/{name}"))).expect("a URL");
     let remote = client.head(&url, &NoProgress).expect("a head");
     let dir = temp_dir();
     let partial = Arc::new(PartialFile::open(dir.path(), &name).expect("a file"));
-    let limits = Limits { streams: 3, ..Limits::default() };
+    let limits = Limits::default().streams(3);
     let download = Download::begin(client, partial.clone(), vec![remote], limits, &NoProgress).expect("begins");
     let fetched = download.run(&NoProgress).expect("fetched");
     assert_eq!(fetched.length_bytes, length as u64);

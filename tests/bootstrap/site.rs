@@ -1,8 +1,10 @@
 //! Servers with archives, and what a run of the program says.
 
 use {
-    crate::common::*,
-    crate::net::server::{Request, Server, Then, answer, file, head, redirect},
+    crate::{
+        common::*,
+        net::server::{Request, Server, Then, answer, file, head, redirect},
+    },
     std::{
         collections::BTreeMap,
         fs,

@@ -6,7 +6,7 @@
 #![allow(dead_code)] // each test file uses a part of it
 
 use {
-    slotpress::rules::clients::Client,
+    slotpress_read::rules::clients::Client,
     std::{
         collections::BTreeMap,
         path::{Path, PathBuf},

@@ -10,7 +10,13 @@ mod scenarios;
 mod shared;
 mod strace;
 
-use {crate::common::*, std::path::Path, std::process::Command, std::process::Output};
+use {
+    crate::common::*,
+    std::{
+        path::Path,
+        process::{Command, Output},
+    },
+};
 
 /// The program with arguments, to be started by the test itself.
 fn program(arguments: &[&str]) -> Command {

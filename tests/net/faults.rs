@@ -6,10 +6,8 @@ use {
         server::{self, Request, Server, Then, answer, file, redirect},
         url,
     },
-    slotpress::{
-        net::{Client, ClientOptions, NetErrorKind, Outcome},
-        progress::{NoProgress, Progress},
-    },
+    slotpress_base::progress::{NoProgress, Progress},
+    slotpress_net::{Client, NetErrorKind, Outcome},
     std::{
         io::Write,
         net::TcpStream,
@@ -250,7 +248,7 @@ fn redirects() {
     // What a peer named may not be private at all; with the flag, it may.
     let told = client.for_told_urls();
     assert_eq!(head(&told, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
-    let all = Client::new(&ClientOptions { allow_private: true, ..options() }).expect("a client");
+    let all = Client::new(&options().allow_private(true)).expect("a client");
     assert!(head(&all.for_told_urls(), &server.url("/good")).is_ok());
     assert_eq!(head(&all, &server.url("/port")).expect_err("nobody listens").kind(), NetErrorKind::Connect);
 }
@@ -376,7 +374,7 @@ fn interrupts_end_every_wait() {
             Ok(Then::Close)
         }
     });
-    let client = Client::new(&ClientOptions { read_timeout: Duration::from_secs(20), ..options() }).expect("a client");
+    let client = Client::new(&options().read_timeout(Duration::from_secs(20))).expect("a client");
     for path in ["/silent", "/half", "/endless"] {
         let stop = Stop(AtomicBool::new(false));
         thread::scope(|scope| {
@@ -397,7 +395,7 @@ fn interrupts_end_every_wait() {
 #[test]
 fn the_rate_is_bounded() {
     let server = good_but(content(3_000_000), |_, _, _| None);
-    let options = ClientOptions { max_rate_bytes_per_second: Some(2_000_000), ..options() };
+    let options = options().max_rate_bytes_per_second(2_000_000);
     let client = Client::new(&options).expect("a client");
     let remote = head(&client, &server.url("/a")).expect("a head");
     let start = Instant::now();

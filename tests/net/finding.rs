@@ -8,10 +8,11 @@ use {
     },
     crate::common::*,
     serde_json::{Value, json},
-    slotpress::{
+    slotpress_base::progress::NoProgress,
+    slotpress_net::{
+        Client, NetErrorKind,
         find::{FindOptions, FindReport, find},
-        net::{Client, ClientOptions, NetErrorKind, servers::SourceArg},
-        progress::NoProgress,
+        servers::SourceArg,
     },
     std::{
         fs,
@@ -103,7 +104,7 @@ fn node(rpc: &str, shred_version: u16) -> Value {
 }
 
 fn client() -> Client {
-    Client::new(&ClientOptions { allow_private: true, ..options() }).expect("a client")
+    Client::new(&options().allow_private(true)).expect("a client")
 }
 
 fn ranked(report: &FindReport) -> Vec<(u64, String)> {
@@ -130,7 +131,7 @@ fn peers_are_ranked_by_age_at_boot() {
     nodes.push(node(&other_cluster.address.to_string(), 8));
     nodes.extend([json!({"rpc": null, "shredVersion": 7}), json!({"rpc": 5}), json!("x"), node("../../x", 7)]);
     let knows = rpc(100_000, nodes, GENESIS);
-    let options = FindOptions { rpc: vec![url(&knows.url(""))], max_age_slots: 3000, ..FindOptions::default() };
+    let options = FindOptions::default().rpc(vec![url(&knows.url(""))]).max_age_slots(3000);
     let report = find(&client(), &options, &NoProgress).expect("found");
     assert_eq!(report.cluster.slot, Some(100_000));
     assert_eq!(report.cluster.shred_version, Some(7));
@@ -183,8 +184,8 @@ fn sources_of_every_kind() {
     });
     let exact = mirror.url(&format!("/dir/{}", full(125)));
     let sources = [dir.path().to_str().expect("UTF-8").to_string(), mirror.url("/dir/"), exact.clone()];
-    let sources = sources.iter().map(|text| SourceArg::parse(text).expect("a source")).collect();
-    let report = find(&client(), &FindOptions { sources, ..FindOptions::default() }, &NoProgress).expect("found");
+    let sources: Vec<_> = sources.iter().map(|text| SourceArg::parse(text).expect("a source")).collect();
+    let report = find(&client(), &FindOptions::default().sources(sources), &NoProgress).expect("found");
     let found: Vec<(u64, Option<u64>)> = report
         .candidates
         .iter()
@@ -200,7 +201,7 @@ fn sources_of_every_kind() {
 fn rpc_servers_that_are_wrong() {
     let good = rpc(1000, vec![], GENESIS);
     let other = rpc(1000, vec![], "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY");
-    let options = FindOptions { rpc: vec![url(&good.url("")), url(&other.url(""))], ..FindOptions::default() };
+    let options = FindOptions::default().rpc(vec![url(&good.url("")), url(&other.url(""))]);
     let error = find(&client(), &options, &NoProgress).expect_err("two clusters");
     assert!(error.to_string().contains("another cluster"), "{error}");
 

@@ -7,10 +7,8 @@ mod real;
 pub mod server;
 
 use {
-    slotpress::{
-        net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url},
-        progress::NoProgress,
-    },
+    slotpress_base::progress::NoProgress,
+    slotpress_net::{Client, ClientOptions, NetError, Remote, Transfer, Url, parse_url},
     std::{
         ops::{ControlFlow, Range},
         time::Duration,
@@ -19,13 +17,11 @@ use {
 
 /// Times that are short, so that a test of a stall is.
 fn options() -> ClientOptions {
-    ClientOptions {
-        connect_timeout: Duration::from_secs(5),
-        head_timeout: Duration::from_secs(5),
-        read_timeout: Duration::from_secs(1),
-        document_timeout: Duration::from_secs(5),
-        ..ClientOptions::default()
-    }
+    ClientOptions::default()
+        .connect_timeout(Duration::from_secs(5))
+        .head_timeout(Duration::from_secs(5))
+        .read_timeout(Duration::from_secs(1))
+        .document_timeout(Duration::from_secs(5))
 }
 
 fn client() -> Client {

@@ -4,27 +4,29 @@
 #[path = "wrapped.rs"]
 pub mod wrapped;
 
-use slotpress::{
-    Error, Result,
-    format::{
-        entry_parser::{EntryParser, TarEvent},
-        frame_hashes::{self, Root},
-        genesis_archive,
-        index::Index,
-        seek_table::parse_seek_table,
-        zstd_frame::{parse_block_header, parse_frame_start},
+use {
+    slotpress::{Error, Result},
+    slotpress_base::progress::NoProgress,
+    slotpress_format::{
+        archive::{
+            entry_parser::{EntryParser, TarEvent},
+            frame_hashes::{self, Root},
+            genesis_archive,
+            index::Index,
+            seek_table::parse_seek_table,
+            zstd_frame::{parse_block_header, parse_frame_start},
+        },
+        ledger::{
+            bank_file::parse_bank_file_and_end,
+            fields::FieldReader,
+            lists::{ObsoleteFormat, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts},
+            names::{ArchiveName, parse_storage_name},
+            records::{Record, RecordFault, RecordSink, RecordWalker},
+            split::{MetaRange, MetaWalk},
+            status_cache::parse_status_cache,
+        },
     },
-    ledger::{
-        bank_file::parse_bank_file_and_end,
-        fields::FieldReader,
-        lists::{ObsoleteFormat, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts},
-        names::{ArchiveName, parse_storage_name},
-        records::{Record, RecordFault, RecordSink, RecordWalker},
-        split::{MetaRange, MetaWalk},
-        status_cache::parse_status_cache,
-    },
-    progress::NoProgress,
-    verify::{NamedArchive, VerifyOptions, verify_archives},
+    slotpress_read::verify::{NamedArchive, VerifyOptions, verify_archives},
 };
 
 /// A target: takes any bytes.
@@ -219,7 +221,7 @@ pub fn names(bytes: &[u8]) {
 /// A server's list of archives.
 #[cfg(feature = "net")]
 pub fn listing(bytes: &[u8]) {
-    if let Some(listed) = slotpress::net::listing::parse(bytes) {
+    if let Some(listed) = slotpress_read::catalog::listed::parse(bytes) {
         assert!(listed.len() <= bytes.len());
     }
 }
@@ -258,12 +260,7 @@ fn verify(bytes: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
     std::fs::write(&path, bytes).expect("written");
-    let options = VerifyOptions {
-        threads: 1,
-        memory_bytes: 8 << 20,
-        temporary_dir: dir.path().to_path_buf(),
-        ..VerifyOptions::default()
-    };
+    let options = VerifyOptions::default().threads(1).memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf());
     if let Some(report) = check(verify_archives(&NamedArchive::of_path(&path), None, &options, &NoProgress)) {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
     }

@@ -1,6 +1,6 @@
 //! Archives made of any tar stream, so that what is altered gets past checksums and frames to whoever reads entries.
 
-use slotpress::format::{
+use slotpress_format::archive::{
     entry::Entry,
     entry_parser::{EntryParser, TarEvent},
     frame_hashes::{self, frame_hash},

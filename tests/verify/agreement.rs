@@ -6,8 +6,8 @@ use {
         fixtures::*,
     },
     crate::common::oracle::Oracle,
-    slotpress::{
-        progress::NoProgress,
+    slotpress_base::progress::NoProgress,
+    slotpress_read::{
         rules::{
             clients::{Client, Rule},
             findings::Check,

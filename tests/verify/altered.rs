@@ -67,7 +67,7 @@ pub fn corpus() -> Vec<Altered> {
 
 fn frames(corpus: &mut Corpus) {
     let tar = corpus.tar.write();
-    let skippable = |content: &[u8]| slotpress::format::zstd_frame::skippable_frame(3, content).expect("small");
+    let skippable = |content: &[u8]| slotpress_format::archive::zstd_frame::skippable_frame(3, content).expect("small");
     corpus.file("nothing", zstd(&tar));
     for size in [1000, 65_536, 300_000] {
         corpus.file(format!("frames of {size}"), tar.chunks(size).flat_map(zstd).collect());
@@ -117,7 +117,7 @@ fn frames(corpus: &mut Corpus) {
 
 /// A frame that states its content, and asks for a window that has nothing to do with it.
 fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
-    use slotpress::format::zstd_frame::{FrameStart, parse_frame_start};
+    use slotpress_format::archive::zstd_frame::{FrameStart, parse_frame_start};
     let frame = zstd(content);
     let Ok(FrameStart::Zstd(header)) = parse_frame_start(&frame) else { panic!("a frame") };
     // Four bytes of content size, no single segment, no checksum.

@@ -1,8 +1,8 @@
 //! Archives of the fixtures, taken apart and put together again.
 
 use {
-    slotpress::{
-        progress::NoProgress,
+    slotpress_base::progress::NoProgress,
+    slotpress_read::{
         rules::{
             clients::{Client, Rule},
             findings::Failure,
@@ -160,7 +160,7 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 pub fn options(clients: &[Client]) -> VerifyOptions {
-    VerifyOptions { clients: clients.to_vec(), threads: 2, memory_bytes: 64 << 20, ..VerifyOptions::default() }
+    VerifyOptions::default().clients(clients.to_vec()).threads(2).memory_bytes(64 << 20)
 }
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[Client]) -> VerifyReport {

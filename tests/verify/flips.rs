@@ -2,11 +2,10 @@
 
 use {
     super::fixtures::*,
-    slotpress::{
-        archive::{ArchiveOptions, archive, encode::Codec},
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
-        read::{source::LocalFile, tail::Tail},
+    slotpress::{ArchiveOptions, Codec, archive},
+    slotpress_base::progress::NoProgress,
+    slotpress_read::{
+        archive::{source::LocalFile, tail::Tail},
         verify::{NamedArchive, verify_archives},
     },
     std::{
@@ -24,20 +23,7 @@ fn small_archive(dir: &Path) -> PathBuf {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
     tar::Archive::new(tar_of("ledger-at-26.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
-    let options = ArchiveOptions {
-        paths: LedgerPaths { ledger, ..LedgerPaths::default() },
-        out_dir: dir.to_path_buf(),
-        slot: None,
-        base_slot: None,
-        codec: Codec::zstd(1),
-        frame_size_bytes: 64 * 1024,
-        threads: 2,
-        memory_bytes: None,
-        replace: false,
-        force_base: false,
-        read_back: None,
-        manners: slotpress::io::Manners::default(),
-    };
+    let options = ArchiveOptions::new(ledger, dir).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2);
     archive(&options, &NoProgress).expect("archived").path.expect("a file")
 }
 

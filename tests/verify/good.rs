@@ -3,9 +3,9 @@
 use {
     super::fixtures::*,
     crate::common::oracle::Oracle,
-    slotpress::{
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
+    slotpress_base::progress::NoProgress,
+    slotpress_format::ledger::directory::LedgerPaths,
+    slotpress_read::{
         rules::clients::Client,
         verify::{report::VerifyReport, verify_ledger},
     },
@@ -74,7 +74,7 @@ fn ledgers() {
 /// What was asked for is compared, whatever else is right.
 #[test]
 fn expectations() {
-    use slotpress::verify::{NamedArchive, verify_archives};
+    use slotpress_read::verify::{NamedArchive, verify_archives};
     let archive = NamedArchive::of_path(&dir().join(FULL));
     let mut options = options(&Client::AGAVE);
     options.expect_slot = Some(26);

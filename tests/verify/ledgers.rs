@@ -2,9 +2,9 @@
 
 use {
     super::fixtures::*,
-    slotpress::{
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
+    slotpress_base::progress::NoProgress,
+    slotpress_format::ledger::directory::LedgerPaths,
+    slotpress_read::{
         rules::{clients::Rule, findings::Check},
         verify::{report::VerifyReport, verify_ledger},
     },

@@ -2,8 +2,8 @@
 
 use {
     super::fixtures::*,
-    slotpress::{
-        ledger::names::Hash,
+    slotpress_format::ledger::names::Hash,
+    slotpress_read::{
         rules::{
             clients::{Client, Rule},
             findings::Check,
@@ -74,33 +74,23 @@ fn twice_in_a_storage() {
 /// Two damaged frames of an archive with an index are both reported, with their offsets, and the rest is read.
 #[test]
 fn frames() {
-    use slotpress::{
-        archive::{ArchiveOptions, archive, encode::Codec},
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
-        read::{source::LocalFile, tail::Tail},
+    use {
+        slotpress::{ArchiveOptions, Codec, archive},
+        slotpress_base::progress::NoProgress,
+        slotpress_read::archive::{source::LocalFile, tail::Tail},
     };
     let dir = tempfile::tempdir().expect("a directory");
     let ledger = dir.path().join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
     tar::Archive::new(tar_of("ledger-at-40.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
-    let options = ArchiveOptions {
-        paths: LedgerPaths { ledger, ..LedgerPaths::default() },
-        out_dir: dir.path().to_path_buf(),
-        slot: None,
-        base_slot: None,
-        codec: Codec::zstd(1),
-        frame_size_bytes: 64 * 1024,
-        threads: 2,
-        memory_bytes: None,
-        replace: false,
-        force_base: false,
-        manners: slotpress::io::Manners::default(),
-        read_back: Some(std::sync::Arc::new(slotpress::verify::own::FullReadBack {
-            memory_bytes: 64 << 20,
-            temporary_dir: std::env::temp_dir(),
-        })),
-    };
+    let options =
+        ArchiveOptions::new(ledger, dir.path()).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2).read_back(
+            std::sync::Arc::new(
+                slotpress_read::verify::own::FullReadBack::default()
+                    .memory_bytes(64 << 20)
+                    .temporary_dir(std::env::temp_dir()),
+            ),
+        );
     let path = archive(&options, &NoProgress).expect("archived, and read back").path.expect("a file");
     let mut bytes = std::fs::read(&path).expect("read");
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");

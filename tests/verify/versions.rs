@@ -4,9 +4,9 @@
 use {
     super::fixtures::*,
     crate::common::oracle::Oracle,
-    slotpress::{
-        ledger::directory::LedgerPaths,
-        progress::NoProgress,
+    slotpress_base::progress::NoProgress,
+    slotpress_format::ledger::directory::LedgerPaths,
+    slotpress_read::{
         rules::clients::{Client, Rule},
         verify::{report::VerifyReport, verify_ledger},
     },

@@ -2,7 +2,7 @@
 
 use {
     super::fixtures::*,
-    slotpress::{
+    slotpress_read::{
         rules::{clients::Rule, findings::Check},
         verify::report::VerifyReport,
     },

@@ -1,14 +1,12 @@
 //! The files that every view of `levels` can be written to.
 
 use {
-    crate::{
-        error::Result,
-        levels::report::{
-            Section, Subject,
-            file::{ExportFile, Format},
-        },
+    crate::levels::report::{
+        Section, Subject,
+        file::{ExportFile, Format},
     },
     clap::Args,
+    slotpress_base::error::Result,
     std::path::{Path, PathBuf},
 };
 

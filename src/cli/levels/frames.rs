@@ -7,10 +7,7 @@ use {
         show,
     },
     crate::{
-        ErrorKind,
         cli::{ui::Ui, values},
-        error::{Error, Result},
-        format::frames::FRAME_SIZE_BYTES_MAX,
         levels::{
             frames::{
                 FramesReport,
@@ -19,10 +16,14 @@ use {
             },
             report::Subject,
         },
+    },
+    clap::Args,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
         progress::Progress,
         quantity,
     },
-    clap::Args,
+    slotpress_format::archive::frames::FRAME_SIZE_BYTES_MAX,
     std::time::Duration,
 };
 

@@ -5,8 +5,6 @@ use {
     crate::{
         archive::check_frame_size,
         cli::{planned, ui::Ui, values},
-        error::{Error, Result},
-        ledger::directory::LedgerPaths,
         levels::{
             RepeatOptions,
             codec::{FrameCodec, list::CodecList},
@@ -14,10 +12,14 @@ use {
             input::Input,
             report::Subject,
         },
+    },
+    clap::Args,
+    slotpress_base::{
+        error::{Error, Result},
         progress::Progress,
         quantity,
     },
-    clap::Args,
+    slotpress_format::ledger::directory::LedgerPaths,
     std::{
         path::{Path, PathBuf},
         time::Duration,

@@ -8,9 +8,7 @@ use {
         table::codecs_of,
     },
     crate::{
-        ErrorKind,
         cli::{ui::Ui, values},
-        error::Result,
         levels::{
             codec::FrameCodec,
             content::MEMORY_BYTES_MAX,
@@ -25,9 +23,12 @@ use {
             report::{Section, html},
             view as levels_view,
         },
-        progress::Progress,
     },
     clap::{Args, ValueEnum},
+    slotpress_base::{
+        error::{ErrorKind, Result},
+        progress::Progress,
+    },
 };
 
 /// Find the level with which nodes start soonest over a link

@@ -11,11 +11,9 @@ mod table;
 
 use {
     super::ui::Ui,
-    crate::{
-        error::Result,
-        levels::report::{Section, Subject, json, terminal},
-    },
+    crate::levels::report::{Section, Subject, json, terminal},
     clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand},
+    slotpress_base::error::Result,
 };
 
 /// The table, which needs no word of its own, or another view. Written out, since clap's derived code asks for the

@@ -1,7 +1,8 @@
 //! Where the numbers of a page come from: the input, the time, the machine, the command, the versions.
 
 use {
-    crate::{cli::restore::shell_word, threads::available_threads},
+    crate::cli::restore::shell_word,
+    slotpress_base::threads::available_threads,
     std::{
         fs,
         path::Path,

@@ -9,7 +9,6 @@ use {
     crate::{
         archive::layout::RecordLayout,
         cli::ui::Ui,
-        error::{Error, Result},
         levels::{
             codec::list::CodecList,
             list::LevelList,
@@ -20,9 +19,12 @@ use {
                 view,
             },
         },
-        progress::Progress,
     },
     clap::{Args, ValueEnum},
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
     std::{path::PathBuf, time::Duration},
 };
 

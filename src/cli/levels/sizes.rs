@@ -8,14 +8,14 @@ use {
     },
     crate::{
         cli::{ui::Ui, values},
-        error::Result,
-        format::frames::FRAME_SIZE_BYTES_MAX,
         levels::{
             content::MEMORY_BYTES_MAX,
             sizes::{SizeUnit, measure::measure_sizes, view},
         },
     },
     clap::{Args, ValueEnum},
+    slotpress_base::error::Result,
+    slotpress_format::archive::frames::FRAME_SIZE_BYTES_MAX,
 };
 
 /// Show what storages or records of each size save when each is compressed alone

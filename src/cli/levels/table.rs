@@ -7,9 +7,7 @@ use {
         input::{InputArgs, RepeatArgs},
     },
     crate::{
-        ErrorKind,
         cli::ui::Ui,
-        error::{Error, Result},
         levels::{
             LevelRow, REFERENCE_CODEC, REFERENCE_LEVEL, RepeatOptions,
             codec::{FrameCodec, ZstdLevel, list::CodecList},
@@ -35,9 +33,12 @@ use {
             view::{self, LevelsView},
             zstd_style::zstd_line,
         },
-        progress::Progress,
     },
     clap::{Args, ValueEnum},
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::Progress,
+    },
     std::{path::PathBuf, time::Duration},
 };
 

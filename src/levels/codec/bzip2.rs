@@ -2,8 +2,8 @@
 
 use {
     super::{FrameCodec, FrameDecode, FrameEncoder, check_length, undecodable},
-    crate::error::{Error, Result},
     bzip2::{Action, Compress, Compression, Decompress, Status},
+    slotpress_base::error::{Error, Result},
 };
 
 /// bzip2 with blocks of 1 to 9 times 100,000 bytes.

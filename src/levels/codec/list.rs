@@ -4,9 +4,9 @@ use {
     super::{FrameCodec, ZstdLevel, bzip2::Bzip2Level, lz4::Lz4, none::NoCodec, zlib::ZlibLevel},
     crate::{
         archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-        error::{Error, Result},
         levels::{REFERENCE_CODEC, REFERENCE_LEVEL, list::parse_levels},
     },
+    slotpress_base::error::{Error, Result},
     std::{ops::RangeInclusive, str::FromStr},
 };
 

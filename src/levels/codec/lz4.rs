@@ -2,11 +2,9 @@
 
 use {
     super::{FrameCodec, FrameDecode, FrameEncoder, check_length, undecodable},
-    crate::{
-        archive::lz4::{BLOCK_BYTES, IS_RAW, append_blocks},
-        error::Result,
-    },
+    crate::archive::lz4::{BLOCK_BYTES, IS_RAW, append_blocks},
     lz4_flex::block::{decompress_into, get_maximum_output_size},
+    slotpress_base::error::Result,
     twox_hash::XxHash32,
 };
 

@@ -5,7 +5,8 @@ use {
         FrameCodec, FrameDecode, FrameEncoder,
         lz4::{BlockDecoder, blocks_bytes_max},
     },
-    crate::{archive::lz4::append_blocks_with, error::Result},
+    crate::archive::lz4::append_blocks_with,
+    slotpress_base::error::Result,
 };
 
 /// lz4 at a level of 3 to 12.

@@ -14,7 +14,7 @@ mod zstd;
 
 pub use zstd::ZstdLevel;
 
-use crate::error::{Error, Result};
+use slotpress_base::error::{Error, Result};
 
 /// A codec at one of its levels. Its workers compress and decompress one frame at a time.
 pub trait FrameCodec: Sync {

@@ -2,7 +2,7 @@
 
 use {
     super::{FrameCodec, FrameDecode, FrameEncoder, check_length},
-    crate::error::Result,
+    slotpress_base::error::Result,
 };
 
 /// A copy.

@@ -2,8 +2,8 @@
 
 use {
     super::{FrameCodec, FrameDecode, FrameEncoder, check_length, undecodable},
-    crate::error::{Error, Result},
     flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status},
+    slotpress_base::error::{Error, Result},
 };
 
 /// zlib at a level of 1 to 9.

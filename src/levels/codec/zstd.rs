@@ -2,11 +2,9 @@
 
 use {
     super::{FrameCodec, FrameDecode, FrameEncoder, check_length},
-    crate::{
-        archive::encode::{Codec, FrameCompressor},
-        error::Result,
-        read::decode::FrameDecoder,
-    },
+    crate::archive::encode::{Codec, FrameCompressor},
+    slotpress_base::error::Result,
+    slotpress_read::archive::decode::FrameDecoder,
 };
 
 /// zstd as `archive` uses it: content size stated, with a checksum.

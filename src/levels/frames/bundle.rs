@@ -8,14 +8,14 @@ use {
         BundleRow, UnitKind,
         measure::{Pause, UnitChoice, check_round_trip},
     },
-    crate::{
+    crate::levels::{
+        codec::FrameCodec,
+        content::ContentFrame,
+        input::Input,
+        units::{lines, pieces, records, storages},
+    },
+    slotpress_base::{
         error::{Error, Result},
-        levels::{
-            codec::FrameCodec,
-            content::ContentFrame,
-            input::Input,
-            units::{lines, pieces, records, storages},
-        },
         progress::Progress,
     },
     std::time::{Duration, Instant},

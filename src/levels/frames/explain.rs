@@ -2,7 +2,7 @@
 
 use {
     super::{FrameSizeRow, FramesReport},
-    crate::quantity,
+    slotpress_base::quantity,
 };
 
 /// What `archive` takes unless told otherwise.

@@ -15,14 +15,14 @@ use {
         bundle::{Units, measure_bundle},
         timing::{Times, timer_seconds},
     },
-    crate::{
+    crate::levels::{
+        codec::{FrameCodec, FrameDecode, FrameEncoder, label},
+        input::Input,
+        statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
+        units::pieces,
+    },
+    slotpress_base::{
         error::{Error, Result},
-        levels::{
-            codec::{FrameCodec, FrameDecode, FrameEncoder, label},
-            input::Input,
-            statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
-            units::pieces,
-        },
         progress::Progress,
         quantity,
         stopwatch::ThreadStopwatch,

@@ -1,14 +1,11 @@
 use {
     super::*,
-    crate::{
-        ErrorKind,
-        levels::{
-            codec::list::CodecList,
-            content::{ContentFrame, InputKind},
-            frames::UnitKind,
-        },
-        progress::NoProgress,
+    crate::levels::{
+        codec::list::CodecList,
+        content::{ContentFrame, InputKind},
+        frames::UnitKind,
     },
+    slotpress_base::{error::ErrorKind, progress::NoProgress},
     std::sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 

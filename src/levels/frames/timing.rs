@@ -2,8 +2,8 @@
 
 use {
     super::Latency,
-    crate::error::{Error, Result},
     hdrhistogram::Histogram,
+    slotpress_base::error::{Error, Result},
     std::time::{Duration, Instant},
 };
 

@@ -2,17 +2,15 @@
 
 use {
     super::{BundleRow, BundleUnit, FrameSizeRow, FramesReport, Latency, UnitKind, explain::explain},
-    crate::{
-        levels::{
-            codec::label,
-            report::{
-                Block, Column, Section, Table, Unit, Value,
-                chart::{Axis, Paper, Plot, codec_color},
-                table::TableOf,
-            },
+    crate::levels::{
+        codec::label,
+        report::{
+            Block, Column, Section, Table, Unit, Value,
+            chart::{Axis, Paper, Plot, codec_color},
+            table::TableOf,
         },
-        quantity,
     },
+    slotpress_base::quantity,
 };
 
 /// One of them, in words.

@@ -14,8 +14,8 @@
 //! segments (RFC 6928) until the stream has its rate (slow start).
 
 use {
-    crate::error::{Error, Result},
     serde::Serialize,
+    slotpress_base::error::{Error, Result},
 };
 
 /// Payload of a packet: 1500 bytes of Ethernet less IPv4 (20), TCP (20) and its time stamps (12).
@@ -278,7 +278,7 @@ pub(crate) mod tests {
             Link { mss_bytes: 0, ..good },
         ] {
             let error = link.check().expect_err("impossible");
-            assert_eq!(error.kind(), crate::ErrorKind::Usage);
+            assert_eq!(error.kind(), slotpress_base::error::ErrorKind::Usage);
         }
     }
 

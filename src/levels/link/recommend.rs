@@ -5,14 +5,12 @@
 //! zstd, lz4, or no compression.
 
 use {
-    crate::{
-        levels::link::{
-            model::{Stage, Way},
-            report::LinkRow,
-        },
-        quantity,
+    crate::levels::link::{
+        model::{Stage, Way},
+        report::LinkRow,
     },
     serde::Serialize,
+    slotpress_base::quantity,
 };
 
 /// Times within so much of the least count as the same.

@@ -8,15 +8,13 @@ use {
         report::{LinkQuestion, LinkReport, LinkRow},
         units::{show_bandwidth, show_loss, show_rtt},
     },
-    crate::{
-        levels::{
-            REFERENCE_CODEC,
-            codec::label,
-            report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
-        },
-        quantity::{self, TimeUnit},
+    crate::levels::{
+        REFERENCE_CODEC,
+        codec::label,
+        report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
     },
     serde::Serialize,
+    slotpress_base::quantity::{self, TimeUnit},
 };
 
 /// What the times are.

@@ -3,7 +3,7 @@
 
 use {
     super::{Column, Table, Value},
-    crate::error::{Error, Result},
+    slotpress_base::error::{Error, Result},
     std::collections::HashMap,
 };
 

@@ -2,7 +2,7 @@
 
 use {
     super::{Section, Subject, csv, html, markdown},
-    crate::error::{Error, IoContext, Result},
+    slotpress_base::error::{Error, IoContext, Result},
     std::{
         fs,
         io::Write,

@@ -16,7 +16,7 @@ pub mod terminal;
 
 pub use table::{Cell, Column, Table, Unit, Value};
 
-use crate::quantity;
+use slotpress_base::quantity;
 
 /// What was measured, for headings.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,10 +119,11 @@ pub(crate) mod tests {
     use {
         super::*,
         crate::levels::{
+            LevelRow,
+            doubts::doubts,
             frames, link, search, sizes,
             statistics::Summary,
             view::{self, LevelsView},
-            {LevelRow, doubts::doubts},
         },
     };
 

@@ -1,6 +1,6 @@
 //! Tables: what their values are, and how each column is shown.
 
-use crate::quantity::{self, TimeUnit};
+use slotpress_base::quantity::{self, TimeUnit};
 
 /// A value, as it was measured.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use {
         Block, Section, Table, Value,
         table::{Cell, Column, TerminalColumn},
     },
-    crate::text::{cut, wrap},
+    slotpress_base::text::{cut, wrap},
 };
 
 /// All lines of a section, without what is doubtful; text is wrapped at so many columns.

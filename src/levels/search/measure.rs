@@ -10,12 +10,14 @@ use {
             encode::{Codec, FrameCompressor},
             layout::{FrameClusterer, FrameLink, RecordLayout},
         },
-        error::{Error, Result},
         levels::content::ContentFrame,
-        read::decode::FrameDecoder,
+    },
+    slotpress_base::{
+        error::{Error, Result},
         stopwatch::ThreadStopwatch,
         threads::{guarded, panicked, spawn},
     },
+    slotpress_read::archive::decode::FrameDecoder,
     std::{
         sync::{
             Mutex, PoisonError,

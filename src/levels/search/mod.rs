@@ -25,9 +25,9 @@ use {
             encode::{Codec, Format},
             layout::RecordLayout,
         },
-        error::Result,
         levels::search::judge::Point,
     },
+    slotpress_base::error::Result,
     std::time::Duration,
 };
 

@@ -8,10 +8,9 @@ use {
         propose::{Proposer, Sizes},
         space::{LEVELS, LEVELS_CONTENT_BYTES_MIN, Params, Space, cost},
     },
-    crate::{
-        archive::layout::RecordLayout,
+    crate::{archive::layout::RecordLayout, levels::input::Input},
+    slotpress_base::{
         error::{Error, Result},
-        levels::input::Input,
         progress::Progress,
     },
     std::time::{Duration, Instant},

@@ -7,9 +7,9 @@
 use {
     crate::{
         archive::zstd_params::{Preset, ZstdParams},
-        error::Result,
         levels::search::draws::Draws,
     },
+    slotpress_base::error::Result,
     std::fmt::Write,
 };
 

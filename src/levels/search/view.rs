@@ -2,11 +2,12 @@
 
 use {
     super::{Outcome, Settings, Tried, Variant, judge::Point, layout_name, picture, space::Space},
-    crate::{
-        levels::report::{Block, Column, Section, Table, Unit, Value, table::Emphasis, table::TableOf},
-        quantity,
+    crate::levels::report::{
+        Block, Column, Section, Table, Unit, Value,
+        table::{Emphasis, TableOf},
     },
     serde::Serialize,
+    slotpress_base::quantity,
 };
 
 /// All that is known.

@@ -8,15 +8,15 @@ use {
         SizeClassRow, SizeUnit, SizesReport,
         class::{CLASSES, class_of, empty_rows},
     },
-    crate::{
+    crate::levels::{
+        RepeatOptions,
+        codec::{FrameCodec, FrameDecode, FrameEncoder, label},
+        input::Input,
+        statistics::median,
+        units::{records, storages},
+    },
+    slotpress_base::{
         error::{Error, Result},
-        levels::{
-            RepeatOptions,
-            codec::{FrameCodec, FrameDecode, FrameEncoder, label},
-            input::Input,
-            statistics::median,
-            units::{records, storages},
-        },
         progress::Progress,
     },
     std::time::Instant,
@@ -199,15 +199,12 @@ fn repeat(options: &RepeatOptions, progress: &dyn Progress, pass: &mut dyn FnMut
 mod tests {
     use {
         super::*,
-        crate::{
-            ErrorKind,
-            format::entry::{Entry, EntryKind},
-            levels::{
-                codec::ZstdLevel,
-                content::{ContentFrame, InputKind},
-            },
-            progress::NoProgress,
+        crate::levels::{
+            codec::ZstdLevel,
+            content::{ContentFrame, InputKind},
         },
+        slotpress_base::{error::ErrorKind, progress::NoProgress},
+        slotpress_format::archive::entry::{Entry, EntryKind},
         std::time::Duration,
     };
 

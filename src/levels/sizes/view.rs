@@ -2,17 +2,15 @@
 
 use {
     super::{SizeClassRow, SizesReport},
-    crate::{
-        levels::{
-            codec::label,
-            report::{
-                Block, Column, Section, Table, Unit, Value,
-                chart::{Axis, Paper, Plot, codec_color},
-                table::Emphasis,
-            },
+    crate::levels::{
+        codec::label,
+        report::{
+            Block, Column, Section, Table, Unit, Value,
+            chart::{Axis, Paper, Plot, codec_color},
+            table::Emphasis,
         },
-        quantity,
     },
+    slotpress_base::quantity,
     std::fmt::Write,
 };
 

@@ -1,0 +1,193 @@
+//! Good manners on a machine that runs something more important: a validator's pages stay in the page cache, its disk is
+//! not flooded, its processors are left alone.
+//!
+//! [`Manners`] is what the features take. How pages are judged is in [`residency`], how fast may be read in [`pace`],
+//! both without a system call in their rules; the system calls are in `calls`. Nothing here changes a byte of any result.
+
+mod calls;
+mod direct;
+pub mod pace;
+pub mod pipes;
+pub mod priority;
+pub mod reader;
+pub mod residency;
+pub mod writer;
+
+use {
+    crate::{io::pace::Pace, progress::Progress},
+    residency::Cold,
+    std::{
+        fs::File,
+        io::Read,
+        ops::Range,
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
+};
+
+/// How files are read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoHint {
+    /// Pages that were not in the page cache before are dropped behind the reader and the writer.
+    #[default]
+    Gentle,
+    /// Archive files are read and written around the page cache, where their file system allows; gently otherwise.
+    Direct,
+    /// As any program does.
+    None,
+}
+
+/// Whether the kernel tells with one call how much of a file is in the page cache (`cachestat`, Linux 6.5).
+pub fn has_cachestat(file: &File) -> bool {
+    calls::cached_pages(file, &(0..1)).is_some()
+}
+
+/// Whether a file can be read around the page cache.
+pub fn can_read_direct(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| direct::open(path, &file).is_some())
+}
+
+/// Reads a file around the page cache, from its beginning, as long as `on_piece` says so; it gets the bytes of each piece.
+/// `None`: the file cannot be read so.
+pub fn read_direct(path: &Path, on_piece: &mut dyn FnMut(usize) -> bool) -> Option<()> {
+    let file = File::open(path).ok()?;
+    let mut reader = direct::Reader::open(path, &file)?;
+    loop {
+        match reader.read_piece().ok()? {
+            0 => return Some(()),
+            bytes if !on_piece(bytes) => return Some(()),
+            _ => {}
+        }
+    }
+}
+
+/// How to behave towards whoever else uses the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Manners {
+    /// How files are read and written.
+    pub io_hint: IoHint,
+    /// How fast at most; shared by everything that reads.
+    pub pace: Option<Arc<Pace>>,
+}
+
+impl Manners {
+    /// Waits until `bytes` may be read. Returns early when the user asked to stop.
+    pub fn wait(&self, bytes: u64, progress: &dyn Progress) {
+        if let Some(pace) = &self.pace {
+            pace.wait(bytes, progress);
+        }
+    }
+
+    /// Reads from `inner` no faster than allowed.
+    pub fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
+        PacedReader { inner, pace: self.pace.clone(), progress }
+    }
+}
+
+/// A reader that waits its turn.
+pub struct PacedReader<'a, R> {
+    inner: R,
+    pace: Option<Arc<Pace>>,
+    progress: &'a dyn Progress,
+}
+
+impl<R: Read> Read for PacedReader<'_, R> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(to)?;
+        if let Some(pace) = &self.pace {
+            pace.wait(read as u64, self.progress);
+        }
+        Ok(read)
+    }
+}
+
+impl IoHint {
+    /// As the flag has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gentle => "gentle",
+            Self::Direct => "direct",
+            Self::None => "none",
+        }
+    }
+
+    /// Gets ready to read a range of a file of the given length. When the result is dropped, the pages that were not in
+    /// the page cache before are dropped too.
+    pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
+        let mut cold = Cold::default();
+        if self != Self::None {
+            cold = Cold::look(file, range, file_bytes);
+            cold.prefetch(file);
+        }
+        ReadBehind { file, cold }
+    }
+
+    /// A range of a new file was written, and all before it: unless told otherwise, waits until it is on disk, and drops
+    /// its pages.
+    ///
+    /// # Errors
+    /// The disk could not write what was written before.
+    pub fn write_behind(self, file: &File, range: &Range<u64>) -> std::io::Result<()> {
+        if self == Self::None { Ok(()) } else { writer::settle_range(file, range) }
+    }
+
+    /// Notes what of some files is in the page cache. When the result is dropped, so are the pages that came since: for
+    /// files that are read more than once, or by those who know nothing of manners. Files that are missing are left out.
+    pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
+        let look = |path: P| {
+            // A pipe would block in open until somebody writes to it.
+            std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?;
+            let file = File::open(path).ok()?;
+            let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
+            let cold = Cold::look(&file, &(0..length), length);
+            Some((file, cold))
+        };
+        Watch(if self == Self::None { Vec::new() } else { paths.into_iter().filter_map(look).collect() })
+    }
+
+    /// Watches the files in the directories inside a directory.
+    pub fn watch_dirs(self, dir: PathBuf) -> Watch {
+        let inside = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        if self == Self::None { Watch::default() } else { self.watch(inside(dir).flat_map(inside)) }
+    }
+
+    /// Writes the files of a new directory to disk, and drops their pages. Best effort: whoever made them syncs them.
+    pub fn settle_dir(self, dir: &Path) {
+        let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        if self != Self::None {
+            files.for_each(|entry| settle(&entry.path()));
+        }
+    }
+}
+
+fn settle(path: &PathBuf) {
+    if let Ok(file) = File::open(path)
+        && let Ok(metadata) = file.metadata()
+        && metadata.is_file()
+    {
+        let _ = writer::settle_range(&file, &(0..metadata.len()));
+    }
+}
+
+/// See [`IoHint::read_behind`].
+#[derive(Debug)]
+pub struct ReadBehind<'a> {
+    file: &'a File,
+    cold: Cold,
+}
+
+impl Drop for ReadBehind<'_> {
+    fn drop(&mut self) {
+        self.cold.drop_from(self.file);
+    }
+}
+
+/// See [`IoHint::watch`].
+#[derive(Debug, Default)]
+pub struct Watch(Vec<(File, Cold)>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(file, cold)| cold.drop_from(file));
+    }
+}

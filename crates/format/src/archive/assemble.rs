@@ -1,0 +1,121 @@
+//! Putting entries that arrive as a stream into frames, cut exactly as [`FrameCutter`] cuts a plan.
+//!
+//! [`FrameCutter`]: crate::archive::frames::FrameCutter
+
+use {
+    crate::archive::entry::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes},
+    slotpress_base::{
+        bytes::{split_at_most, to_usize},
+        error::Result,
+    },
+};
+
+/// Collects the tar bytes of entries into frames of at most the frame size.
+#[derive(Debug)]
+pub struct FrameAssembler {
+    frame_size_bytes: usize,
+    frame: Vec<u8>,
+}
+
+/// Takes a finished frame, and gives back a buffer for the next one.
+pub type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
+
+impl FrameAssembler {
+    /// Frames of at most `frame_size_bytes` bytes of tar; `buffer` will hold the first.
+    pub fn new(frame_size_bytes: u64, buffer: Vec<u8>) -> Self {
+        Self { frame_size_bytes: to_usize(frame_size_bytes), frame: buffer }
+    }
+
+    /// An entry begins: writes its header, in a new frame where it does not fit into the current one.
+    pub fn begin(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
+        self.begin_part(entry.tar_bytes(), on_frame)?;
+        self.append(&entry.header(), on_frame)
+    }
+
+    /// Some of the current entry's content.
+    pub fn content(&mut self, bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
+        self.append(bytes, on_frame)
+    }
+
+    /// The current entry ends: pads it.
+    pub fn end(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
+        let (padding, _) = split_at_most(&[0; BLOCK], to_usize(padding_bytes(entry.content_bytes)));
+        self.append(padding, on_frame)
+    }
+
+    /// The stream ends: writes the end of archive and hands over the last frame.
+    pub fn finish(mut self, on_frame: &mut OnFrame<'_>) -> Result<()> {
+        self.begin_part(END_OF_ARCHIVE_BYTES, on_frame)?;
+        self.append(&END_OF_ARCHIVE, on_frame)?;
+        on_frame(self.frame).map(drop)
+    }
+
+    fn begin_part(&mut self, length_bytes: u64, on_frame: &mut OnFrame<'_>) -> Result<()> {
+        let together = length_bytes.saturating_add(self.frame.len() as u64);
+        if !self.frame.is_empty() && together > self.frame_size_bytes as u64 {
+            self.hand_over(on_frame)?;
+        }
+        Ok(())
+    }
+
+    /// Appends bytes of the current entry; only an entry that is larger than a frame can fill one.
+    fn append(&mut self, mut bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
+        while !bytes.is_empty() {
+            if self.frame.len() == self.frame_size_bytes {
+                self.hand_over(on_frame)?;
+            }
+            let (part, rest) = split_at_most(bytes, self.frame_size_bytes.saturating_sub(self.frame.len()));
+            self.frame.extend_from_slice(part);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, on_frame: &mut OnFrame<'_>) -> Result<()> {
+        self.frame = on_frame(std::mem::take(&mut self.frame))?;
+        self.frame.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        crate::archive::{entry::EntryKind, frames::FrameCutter},
+        proptest::prelude::*,
+    };
+
+    proptest! {
+        /// A stream is cut as a plan is cut, whatever the pieces in which contents arrive.
+        #[test]
+        fn streams_are_cut_as_plans(
+            lengths in proptest::collection::vec(0u64..6000, 0..20), blocks in 1u64..12, piece in 1usize..3000,
+        ) {
+            let frame_size_bytes = blocks * 512 + 100;
+            let entries: Vec<Entry> = lengths.iter().enumerate().map(|(slot, length)| Entry {
+                kind: EntryKind::Storage { slot: slot as u64, id: 0 },
+                content_bytes: *length,
+            }).collect();
+            let mut frames = Vec::new();
+            let mut on_frame = |frame: Vec<u8>| { frames.push(frame); Ok(Vec::new()) };
+            let mut assembler = FrameAssembler::new(frame_size_bytes, Vec::new());
+            let mut tar = Vec::new();
+            for entry in &entries {
+                let content = vec![entry.content_bytes as u8; entry.content_bytes as usize];
+                assembler.begin(entry, &mut on_frame).expect("begun");
+                content.chunks(piece).for_each(|piece| assembler.content(piece, &mut on_frame).expect("taken"));
+                assembler.end(entry, &mut on_frame).expect("ended");
+                tar.extend_from_slice(&entry.header());
+                tar.extend_from_slice(&content);
+                tar.resize(tar.len().next_multiple_of(512), 0);
+            }
+            assembler.finish(&mut on_frame).expect("finished");
+            tar.resize(tar.len() + 1024, 0);
+            let lengths = entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
+            let planned: Vec<u64> = FrameCutter::new(lengths, frame_size_bytes).map(|span| span.length_bytes).collect();
+            prop_assert_eq!(frames.iter().map(|frame| frame.len() as u64).collect::<Vec<_>>(), planned);
+            prop_assert_eq!(frames.concat(), tar);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Tar entries: the few names that a snapshot archive may hold, and their headers (format page, section 6).
+
+use {
+    crate::{
+        archive::limits::ENTRY_BYTES_MAX,
+        ledger::names::{parse_number, parse_storage_name},
+    },
+    slotpress_base::error::{Error, Result},
+    std::fmt,
+};
+
+/// The same as [`BLOCK_BYTES`], as a length in memory.
+pub const BLOCK: usize = 512;
+
+/// Tar's unit: headers take one block, contents are padded to whole blocks.
+pub const BLOCK_BYTES: u64 = BLOCK as u64;
+
+/// What an archive ends in.
+pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+
+/// An archive ends in exactly this many zero bytes: Firedancer refuses fewer, and in places more.
+pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
+
+/// What an entry is: everything that a snapshot archive may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// `version`
+    Version,
+    /// `snapshots/`
+    SnapshotsDir,
+    /// `snapshots/status_cache`
+    StatusCache,
+    /// `snapshots/<slot>/`
+    SlotDir(u64),
+    /// `snapshots/<slot>/<slot>`
+    BankFile(u64),
+    /// `accounts/`
+    AccountsDir,
+    /// `accounts/<slot>.<id>`
+    Storage {
+        /// The slot.
+        slot: u64,
+        /// The id on the node that made the archive.
+        id: u32,
+    },
+}
+
+impl EntryKind {
+    /// Reads an entry's path; `None` when a snapshot archive must not hold it.
+    pub fn parse(path: &str) -> Option<Self> {
+        match path {
+            "version" => return Some(Self::Version),
+            "snapshots" | "snapshots/" => return Some(Self::SnapshotsDir),
+            "snapshots/status_cache" => return Some(Self::StatusCache),
+            "accounts" | "accounts/" => return Some(Self::AccountsDir),
+            _ => {}
+        }
+        if let Some(name) = path.strip_prefix("accounts/") {
+            let (slot, id) = parse_storage_name(name)?;
+            return Some(Self::Storage { slot, id: id.try_into().ok()? });
+        }
+        let rest = path.strip_prefix("snapshots/")?;
+        match rest.split_once('/') {
+            None | Some((_, "")) => Some(Self::SlotDir(parse_number(rest.trim_end_matches('/'))?)),
+            Some((dir, file)) if dir == file => Some(Self::BankFile(parse_number(dir)?)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(self) -> bool {
+        matches!(self, Self::SnapshotsDir | Self::SlotDir(_) | Self::AccountsDir)
+    }
+}
+
+/// The path in the archive.
+impl fmt::Display for EntryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version => f.write_str("version"),
+            Self::SnapshotsDir => f.write_str("snapshots/"),
+            Self::StatusCache => f.write_str("snapshots/status_cache"),
+            Self::SlotDir(slot) => write!(f, "snapshots/{slot}/"),
+            Self::BankFile(slot) => write!(f, "snapshots/{slot}/{slot}"),
+            Self::AccountsDir => f.write_str("accounts/"),
+            Self::Storage { slot, id } => write!(f, "accounts/{slot}.{id}"),
+        }
+    }
+}
+
+/// An entry: what it is, and how many bytes it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: EntryKind,
+    /// Length of its content in bytes, without header and padding.
+    pub content_bytes: u64,
+}
+
+impl Entry {
+    /// Bytes that it takes in the tar stream: header, content and padding.
+    pub fn tar_bytes(&self) -> u64 {
+        BLOCK_BYTES.saturating_add(padded(self.content_bytes))
+    }
+
+    /// Its header. Time, owner and mode are fixed, so that the same content makes the same archive.
+    pub fn header(&self) -> [u8; BLOCK] {
+        let mut header = tar::Header::new_gnu();
+        // The path is at most 10 + 20 + 1 + 20 bytes long, of the 100 that fit: it cannot fail.
+        let path_result = header.set_path(self.kind.to_string());
+        debug_assert!(path_result.is_ok(), "every path of an archive fits");
+        header.set_entry_type(if self.kind.is_dir() { tar::EntryType::Directory } else { tar::EntryType::Regular });
+        header.set_mode(if self.kind.is_dir() { 0o755 } else { 0o644 });
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(self.content_bytes);
+        header.set_cksum();
+        *header.as_bytes()
+    }
+
+    /// Reads a header; refuses whatever Agave or Firedancer would refuse for its kind, name or size.
+    pub fn parse_header(block: &[u8; BLOCK]) -> Result<Self> {
+        let header = TarHeader::parse(block)?;
+        match header.oddity() {
+            Some(oddity) => Err(oddity.error(&header)),
+            None => header.entry().ok_or_else(|| Oddity::Foreign.error(&header)),
+        }
+    }
+}
+
+/// A tar header as it stands, before anything is asked of it but that it can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarHeader {
+    /// The path.
+    pub path: Vec<u8>,
+    /// The type flag, for example `b'0'`.
+    pub flag: u8,
+    /// Bytes of content that follow.
+    pub content_bytes: u64,
+    /// Whether it is of a kind that both clients read: GNU or ustar.
+    pub is_gnu_or_ustar: bool,
+}
+
+/// Why a header does not belong into an archive that every client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Oddity {
+    /// Its name has no place in a snapshot archive.
+    Foreign,
+    /// Neither a file nor a directory, or a file where a directory belongs, or the reverse.
+    Kind,
+    /// A PAX header or a GNU long name, which says something about the next entry.
+    Extension,
+    /// A header from before ustar.
+    Old,
+    /// A size that nothing in an archive can have.
+    Size,
+}
+
+impl Oddity {
+    /// The error for it.
+    pub fn error(self, header: &TarHeader) -> Error {
+        let shown = header.shown_path();
+        match self {
+            Self::Foreign => Error::damaged(format!("the entry {shown:?} has no place in a snapshot archive"))
+                .hint("both clients refuse it; take the archive from another source"),
+            Self::Extension | Self::Kind => Error::damaged(format!(
+                "the entry {shown:?} is of kind {:?}; only files and directories may be in a snapshot archive",
+                char::from(header.flag)
+            )),
+            Self::Old => {
+                Error::damaged(format!("the entry {shown:?} has a header of an old kind: neither GNU nor ustar"))
+            }
+            Self::Size => Error::damaged(format!("the entry {shown:?} claims {} bytes", header.content_bytes)),
+        }
+    }
+}
+
+impl TarHeader {
+    /// Reads a header; an error when it is none.
+    pub fn parse(block: &[u8; BLOCK]) -> Result<Self> {
+        let header = tar::Header::from_byte_slice(block);
+        let stated = header.cksum().map_err(|_| Error::damaged("not a tar header: its checksum is not a number"))?;
+        let computed = checksum(block);
+        if stated != computed {
+            return Err(Error::damaged(format!("not a tar header: checksum {stated} stated, {computed} computed")));
+        }
+        let content_bytes =
+            header.entry_size().map_err(|_| Error::damaged("a tar header with a size that is not a number"))?;
+        Ok(Self {
+            path: header.path_bytes().into_owned(),
+            flag: header.entry_type().as_byte(),
+            content_bytes,
+            is_gnu_or_ustar: header.as_gnu().is_some() || header.as_ustar().is_some(),
+        })
+    }
+
+    /// The path, for people.
+    pub fn shown_path(&self) -> String {
+        let text: String = String::from_utf8_lossy(&self.path).chars().filter(|char| !char.is_control()).collect();
+        slotpress_base::text::one_line(&text)
+    }
+
+    /// What is odd about it, the gravest first.
+    pub fn oddity(&self) -> Option<Oddity> {
+        if matches!(self.flag, b'x' | b'L' | b'K') {
+            return Some(Oddity::Extension);
+        }
+        let Some(kind) = self.kind() else { return Some(Oddity::Foreign) };
+        let is_right_kind = if kind.is_dir() { self.flag == b'5' } else { matches!(self.flag, b'0' | 0) };
+        if !is_right_kind {
+            return Some(Oddity::Kind);
+        }
+        if self.content_bytes > ENTRY_BYTES_MAX || (kind.is_dir() && self.content_bytes != 0) {
+            return Some(Oddity::Size);
+        }
+        (!self.is_gnu_or_ustar).then_some(Oddity::Old)
+    }
+
+    /// The entry that it begins, unless something other than its age is odd.
+    pub fn entry(&self) -> Option<Entry> {
+        let is_readable = matches!(self.oddity(), None | Some(Oddity::Old));
+        let entry = Entry { kind: self.kind()?, content_bytes: self.content_bytes };
+        is_readable.then_some(entry)
+    }
+
+    fn kind(&self) -> Option<EntryKind> {
+        std::str::from_utf8(&self.path).ok().and_then(EntryKind::parse)
+    }
+}
+
+/// Rounds up to whole blocks. Saturates, so that hostile lengths stay large instead of wrapping.
+pub fn padded(content_bytes: u64) -> u64 {
+    content_bytes.saturating_add(padding_bytes(content_bytes))
+}
+
+/// Bytes from the end of a content to the end of its last block.
+pub fn padding_bytes(content_bytes: u64) -> u64 {
+    content_bytes.wrapping_neg() % BLOCK_BYTES
+}
+
+/// The sum of a header's bytes, with spaces in place of the checksum's own (POSIX ustar).
+fn checksum(block: &[u8; BLOCK]) -> u32 {
+    let own = 148..156;
+    block.iter().enumerate().map(|(at, byte)| if own.contains(&at) { 32 } else { u32::from(*byte) }).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn kinds() -> impl Strategy<Value = EntryKind> {
+        prop_oneof![
+            Just(EntryKind::Version),
+            Just(EntryKind::SnapshotsDir),
+            Just(EntryKind::StatusCache),
+            any::<u64>().prop_map(EntryKind::SlotDir),
+            any::<u64>().prop_map(EntryKind::BankFile),
+            Just(EntryKind::AccountsDir),
+            any::<(u64, u32)>().prop_map(|(slot, id)| EntryKind::Storage { slot, id }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(kind in kinds(), size in 0..=ENTRY_BYTES_MAX) {
+            let entry = Entry { kind, content_bytes: if kind.is_dir() { 0 } else { size } };
+            prop_assert_eq!(Entry::parse_header(&entry.header()).expect("own header"), entry);
+        }
+
+        #[test]
+        fn hostile_headers_never_panic(bytes in proptest::collection::vec(any::<u8>(), 512)) {
+            let _ = Entry::parse_header(&bytes.try_into().expect("exact length"));
+        }
+
+        /// Any single flipped bit of a header is noticed, by its checksum.
+        #[test]
+        fn flipped_bits_are_found(kind in kinds(), bit in 0usize..512 * 8) {
+            let entry = Entry { kind, content_bytes: 0 };
+            let mut header = entry.header();
+            header[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(read) = Entry::parse_header(&header) {
+                // Only a different spelling of the same checksum can pass.
+                prop_assert!((148..156).contains(&(bit / 8)));
+                prop_assert_eq!(read, entry);
+            }
+        }
+    }
+
+    #[test]
+    fn names_outside_the_allow_list() {
+        for path in [
+            "",
+            "/",
+            ".",
+            "..",
+            "./version",
+            "/version",
+            "version/",
+            "versions",
+            "snapshots/../x",
+            "snapshots//1",
+            "snapshots/1/2",
+            "snapshots/1/1/1",
+            "snapshots/01",
+            "snapshots/1//",
+            "accounts/1",
+            "accounts/1.2.3",
+            "accounts/1.4294967296",
+            "accounts/+1.2",
+            "accounts/../version",
+            "accounts/1.2/",
+            "genesis.bin",
+            "snapshots/status_cache/",
+            "snapshots/1/status_cache",
+            "snapshots/18446744073709551616/",
+        ] {
+            assert_eq!(EntryKind::parse(path), None, "{path:?}");
+        }
+        assert_eq!(EntryKind::parse("snapshots/26"), Some(EntryKind::SlotDir(26)), "as Agave writes it");
+    }
+
+    #[test]
+    fn padding() {
+        assert_eq!([0, 1, 511, 512, 513].map(padding_bytes), [0, 511, 1, 0, 511]);
+        assert_eq!([0, 1, 511, 512, 513].map(padded), [0, 512, 512, 512, 1024]);
+        assert_eq!([u64::MAX, u64::MAX - 511].map(padded), [u64::MAX, u64::MAX - 511]);
+        let huge = Entry { kind: EntryKind::Version, content_bytes: u64::MAX };
+        assert_eq!(huge.tar_bytes(), u64::MAX);
+    }
+
+    #[test]
+    fn links_and_extensions_are_refused() {
+        for kind in [b'1', b'2', b'L', b'K', b'x', b'g', b'S', b'3', b'7'] {
+            let mut header = tar::Header::new_gnu();
+            header.set_path("version").expect("short");
+            header.set_entry_type(tar::EntryType::new(kind));
+            header.set_size(0);
+            header.set_cksum();
+            assert!(Entry::parse_header(header.as_bytes()).is_err(), "{:?}", char::from(kind));
+        }
+    }
+}

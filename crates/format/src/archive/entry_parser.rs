@@ -1,0 +1,401 @@
+//! Reading a tar stream that arrives in pieces of any size, without copying contents: the bytes of an entry are handed
+//! on as they lie in the piece.
+//!
+//! A parser can start at the stream's beginning, or inside a known entry, as a frame in the middle of an archive does.
+
+use {
+    crate::archive::{
+        entry::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, Oddity, TarHeader, padded, padding_bytes},
+        extension::{EXTENSION_BYTES_MAX, Extension},
+        limits::ENTRIES_MAX,
+    },
+    slotpress_base::{
+        bytes::{split_at_most, to_usize},
+        error::{Error, Result},
+    },
+};
+
+const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
+
+/// What the parser found, in the order of the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TarEvent<'a> {
+    /// An entry begins.
+    Begin(Entry),
+    /// Some of its content.
+    Content {
+        /// Where in the entry's content these bytes belong.
+        offset_bytes: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// The entry's content is complete.
+    End(Entry),
+}
+
+/// How a tar stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TarEnd {
+    /// It has not ended: a header, or the rest of an entry, would have to come.
+    Inside,
+    /// As it should: with exactly as many zeros as belong there.
+    Clean,
+    /// With too few zeros.
+    Short,
+    /// With more zeros than belong there.
+    Long,
+    /// With something other than zeros after them.
+    Junk,
+}
+
+/// A push parser of tar streams.
+#[derive(Debug)]
+pub struct EntryParser {
+    state: State,
+    /// Bytes of tar seen so far, from where this parser started.
+    position: u64,
+    /// A block that came in pieces.
+    block: Vec<u8>,
+    entries: u64,
+    /// Zero bytes at the end, and other bytes after them.
+    end_zero_bytes: u64,
+    has_junk: bool,
+    extension: Extension,
+    /// What is odd, since it was last taken; `None` when an oddity is an error.
+    oddities: Option<Vec<(Oddity, TarHeader)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Header,
+    Content { entry: Entry, offset_bytes: u64 },
+    Padding { left_bytes: u64 },
+    Extension { flag: u8, content_bytes: u64 },
+    End,
+}
+
+impl State {
+    /// So much padding, and then a header.
+    fn padding(left_bytes: u64) -> Self {
+        match left_bytes {
+            0 => Self::Header,
+            left_bytes => Self::Padding { left_bytes },
+        }
+    }
+}
+
+impl Default for EntryParser {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl EntryParser {
+    /// Starts at the beginning of a tar stream, or at the header of any entry.
+    pub fn new() -> Self {
+        Self {
+            state: State::Header,
+            position: 0,
+            block: Vec::with_capacity(BLOCK),
+            entries: 0,
+            end_zero_bytes: 0,
+            has_junk: false,
+            extension: Extension::default(),
+            oddities: None,
+        }
+    }
+
+    /// The same, passing over what not every client reads; [`EntryParser::take_oddities`] tells of it.
+    pub fn tolerant() -> Self {
+        Self { oddities: Some(Vec::new()), ..Self::new() }
+    }
+
+    /// The headers since the last call that not every client reads.
+    pub fn take_oddities(&mut self) -> Vec<(Oddity, TarHeader)> {
+        self.oddities.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Starts inside an entry, `offset_bytes` after the beginning of its header; `None` when that is inside the
+    /// header, or after the entry.
+    pub fn inside(entry: Entry, offset_bytes: u64) -> Option<Self> {
+        let mut parser = Self::new();
+        if offset_bytes == 0 {
+            return Some(parser);
+        }
+        let content_offset = offset_bytes.checked_sub(BLOCK_BYTES)?;
+        parser.state = if content_offset < entry.content_bytes {
+            State::Content { entry, offset_bytes: content_offset }
+        } else {
+            State::Padding { left_bytes: padded(entry.content_bytes).checked_sub(content_offset)? }
+        };
+        Some(parser)
+    }
+
+    /// Some of the stream is lost, so many bytes as far as is known: the next byte is the first of a header.
+    pub fn restart_after(&mut self, lost_bytes: u64) {
+        self.state = State::Header;
+        self.position = self.position.saturating_add(lost_bytes);
+        self.block.clear();
+        self.extension = Extension::default();
+        (self.end_zero_bytes, self.has_junk) = (0, false);
+    }
+
+    /// Bytes of tar seen so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Whether it has taken as many entries as any client reads.
+    pub fn is_full(&self) -> bool {
+        self.entries > ENTRIES_MAX
+    }
+
+    /// Zero bytes after the last entry, until something else came.
+    pub fn end_zero_bytes(&self) -> u64 {
+        self.end_zero_bytes
+    }
+
+    /// How the stream ends, if it ends here.
+    pub fn end(&self) -> TarEnd {
+        match self.end_zero_bytes {
+            _ if self.state != State::End => TarEnd::Inside,
+            _ if self.has_junk => TarEnd::Junk,
+            END_OF_ARCHIVE_BYTES => TarEnd::Clean,
+            fewer if fewer < END_OF_ARCHIVE_BYTES => TarEnd::Short,
+            _ => TarEnd::Long,
+        }
+    }
+
+    /// Takes the next piece of the stream, and hands what it finds to `on_event`.
+    pub fn feed(&mut self, mut bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        while !bytes.is_empty() {
+            let wanted = match self.state {
+                State::Header => BLOCK.saturating_sub(self.block.len()),
+                State::Content { entry, offset_bytes } => to_usize(entry.content_bytes.saturating_sub(offset_bytes)),
+                State::Extension { content_bytes, .. } => {
+                    to_usize(content_bytes.saturating_sub(self.extension.content_bytes()))
+                }
+                State::Padding { left_bytes } => to_usize(left_bytes),
+                State::End => bytes.len(),
+            };
+            let (part, rest) = split_at_most(bytes, wanted);
+            self.take(part, on_event)?;
+            self.position = self.position.saturating_add(part.len() as u64);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of which none belongs behind what the state is about.
+    fn take(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        let length_bytes = bytes.len() as u64;
+        match self.state {
+            State::Header => self.take_header(bytes, on_event)?,
+            State::Content { entry, offset_bytes } => {
+                on_event(TarEvent::Content { offset_bytes, bytes })?;
+                self.continue_content(entry, offset_bytes.saturating_add(length_bytes), on_event)?;
+            }
+            State::Extension { flag, content_bytes } => {
+                self.extension.push(bytes);
+                if self.extension.content_bytes() == content_bytes {
+                    self.extension.take(flag);
+                    self.state = State::padding(padding_bytes(content_bytes));
+                }
+            }
+            State::Padding { left_bytes } => self.state = State::padding(left_bytes.saturating_sub(length_bytes)),
+            State::End => {
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                if !self.has_junk {
+                    self.end_zero_bytes = self.end_zero_bytes.saturating_add(zeros as u64);
+                }
+                self.has_junk |= zeros < bytes.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the stream may end here: after the end of the archive.
+    pub fn finish(&self) -> Result<()> {
+        match self.state {
+            State::End if self.end_zero_bytes >= END_OF_ARCHIVE_BYTES => Ok(()),
+            State::Content { entry, offset_bytes } => Err(Error::damaged(format!(
+                "the tar stream ends inside {}, after {offset_bytes} of {} bytes",
+                entry.kind, entry.content_bytes
+            ))
+            .hint(CUT_OFF)),
+            _ => Err(Error::damaged(format!(
+                "the tar stream ends without its {END_OF_ARCHIVE_BYTES} bytes of zeros, after {} bytes",
+                self.position
+            ))
+            .hint(CUT_OFF)),
+        }
+    }
+
+    /// Whether the stream is at the start of an entry, or after the end: where a frame may be cut off without loss.
+    pub fn is_between_entries(&self) -> bool {
+        matches!(self.state, State::Header | State::End) && self.block.is_empty()
+    }
+
+    fn take_header(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        self.block.extend_from_slice(bytes);
+        let Ok(block) = <&[u8; BLOCK]>::try_from(self.block.as_slice()) else { return Ok(()) };
+        if block.iter().all(|byte| *byte == 0) {
+            self.state = State::End;
+            self.end_zero_bytes = BLOCK_BYTES;
+        } else {
+            let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
+            let mut header = TarHeader::parse(block)
+                .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
+            self.begin(&mut header, on_event)?;
+        }
+        self.block.clear();
+        Ok(())
+    }
+
+    /// A header is complete.
+    fn begin(&mut self, header: &mut TarHeader, on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>) -> Result<()> {
+        let is_extension = header.oddity() == Some(Oddity::Extension);
+        if !is_extension {
+            self.extension.apply(header);
+        }
+        if let Some(oddity) = header.oddity() {
+            match &mut self.oddities {
+                Some(oddities) => oddities.push((oddity, header.clone())),
+                None => return Err(oddity.error(header)),
+            }
+        }
+        self.entries = self.entries.saturating_add(1);
+        if self.entries > ENTRIES_MAX {
+            return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
+        }
+        let content_bytes = header.content_bytes;
+        if is_extension {
+            if content_bytes > EXTENSION_BYTES_MAX {
+                return Err(Oddity::Size.error(header));
+            }
+            self.extension.restart();
+            self.state = match content_bytes {
+                0 => State::Header,
+                _ => State::Extension { flag: header.flag, content_bytes },
+            };
+            return Ok(());
+        }
+        match header.entry() {
+            Some(entry) => {
+                on_event(TarEvent::Begin(entry))?;
+                self.continue_content(entry, 0, on_event)
+            }
+            None if content_bytes > u64::MAX / 2 => Err(Oddity::Size.error(header)),
+            None => {
+                self.state = State::padding(padded(content_bytes));
+                Ok(())
+            }
+        }
+    }
+
+    fn continue_content(
+        &mut self,
+        entry: Entry,
+        offset_bytes: u64,
+        on_event: &mut dyn FnMut(TarEvent<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.state = State::Content { entry, offset_bytes };
+        if offset_bytes == entry.content_bytes {
+            on_event(TarEvent::End(entry))?;
+            self.state = State::padding(padding_bytes(entry.content_bytes));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::archive::entry::EntryKind, proptest::prelude::*};
+
+    /// How much is lost may be what somebody claims: positions stay large, and nothing overflows.
+    #[test]
+    fn any_loss() {
+        let entry = Entry { kind: EntryKind::Version, content_bytes: 5 };
+        let mut parser = EntryParser::new();
+        parser.restart_after(u64::MAX);
+        parser.feed(&entry.header(), &mut |_| Ok(())).expect("a header");
+        assert_eq!(parser.position(), u64::MAX);
+        assert!(parser.feed(&[b'x'; 1024], &mut |_| Ok(())).is_err(), "no header");
+    }
+
+    fn tar_of(contents: &[Vec<u8>]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
+        let mut tar = Vec::new();
+        let mut expected = Vec::new();
+        for (number, content) in contents.iter().enumerate() {
+            let kind = EntryKind::Storage { slot: number as u64, id: 1 };
+            let entry = Entry { kind, content_bytes: content.len() as u64 };
+            tar.extend_from_slice(&entry.header());
+            tar.extend_from_slice(content);
+            tar.resize(tar.len().next_multiple_of(512), 0);
+            expected.push((entry, content.clone()));
+        }
+        tar.resize(tar.len() + 1024, 0);
+        (tar, expected)
+    }
+
+    fn contents() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..1500), 0..6)
+    }
+
+    proptest! {
+        /// However the stream is cut into pieces, the same entries come out.
+        #[test]
+        fn pieces_do_not_matter(contents in contents(), piece in 1usize..2000) {
+            let (tar, expected) = tar_of(&contents);
+            let mut parser = EntryParser::new();
+            let mut found: Vec<(Entry, Vec<u8>)> = Vec::new();
+            let mut ended = 0;
+            for piece in tar.chunks(piece) {
+                parser.feed(piece, &mut |event| {
+                    match event {
+                        TarEvent::Begin(entry) => found.push((entry, Vec::new())),
+                        TarEvent::Content { offset_bytes, bytes } => {
+                            let content = &mut found.last_mut().expect("begun").1;
+                            assert_eq!(content.len() as u64, offset_bytes);
+                            content.extend_from_slice(bytes);
+                        }
+                        TarEvent::End(_) => ended += 1,
+                    }
+                    Ok(())
+                }).expect("a good stream");
+            }
+            parser.finish().expect("complete");
+            prop_assert_eq!(parser.position(), tar.len() as u64);
+            prop_assert_eq!(ended, expected.len());
+            prop_assert_eq!(found, expected);
+        }
+
+        /// A stream that is cut off anywhere is noticed.
+        #[test]
+        fn truncation_is_found(contents in contents(), at in any::<prop::sample::Index>()) {
+            let (tar, _) = tar_of(&contents);
+            let mut parser = EntryParser::new();
+            parser.feed(&tar[..at.index(tar.len())], &mut |_| Ok(())).expect("a good beginning");
+            prop_assert!(parser.finish().is_err());
+        }
+
+        /// A parser that starts inside an entry finds the rest of it.
+        #[test]
+        fn starting_inside(content in proptest::collection::vec(any::<u8>(), 1..2000), cut in any::<prop::sample::Index>()) {
+            let (tar, expected) = tar_of(std::slice::from_ref(&content));
+            let entry = expected[0].0;
+            let at = 512 + cut.index(tar.len() - 1024 - 512);
+            let mut parser = EntryParser::inside(entry, at as u64).expect("inside");
+            let mut rest = vec![0; content.len().min(at - 512)];
+            parser.feed(&tar[at..], &mut |event| {
+                if let TarEvent::Content { offset_bytes, bytes } = event {
+                    assert_eq!(rest.len() as u64, offset_bytes);
+                    rest.extend_from_slice(bytes);
+                }
+                Ok(())
+            }).expect("a good stream");
+            parser.finish().expect("complete");
+            prop_assert_eq!(&rest[(at - 512).min(content.len())..], &content[(at - 512).min(content.len())..]);
+        }
+    }
+}

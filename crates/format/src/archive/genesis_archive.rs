@@ -1,0 +1,67 @@
+//! The archive that a cluster's genesis is served in (`genesis.tar.bz2`): what is taken out of it. Pure.
+
+use {
+    slotpress_base::error::{Error, Result},
+    std::io::Read,
+};
+
+/// What a ledger, and the archive, calls it.
+pub const GENESIS_FILE_NAME: &str = "genesis.bin";
+
+/// The most bytes of the file, and of its archive: Agave unpacks at most 10 MiB.
+pub const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
+
+/// Takes `genesis.bin` out of an archive, and nothing else. What it unpacks to is bounded.
+///
+/// # Errors
+/// It is none, it holds none, or it is larger than Agave takes.
+pub fn unpack(archive: &[u8]) -> Result<Vec<u8>> {
+    let wrong = |why: &str| Error::damaged(format!("the genesis archive is invalid: {why}"));
+    // Headers and padding of a handful of entries beside it.
+    let tar = bzip2::read::BzDecoder::new(archive).take(GENESIS_BYTES_MAX + 64 * 1024);
+    let mut tar = tar::Archive::new(tar);
+    for entry in tar.entries().map_err(|error| wrong(&error.to_string()))?.take(8) {
+        let entry = entry.map_err(|error| wrong(&error.to_string()))?;
+        let is_it = entry.header().entry_type().is_file() && &*entry.path_bytes() == GENESIS_FILE_NAME.as_bytes();
+        if !is_it {
+            continue;
+        }
+        let mut genesis = Vec::new();
+        entry.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut genesis).map_err(|error| wrong(&error.to_string()))?;
+        return match genesis.len() as u64 {
+            0 => Err(wrong("an empty genesis.bin")),
+            length if length > GENESIS_BYTES_MAX => Err(wrong("a genesis.bin above 10 MiB")),
+            _ => Ok(genesis),
+        };
+    }
+    Err(wrong("no genesis.bin in it"))
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, std::io::Write};
+
+    fn archive(name: &str, content: &[u8]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, name, content).expect("appended");
+        let tar = tar.into_inner().expect("finished");
+        let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+        bzip2.write_all(&tar).expect("compressed");
+        bzip2.finish().expect("compressed")
+    }
+
+    #[test]
+    fn only_a_genesis_is_taken() {
+        assert_eq!(unpack(&archive("genesis.bin", b"abc")).expect("unpacked"), b"abc");
+        for bad in [archive("other", b"abc"), archive("genesis.bin", b""), b"no archive".to_vec(), Vec::new()] {
+            assert!(unpack(&bad).is_err());
+        }
+        // A bomb: 64 MiB of zeros in a few bytes.
+        let bomb = archive("genesis.bin", &vec![0; 64 << 20]);
+        assert!(bomb.len() < 10_000 && unpack(&bomb).is_err());
+    }
+}

@@ -1,0 +1,19 @@
+//! What `slotpress serve` and those who read its list agree on (`docs/serving.md` describes it). Not here: making the list
+//! and reading it (`catalog::listing` of the crate `slotpress-read`).
+
+use serde::{Deserialize, Serialize};
+
+/// Where a server has its list of archives, below the address that it is known by.
+pub const PATH: &str = "/api/v1/archives";
+
+/// The version that both write and read. Fields are added to it, never renamed or removed.
+pub const VERSION: u32 = 1;
+
+/// Where an archive's frame hashes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameHashesAt {
+    /// Where the frame that holds them starts in the file.
+    pub offset_bytes: u64,
+    /// How many there are.
+    pub frames: u64,
+}

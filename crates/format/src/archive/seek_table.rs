@@ -1,0 +1,104 @@
+//! The seek table of the zstd seekable format: the last frame of an archive, which lists every frame before it.
+//!
+//! Layout (zstd's `contrib/seekable_format`): a skippable frame of kind 14 that holds, per frame, u32 compressed and
+//! u32 decompressed bytes (and a u32 checksum where the descriptor says so), then u32 number of frames, u8 descriptor,
+//! u32 magic. Skippable frames are listed with 0 decompressed bytes: offsets are running sums.
+
+use {
+    crate::archive::zstd_frame::{SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC, skippable_frame},
+    slotpress_base::{
+        bytes::{to_usize, u32_at},
+        error::{Error, Result},
+    },
+};
+
+/// The last four bytes of a seekable archive.
+pub const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
+
+/// Bytes after the items: number of frames, descriptor, magic.
+pub const SEEK_TABLE_FOOTER_BYTES: usize = 9;
+
+/// The most frames that the format allows.
+pub const SEEK_TABLE_FRAMES_MAX: u32 = 0x0800_0000;
+
+const SEEK_TABLE_KIND: u8 = 14;
+
+/// One frame of the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeekTableItem {
+    /// Bytes in the file.
+    pub compressed_bytes: u32,
+    /// Bytes of tar; 0 for a skippable frame.
+    pub content_bytes: u32,
+}
+
+/// The whole table as a frame; `None` when there are more frames than the format allows.
+pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
+    let count = u32::try_from(items.len()).ok().filter(|count| *count <= SEEK_TABLE_FRAMES_MAX)?;
+    let mut content = Vec::with_capacity(items.len().saturating_mul(8).saturating_add(SEEK_TABLE_FOOTER_BYTES));
+    for item in items {
+        content.extend_from_slice(&item.compressed_bytes.to_le_bytes());
+        content.extend_from_slice(&item.content_bytes.to_le_bytes());
+    }
+    content.extend_from_slice(&count.to_le_bytes());
+    content.push(0);
+    content.extend_from_slice(&SEEKABLE_MAGIC.to_le_bytes());
+    skippable_frame(SEEK_TABLE_KIND, &content)
+}
+
+/// Reads the footer: the length of the whole seek table frame in bytes, or `None` when there is no seek table.
+pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
+    let count = u32_at::<0, _>(footer);
+    if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
+        return None;
+    }
+    let items_bytes = u64::from(count).checked_mul(item_bytes(footer[4]))?;
+    items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
+}
+
+/// Reads a whole seek table frame, as long as [`seek_table_bytes`] said.
+pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
+    let wrong = || Error::damaged("the seek table at the archive's end contradicts itself");
+    let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(wrong)?;
+    let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(wrong)?;
+    let count = to_usize(u32_at::<0, _>(footer));
+    let item_bytes = to_usize(item_bytes(footer[4]));
+    if u32_at::<0, _>(header) != SKIPPABLE_MAGIC | u32::from(SEEK_TABLE_KIND)
+        || to_usize(u32_at::<4, _>(header)) != content.len()
+        || count.checked_mul(item_bytes) != Some(items.len())
+    {
+        return Err(wrong());
+    }
+    let items = items.chunks_exact(item_bytes).filter_map(|item| item.first_chunk::<8>());
+    let items =
+        items.map(|item| SeekTableItem { compressed_bytes: u32_at::<0, _>(item), content_bytes: u32_at::<4, _>(item) });
+    Ok(items.collect())
+}
+
+fn item_bytes(descriptor: u8) -> u64 {
+    if descriptor & 0x80 != 0 { 12 } else { 8 }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn tables_round_trip(items in proptest::collection::vec(any::<(u32, u32)>(), 0..50)) {
+            let items: Vec<SeekTableItem> = items
+                .into_iter()
+                .map(|(compressed_bytes, content_bytes)| SeekTableItem { compressed_bytes, content_bytes })
+                .collect();
+            let frame = seek_table_frame(&items).expect("few");
+            let footer = frame[frame.len() - SEEK_TABLE_FOOTER_BYTES..].try_into().expect("9");
+            prop_assert_eq!(seek_table_bytes(&footer), Some(frame.len() as u64));
+            prop_assert_eq!(parse_seek_table(&frame).expect("own table"), items);
+        }
+
+        #[test]
+        fn hostile_tables_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = parse_seek_table(&bytes);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The shape of zstd frames: headers, block headers, skippable frames (RFC 8878). Nothing is decompressed here.
+
+use slotpress_base::error::{Error, Result};
+
+/// The first bytes of a zstd frame.
+pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
+
+/// Skippable frames start with this or one of the 15 values that follow.
+pub const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
+
+/// Bytes in front of a skippable frame's content: magic and length.
+pub const SKIPPABLE_HEADER_BYTES: usize = 8;
+
+/// The skippable frame that `pzstd` writes in front of each frame: magic, length 4, the frame's compressed length.
+pub const PZSTD_FRAME_BYTES: usize = 12;
+
+/// The most bytes that a frame header takes: magic, descriptor, window, dictionary id, content size.
+pub const FRAME_HEADER_BYTES_MAX: usize = 4 + 1 + 1 + 4 + 8;
+
+/// The most bytes that one block expands to.
+pub const BLOCK_CONTENT_BYTES_MAX: u64 = 128 * 1024;
+
+/// The skippable frame of `pzstd`, which tells the length of the frame after it.
+pub fn pzstd_frame(compressed_bytes: u32) -> [u8; PZSTD_FRAME_BYTES] {
+    let mut frame = [0; PZSTD_FRAME_BYTES];
+    frame[..4].copy_from_slice(&SKIPPABLE_MAGIC.to_le_bytes());
+    frame[4..8].copy_from_slice(&4u32.to_le_bytes());
+    frame[8..].copy_from_slice(&compressed_bytes.to_le_bytes());
+    frame
+}
+
+/// A skippable frame of the given kind (0 to 15) around some content; `None` when that is 4 GiB or more.
+pub fn skippable_frame(kind: u8, content: &[u8]) -> Option<Vec<u8>> {
+    let length = u32::try_from(content.len()).ok()?;
+    let mut frame = Vec::with_capacity(content.len().saturating_add(SKIPPABLE_HEADER_BYTES));
+    frame.extend_from_slice(&(SKIPPABLE_MAGIC | u32::from(kind & 15)).to_le_bytes());
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(content);
+    Some(frame)
+}
+
+/// The length of a skippable frame with so many bytes of content, in bytes.
+pub fn skippable_frame_bytes(content_bytes: u32) -> u64 {
+    u64::from(content_bytes).saturating_add(SKIPPABLE_HEADER_BYTES as u64)
+}
+
+/// What starts at some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameStart {
+    /// A zstd frame.
+    Zstd(FrameHeader),
+    /// A skippable frame.
+    Skippable {
+        /// 0 to 15, the low bits of its magic.
+        kind: u8,
+        /// Length of its content in bytes.
+        content_bytes: u32,
+    },
+}
+
+/// The header of a zstd frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Length of the header in bytes.
+    pub header_bytes: usize,
+    /// Bytes of content, where the frame states it.
+    pub content_bytes: Option<u64>,
+    /// The window that a decoder needs, in bytes.
+    pub window_bytes: u64,
+    /// Whether four bytes of checksum follow the last block.
+    pub has_checksum: bool,
+    /// The most bytes that one block of this frame can expand to.
+    pub block_bytes_max: u64,
+}
+
+/// Reads the start of a frame. `bytes` holds [`FRAME_HEADER_BYTES_MAX`] bytes, or all that are left.
+pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
+    let short = || Error::damaged("the archive is cut off inside a frame header");
+    let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(short)?;
+    let (kind, magic) = (magic[0] & 15, u32::from_le_bytes(*magic));
+    if magic & !15 == SKIPPABLE_MAGIC {
+        let content_bytes = rest.first_chunk().copied().map(u32::from_le_bytes).ok_or_else(short)?;
+        return Ok(FrameStart::Skippable { kind, content_bytes });
+    }
+    if magic != ZSTD_MAGIC {
+        return Err(Error::damaged(format!("{magic:#010x} is not the start of a zstd frame")));
+    }
+    let (&descriptor, after) = rest.split_first().ok_or_else(short)?;
+    rest = after;
+    // The next field, of at most 8 bytes.
+    let mut field = |length: usize| -> Result<u64> {
+        let (bytes, after) = rest.split_at_checked(length).ok_or_else(short)?;
+        rest = after;
+        Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    if descriptor & 0b1000 != 0 {
+        return Err(Error::damaged("a zstd frame header with its reserved bit set"));
+    }
+    let is_single_segment = descriptor & 0b10_0000 != 0;
+    let mut window_bytes = 0;
+    if !is_single_segment {
+        let window = field(1)?;
+        // 1 KiB and so many eighths of it, times a power of two.
+        window_bytes = (1024 | (window & 7) << 7) << (window >> 3);
+    }
+    let dictionary_bytes = match descriptor & 3 {
+        3 => 4,
+        other => usize::from(other),
+    };
+    if field(dictionary_bytes)? != 0 {
+        return Err(Error::damaged("a zstd frame that needs a dictionary; snapshot archives have none"));
+    }
+    let content_bytes = match (descriptor >> 6, is_single_segment) {
+        (0, false) => None,
+        (0, true) => Some(field(1)?),
+        (1, _) => Some(field(2)?.saturating_add(256)),
+        (2, _) => Some(field(4)?),
+        (_, _) => Some(field(8)?),
+    };
+    if is_single_segment {
+        window_bytes = content_bytes.unwrap_or(0);
+    }
+    Ok(FrameStart::Zstd(FrameHeader {
+        header_bytes: bytes.len().saturating_sub(rest.len()),
+        content_bytes,
+        window_bytes,
+        has_checksum: descriptor & 0b100 != 0,
+        block_bytes_max: window_bytes.clamp(1, BLOCK_CONTENT_BYTES_MAX),
+    }))
+}
+
+/// The three bytes in front of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// Whether it is the frame's last.
+    pub is_last: bool,
+    /// Bytes of the block after its header.
+    pub stored_bytes: u32,
+}
+
+/// Reads the header of a block.
+pub fn parse_block_header(bytes: [u8; 3]) -> Result<BlockHeader> {
+    let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
+    let size = value >> 3;
+    let stored_bytes = match (value >> 1) & 3 {
+        0 | 2 => size,
+        1 => 1,
+        _ => return Err(Error::damaged("a zstd block of a reserved kind")),
+    };
+    if u64::from(size) > BLOCK_CONTENT_BYTES_MAX {
+        return Err(Error::damaged(format!("a zstd block of {size} bytes, more than {BLOCK_CONTENT_BYTES_MAX}")));
+    }
+    Ok(BlockHeader { is_last: value & 1 == 1, stored_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn hostile_headers_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..20)) {
+            let _ = parse_frame_start(&bytes);
+            let mut framed = ZSTD_MAGIC.to_le_bytes().to_vec();
+            framed.extend(bytes);
+            let _ = parse_frame_start(&framed);
+        }
+
+        /// What the header says is what zstd wrote.
+        #[test]
+        fn real_headers(content in proptest::collection::vec(any::<u8>(), 0..70_000), level in 1i32..4) {
+            let compressed = zstd::bulk::compress(&content, level).expect("compresses");
+            let FrameStart::Zstd(header) = parse_frame_start(&compressed).expect("a frame") else {
+                panic!("not a skippable frame");
+            };
+            prop_assert_eq!(header.content_bytes, Some(content.len() as u64));
+            let mut at = header.header_bytes;
+            loop {
+                let block = parse_block_header(compressed[at..at + 3].try_into().expect("3")).expect("a block");
+                at += 3 + block.stored_bytes as usize;
+                if block.is_last {
+                    break;
+                }
+            }
+            prop_assert_eq!(at + if header.has_checksum { 4 } else { 0 }, compressed.len());
+        }
+    }
+
+    #[test]
+    fn skippable() {
+        let frame = pzstd_frame(77);
+        assert_eq!(parse_frame_start(&frame).expect("skippable"), FrameStart::Skippable { kind: 0, content_bytes: 4 });
+        assert_eq!(skippable_frame(0, &77u32.to_le_bytes()).expect("small"), frame);
+    }
+}

@@ -1,0 +1,341 @@
+//! The bank file, `snapshots/<slot>/<slot>`: read as a stream, field by field, to its last byte (format page,
+//! section "The bank file").
+//!
+//! About 1 GB on mainnet; nothing but the small fields is kept. The storage map, the largest part that others need,
+//! goes to a callback. Writing one (for synthetic ledgers) lives in `synth`.
+
+use {
+    crate::ledger::{
+        bank_hash::{BankHashParts, hard_forks_between},
+        blockhash_queue::BlockhashQueue,
+        fields::FieldReader,
+        lattice::{LATTICE_HASH_BYTES, LatticeHash},
+        names::Hash,
+    },
+    slotpress_base::error::{Error, Result},
+    std::{io::BufRead, path::Path},
+};
+
+/// The fields that other parts of slotpress, or an operator, look at.
+#[derive(Clone, Debug, Default)]
+pub struct BankFile {
+    /// The blockhashes that transactions may still name; the last is the hash of the last block's entries.
+    pub blockhashes: BlockhashQueue,
+    /// The bank hash.
+    pub hash: Hash,
+    /// The parent's bank hash.
+    pub parent_hash: Hash,
+    /// The parent's slot.
+    pub parent_slot: u64,
+    /// Hard forks above the parent's slot: slot and count.
+    pub hard_forks_since_parent: Vec<(u64, u64)>,
+    /// Transactions since genesis.
+    pub transaction_count: u64,
+    /// Ticks since genesis.
+    pub tick_height: u64,
+    /// Signatures in this slot.
+    pub signature_count: u64,
+    /// Lamports in existence.
+    pub capitalization: u64,
+    /// The tick at which this slot ends.
+    pub max_tick_height: u64,
+    /// Ticks in a slot.
+    pub ticks_per_slot: u64,
+    /// Seconds since 1970 at which the chain began.
+    pub genesis_creation_time: i64,
+    /// Bytes of data of all accounts.
+    pub accounts_data_bytes: u64,
+    /// The bank's slot.
+    pub slot: u64,
+    /// Blocks since genesis.
+    pub block_height: u64,
+    /// The leader of this slot.
+    pub leader: Hash,
+    /// Slots in an epoch, after the warm-up.
+    pub slots_per_epoch: u64,
+    /// The first epoch of full length.
+    pub first_normal_epoch: u64,
+    /// The first slot of that epoch.
+    pub first_normal_slot: u64,
+    /// Whether epochs start short and grow.
+    pub is_warmup: bool,
+    /// Vote accounts in the stakes cache.
+    pub vote_account_count: u64,
+    /// Stake delegations in the stakes cache.
+    pub delegation_count: u64,
+    /// The epoch of the stakes cache: the bank's own epoch.
+    pub stakes_epoch: u64,
+    /// Storages in the storage map.
+    pub storage_count: u64,
+    /// The slot of the accounts database: equal to `slot`.
+    pub accounts_slot: u64,
+    /// Epochs in the epoch stakes.
+    pub epoch_stakes_count: u64,
+    /// The sum over all accounts; every version since 3.0 writes it.
+    pub lattice_hash: LatticeHash,
+    /// The block's id; written by 4.1 and later.
+    pub block_id: Option<Hash>,
+    /// The file's length in bytes.
+    pub length_bytes: u64,
+}
+
+impl BankFile {
+    /// The hash that an archive of this bank carries in its name.
+    pub fn snapshot_hash(&self) -> Hash {
+        self.lattice_hash.snapshot_hash()
+    }
+
+    /// What the bank hash must be, by its parts; `None` without a blockhash.
+    pub fn computed_hash(&self) -> Option<Hash> {
+        let parts = BankHashParts {
+            parent_hash: self.parent_hash,
+            signature_count: self.signature_count,
+            last_blockhash: self.blockhashes.last?,
+            lattice_hash: &self.lattice_hash,
+            hard_fork_count: hard_forks_between(&self.hard_forks_since_parent, self.parent_slot, self.slot),
+        };
+        Some(parts.hash())
+    }
+
+    /// The bank's epoch, by the epoch schedule.
+    pub fn epoch(&self) -> u64 {
+        if let Some(slots) = self.slot.checked_sub(self.first_normal_slot) {
+            return self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
+        }
+        // While warming up, epochs double from 32 slots (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
+        const FIRST_END_LOG: u32 = 32u64.trailing_zeros() + 1;
+        let end = self.slot.saturating_add(32 + 1).checked_next_power_of_two();
+        let end_log = end.map_or(u64::BITS, u64::trailing_zeros);
+        u64::from(end_log.saturating_sub(FIRST_END_LOG))
+    }
+}
+
+/// One item of the storage map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageMapItem {
+    /// The storage's slot.
+    pub slot: u64,
+    /// The storage's id on the node that wrote the bank file.
+    pub id: u64,
+    /// `accounts_current_len`: the storage's length in bytes, without its obsolete records.
+    pub length_bytes: u64,
+}
+
+/// Reads a bank file from disk. `on_storage` gets every item of the storage map.
+pub fn read_bank_file(path: &Path, on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>) -> Result<BankFile> {
+    parse_bank_file(FieldReader::open(path, "the bank file")?, on_storage)
+}
+
+/// Reads a bank file from a stream of fields, to its end.
+pub fn parse_bank_file<R: BufRead>(
+    r: FieldReader<R>,
+    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+) -> Result<BankFile> {
+    match parse_bank_file_and_end(r, on_storage)? {
+        (bank, None) => Ok(bank),
+        (_, Some(error)) => Err(error),
+    }
+}
+
+/// The same, but what is wrong after the lattice hash comes beside the bank: Agave does not mind it.
+pub fn parse_bank_file_and_end<R: BufRead>(
+    mut r: FieldReader<R>,
+    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+) -> Result<(BankFile, Option<Error>)> {
+    let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
+    read_bank_fields(&mut r, &mut bank)?;
+    read_accounts_fields(&mut r, &mut bank, on_storage)?;
+    let end_error = read_extra_fields(&mut r, &mut bank)?;
+    if bank.accounts_slot != bank.slot {
+        let BankFile { slot, accounts_slot, .. } = bank;
+        return Err(Error::damaged(format!(
+            "the bank file is of slot {slot}, but its accounts of slot {accounts_slot}"
+        )));
+    }
+    Ok((bank, end_error))
+}
+
+/// The bank fields: from the blockhash queue to the stakes.
+fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+    bank.blockhashes = BlockhashQueue::parse(r)?;
+    r.skip_items("the ancestors", 16)?;
+    bank.hash = Hash(r.array()?);
+    bank.parent_hash = Hash(r.array()?);
+    bank.parent_slot = r.u64()?;
+    bank.hard_forks_since_parent = read_hard_forks(r, bank.parent_slot)?;
+    bank.transaction_count = r.u64()?;
+    bank.tick_height = r.u64()?;
+    bank.signature_count = r.u64()?;
+    bank.capitalization = r.u64()?;
+    bank.max_tick_height = r.u64()?;
+    if r.flag("hashes per tick")? {
+        r.skip(8)?;
+    }
+    bank.ticks_per_slot = r.u64()?;
+    r.skip(16)?; // ns per slot
+    bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
+    r.skip(8)?; // slots per year
+    bank.accounts_data_bytes = r.u64()?;
+    bank.slot = r.u64()?;
+    r.skip(8)?; // epoch, unused
+    bank.block_height = r.u64()?;
+    bank.leader = Hash(r.array()?);
+    r.skip(16)?; // collector fees, fee calculator: always 0
+    r.skip(4 * 8 + 1)?; // fee rate governor
+    r.skip(8)?; // collected rent
+    r.skip(8 + EPOCH_SCHEDULE_BYTES + 8 + 8 + 8 + 1)?; // rent collector
+    bank.slots_per_epoch = r.u64()?;
+    let _leader_schedule_slot_offset = r.u64()?;
+    bank.is_warmup = r.flag("the warm-up")?;
+    bank.first_normal_epoch = r.u64()?;
+    bank.first_normal_slot = r.u64()?;
+    r.skip(6 * 8)?; // inflation
+    let stakes = skip_stakes(r, "the stakes", false)?;
+    bank.vote_account_count = stakes.vote_account_count;
+    bank.delegation_count = stakes.delegation_count;
+    bank.stakes_epoch = stakes.epoch;
+    r.skip_items("the unused accounts", 32)?;
+    r.skip_items("the unused credits", 32)?;
+    r.skip_items("the unused votes", 32)?;
+    r.skip(8)?; // always 0
+    r.flag("is_delta")?;
+    Ok(())
+}
+
+/// Hard forks above the parent's slot that are kept: a cluster has had a handful since genesis.
+const HARD_FORKS_MAX: usize = 1024;
+
+/// The hard forks above the parent's slot, which the bank hash may cover.
+fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Result<Vec<(u64, u64)>> {
+    let mut found = Vec::new();
+    for _ in 0..r.count("the hard forks", 16)? {
+        let fork = (r.u64()?, r.u64()?);
+        if fork.0 <= parent_slot {
+            continue;
+        }
+        if found.len() == HARD_FORKS_MAX {
+            return Err(r.damaged(format!("more than {HARD_FORKS_MAX} hard forks above the parent's slot")));
+        }
+        found.push(fork);
+    }
+    Ok(found)
+}
+
+/// The accounts-db fields: above all the storage map.
+fn read_accounts_fields<R: BufRead>(
+    r: &mut FieldReader<R>,
+    bank: &mut BankFile,
+    on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+) -> Result<()> {
+    for _ in 0..r.count("the storage map", 16)? {
+        let slot = r.u64()?;
+        for _ in 0..r.count("the storages of a slot", 16)? {
+            let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
+            bank.storage_count = bank.storage_count.saturating_add(1);
+            on_storage(item)?;
+        }
+    }
+    r.skip(8)?; // write version
+    bank.accounts_slot = r.u64()?;
+    r.skip(64 + 5 * 8)?; // unused hashes, statistics
+    r.skip_items("the historical roots", 8)?;
+    r.skip_items("the historical roots with hashes", 8 + 32)?;
+    Ok(())
+}
+
+/// The extra fields. Returns what is wrong behind the lattice hash.
+fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
+    r.skip(8)?; // lamports per signature
+    if r.flag("the incremental persistence")? {
+        r.skip(8 + 32 + 8 + 32 + 8)?;
+    }
+    r.optional_hash("the epoch accounts hash")?;
+    bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
+    for _ in 0..bank.epoch_stakes_count {
+        skip_epoch_stakes(r)?;
+    }
+    bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
+        LatticeHash::from_bytes(&r.array::<LATTICE_HASH_BYTES>()?)
+    } else {
+        return Err(Error::damaged("the bank file holds no accounts lattice hash")
+            .hint("it was written by a validator older than Agave 3.0; archive it with that version"));
+    };
+    // 4.0 and earlier end here.
+    let block_id = if r.remaining() > 0 { r.optional_hash("the block id") } else { Ok(None) };
+    match block_id {
+        Ok(block_id) => {
+            bank.block_id = block_id;
+            Ok(r.end().err())
+        }
+        Err(error) => Ok(Some(error)),
+    }
+}
+
+const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;
+const DELEGATION_BYTES: u64 = 32 + 32 + 8 + 8 + 8 + 8;
+
+struct StakesSummary {
+    vote_account_count: u64,
+    delegation_count: u64,
+    epoch: u64,
+}
+
+/// Passes over a stakes cache. In the epoch stakes, each delegation carries its credits observed too.
+fn skip_stakes<R: BufRead>(r: &mut FieldReader<R>, name: &str, with_credits: bool) -> Result<StakesSummary> {
+    // An account: lamports, data, owner, executable, rent epoch.
+    let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
+    for _ in 0..vote_account_count {
+        r.skip(32 + 8 + 8)?;
+        r.skip_items("a vote account's data", 1)?;
+        r.skip(32)?;
+        r.flag("a vote account's executable flag")?;
+        r.skip(8)?;
+    }
+    let delegation_bytes = if with_credits { DELEGATION_BYTES + 8 } else { DELEGATION_BYTES };
+    let delegation_count = r.skip_items("the delegations", delegation_bytes)?;
+    r.skip(8)?; // always 0
+    let epoch = r.u64()?;
+    r.skip_items("the stake history", 4 * 8)?;
+    Ok(StakesSummary { vote_account_count, delegation_count, epoch })
+}
+
+fn skip_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
+    let _epoch = r.u64()?;
+    match r.u32()? {
+        0 => {}
+        other => return Err(r.damaged(format!("epoch stakes of the unknown kind {other}"))),
+    }
+    skip_stakes(r, "the epoch stakes", true)?;
+    r.skip(8)?; // total stake
+    for _ in 0..r.count("the vote accounts of nodes", 32 + 8 + 8)? {
+        r.skip(32)?;
+        r.skip_items("the vote accounts of a node", 32)?;
+        r.skip(8)?;
+    }
+    r.skip_items("the authorized voters", 64)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(slot: u64, first_normal_slot: u64) -> u64 {
+        let (slots_per_epoch, first_normal_epoch) = (432_000, 14);
+        BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
+    }
+
+    #[test]
+    fn epochs() {
+        assert_eq!([31, 32, 95, 96].map(|slot| epoch(slot, 524_256)), [0, 1, 1, 2], "while warming up");
+        assert_eq!([524_256, 956_255, 956_256].map(|slot| epoch(slot, 524_256)), [14, 14, 15]);
+    }
+
+    /// A bank file may claim any slot, and any first slot of full epochs.
+    #[test]
+    fn any_slot_has_an_epoch() {
+        assert_eq!(epoch(u64::MAX - 1, u64::MAX), 58, "beyond the last power of two");
+        assert_eq!(epoch(1 << 63, u64::MAX), 58);
+        assert_eq!(BankFile { slot: u64::MAX, first_normal_epoch: u64::MAX, ..BankFile::default() }.epoch(), u64::MAX);
+    }
+}

@@ -1,0 +1,105 @@
+//! The bank hash: what one block makes of its parent, its signatures, its blockhash and all accounts (format page,
+//! section "Hashes").
+//!
+//! Other fields of the bank file, and the status cache, are covered by no hash.
+
+use {
+    crate::ledger::{lattice::LatticeHash, names::Hash},
+    sha2::{Digest, Sha256},
+};
+
+/// What a bank hash is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct BankHashParts<'a> {
+    /// The parent's bank hash.
+    pub parent_hash: Hash,
+    /// Signatures in the block.
+    pub signature_count: u64,
+    /// The block's own blockhash: the newest of the blockhash queue.
+    pub last_blockhash: Hash,
+    /// The sum over all accounts.
+    pub lattice_hash: &'a LatticeHash,
+    /// Hard forks since the parent, by [`hard_forks_between`].
+    pub hard_fork_count: u64,
+}
+
+impl BankHashParts<'_> {
+    /// The hash that the bank file's `hash` must be.
+    pub fn hash(&self) -> Hash {
+        let inner = Sha256::new()
+            .chain_update(self.parent_hash.0)
+            .chain_update(self.signature_count.to_le_bytes())
+            .chain_update(self.last_blockhash.0)
+            .finalize();
+        let hash = Sha256::new().chain_update(inner).chain_update(self.lattice_hash.to_bytes()).finalize();
+        if self.hard_fork_count == 0 {
+            return Hash(hash.into());
+        }
+        Hash(Sha256::new().chain_update(hash).chain_update(self.hard_fork_count.to_le_bytes()).finalize().into())
+    }
+}
+
+/// Counts the hard forks that lie after the parent's slot, up to and with the bank's own. `hard_forks` holds pairs of
+/// slot and count, as the bank file does.
+pub fn hard_forks_between(hard_forks: &[(u64, u64)], parent_slot: u64, slot: u64) -> u64 {
+    let between = hard_forks.iter().filter(|(at, _)| parent_slot < *at && *at <= slot);
+    between.fold(0, |sum, (_, count)| sum.wrapping_add(*count))
+}
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        crate::ledger::{bank_file::parse_bank_file, fields::FieldReader},
+        std::{fs, io::Read, path::Path},
+    };
+
+    /// The bank hashes that Agave reports for the fixtures (their `expected.json`).
+    #[test]
+    fn agave_s_own_banks() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/agave-4.2.2");
+        let expected = fs::read(dir.join("expected.json")).expect("expected.json");
+        let expected: serde_json::Value = serde_json::from_slice(&expected).expect("JSON");
+        for slot in ["26", "40"] {
+            let archive = dir.join(expected[slot]["archive"].as_str().expect("a name"));
+            let decoder = zstd::Decoder::new(fs::File::open(archive).expect("the fixture")).expect("zstd");
+            let mut archive = tar::Archive::new(decoder);
+            let name = Path::new("snapshots").join(slot).join(slot);
+            let mut entry = archive
+                .entries()
+                .expect("entries")
+                .map(|entry| entry.expect("an entry"))
+                .find(|entry| entry.path().is_ok_and(|path| path == name))
+                .expect("the bank file");
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).expect("the bank file");
+            let fields = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
+            let bank = parse_bank_file(fields, &mut |_| Ok(())).expect("a bank");
+            let mut parts = BankHashParts {
+                parent_hash: bank.parent_hash,
+                signature_count: bank.signature_count,
+                last_blockhash: bank.blockhashes.last.expect("a blockhash"),
+                lattice_hash: &bank.lattice_hash,
+                hard_fork_count: 0,
+            };
+            assert_eq!(bank.computed_hash(), Some(bank.hash));
+            assert_eq!(parts.hash(), bank.hash);
+            assert_eq!(parts.hash().to_string(), expected[slot]["bank_hash"].as_str().expect("a hash"));
+            // Every part counts.
+            parts.signature_count += 1;
+            assert_ne!(parts.hash(), bank.hash);
+            parts.signature_count -= 1;
+            parts.hard_fork_count = 1;
+            assert_ne!(parts.hash(), bank.hash);
+        }
+    }
+
+    #[test]
+    fn hard_forks_count_after_the_parent() {
+        let forks = [(5, 1), (10, 2), (11, 1), (20, 7)];
+        assert_eq!(hard_forks_between(&forks, 10, 19), 1);
+        assert_eq!(hard_forks_between(&forks, 9, 11), 3);
+        assert_eq!(hard_forks_between(&forks, 19, 20), 7);
+        assert_eq!(hard_forks_between(&forks, 11, 12), 0);
+    }
+}

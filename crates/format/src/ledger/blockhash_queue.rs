@@ -1,0 +1,117 @@
+//! The blockhash queue of a bank file: the blockhashes that transactions may still name, each with its index (format
+//! page, section "The bank file"). The file holds them in no order.
+
+use {
+    crate::ledger::{fields::FieldReader, names::Hash},
+    slotpress_base::error::Result,
+    std::{collections::HashSet, io::BufRead},
+};
+
+/// The most blockhashes that a validator keeps: those of 300 blocks, and the newest.
+pub const BLOCKHASHES_MAX: u64 = 301;
+
+/// Of the newest so many, Firedancer refuses one that is there twice: those that a transaction may name.
+pub const BLOCKHASHES_RECENT: usize = 151;
+
+/// The queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockhashQueue {
+    /// The hash of the last block's entries.
+    pub last: Option<Hash>,
+    /// Blockhashes that the file holds.
+    pub count: u64,
+    /// Index and blockhash, ascending; of a queue that is too long, the first of the file.
+    hashes: Vec<(u64, Hash)>,
+}
+
+impl BlockhashQueue {
+    /// Reads a queue, and keeps no more of it than [`BLOCKHASHES_MAX`].
+    pub fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
+        let _last_index = r.u64()?;
+        let last = r.optional_hash("the last blockhash")?;
+        let count = r.count("the blockhash queue", ITEM_BYTES)?;
+        let mut hashes = Vec::new();
+        for _ in 0..count.min(BLOCKHASHES_MAX) {
+            let hash = Hash(r.array()?);
+            r.skip(8)?; // lamports per signature
+            hashes.push((r.u64()?, hash));
+            r.skip(8)?; // timestamp
+        }
+        r.skip(count.saturating_sub(BLOCKHASHES_MAX).saturating_mul(ITEM_BYTES))?;
+        let _max_age = r.u64()?;
+        hashes.sort_unstable();
+        Ok(Self { last, count, hashes })
+    }
+
+    /// The first pair of neighbours whose indexes do not follow each other.
+    pub fn gap(&self) -> Option<(u64, u64)> {
+        let indexes = || self.hashes.iter().map(|(index, _)| *index);
+        indexes().zip(indexes().skip(1)).find(|(one, next)| one.checked_add(1) != Some(*next))
+    }
+
+    /// A blockhash that is there twice among the newest `BLOCKHASHES_RECENT`.
+    pub fn duplicate(&self) -> Option<Hash> {
+        let mut seen = HashSet::new();
+        self.hashes.iter().rev().take(BLOCKHASHES_RECENT).map(|(_, hash)| *hash).find(|hash| !seen.insert(*hash))
+    }
+}
+
+/// Hash, lamports per signature, index, timestamp.
+const ITEM_BYTES: u64 = 32 + 8 + 8 + 8;
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn queue(items: &[(u64, u8)]) -> BlockhashQueue {
+        let mut bytes = [&[0; 8][..], &[1], &[9; 32], &(items.len() as u64).to_le_bytes()].concat();
+        for (index, hash) in items {
+            bytes.extend_from_slice(&[*hash; 32]);
+            bytes.extend_from_slice(&5000u64.to_le_bytes());
+            bytes.extend_from_slice(&index.to_le_bytes());
+            bytes.extend_from_slice(&[7; 8]);
+        }
+        bytes.extend_from_slice(&300u64.to_le_bytes());
+        let mut r = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
+        let queue = BlockhashQueue::parse(&mut r).expect("a queue");
+        r.end().expect("to its end");
+        queue
+    }
+
+    #[test]
+    fn gaps_and_duplicates() {
+        let sound = queue(&[(7, 1), (5, 2), (6, 3)]);
+        assert_eq!((sound.last, sound.count), (Some(Hash([9; 32])), 3));
+        assert_eq!((sound.gap(), sound.duplicate()), (None, None));
+        assert_eq!(queue(&[(7, 1), (5, 2)]).gap(), Some((5, 7)));
+        assert_eq!(queue(&[(7, 1), (6, 2), (7, 3)]).gap(), Some((7, 7)), "an index twice");
+        assert_eq!(queue(&[(7, 1), (6, 1)]).duplicate(), Some(Hash([1; 32])));
+        assert_eq!((queue(&[]).gap(), queue(&[]).duplicate()), (None, None));
+    }
+
+    /// What is older than the newest 151 may be there twice.
+    #[test]
+    fn old_duplicates_do_not_matter() {
+        let items = |twice: u64| (0..200).map(|at| (at, if at == twice { 199 } else { at as u8 })).collect::<Vec<_>>();
+        assert_eq!(queue(&items(48)).duplicate(), None);
+        assert_eq!(queue(&items(49)).duplicate(), Some(Hash([199; 32])));
+    }
+
+    /// A queue that is too long is read to its end, and not kept.
+    #[test]
+    fn bounded() {
+        let items: Vec<(u64, u8)> = (0..1000).map(|at| (at, at as u8)).collect();
+        let long = queue(&items);
+        assert_eq!((long.count, long.hashes.len() as u64), (1000, BLOCKHASHES_MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let mut r = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
+            if let Ok(queue) = BlockhashQueue::parse(&mut r) {
+                let _ = (queue.gap(), queue.duplicate());
+            }
+        }
+    }
+}

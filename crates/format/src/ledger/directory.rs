@@ -1,0 +1,425 @@
+//! Finding a complete bank snapshot on disk, and every storage that belongs to it.
+//!
+//! Four layouts are known (format page, section "A bank snapshot directory"): a storages list (fastboot 3.x), one that
+//! tells append vecs from split files (4.x and 5.x), hard links (2.x), and an unpacked archive. What the storages hold is
+//! not looked at here.
+
+use {
+    crate::ledger::{
+        lists::{ObsoleteFormat, read_storages_list, read_tagged_storages_list},
+        names::parse_number,
+        storages::{APPEND_VEC, ListedStorage, MissingFile, StorageFile, StorageRoot, list_roots, stat_listed},
+    },
+    serde::Serialize,
+    slotpress_base::error::{Error, IoContext, Result},
+    std::{
+        fs,
+        io::{ErrorKind, Read},
+        path::{Path, PathBuf},
+    },
+};
+
+/// How to stop a validator so that what it leaves is complete.
+pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \
+     process is gone; a killed validator leaves no complete bank snapshot";
+
+/// Where to look. `None` and empty mean the validator's defaults.
+#[derive(Clone, Debug, Default)]
+pub struct LedgerPaths {
+    /// The ledger directory, or an unpacked archive.
+    pub ledger: PathBuf,
+    /// What `agave-validator --snapshots` says: the directory that holds archives and `snapshots/`.
+    pub snapshots: Option<PathBuf>,
+    /// What `agave-validator --accounts` says, each holding `run/`.
+    pub accounts: Vec<PathBuf>,
+}
+
+impl LedgerPaths {
+    /// A ledger with the validator's defaults.
+    pub fn new(ledger: impl Into<PathBuf>) -> Self {
+        Self { ledger: ledger.into(), ..Self::default() }
+    }
+
+    /// The directory that holds archives and the `snapshots/` directory.
+    pub fn snapshots_dir(&self) -> &Path {
+        self.snapshots.as_deref().unwrap_or(&self.ledger)
+    }
+
+    /// The accounts paths, or the default one.
+    pub fn accounts_dirs(&self) -> Vec<PathBuf> {
+        if self.accounts.is_empty() { vec![self.ledger.join("accounts")] } else { self.accounts.clone() }
+    }
+
+    /// Whether the ledger is an unpacked archive.
+    pub fn is_unpacked_archive(&self) -> bool {
+        self.ledger.join("snapshots/status_cache").is_file() && self.ledger.join("version").is_file()
+    }
+}
+
+/// How the storages of a bank snapshot are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// fastboot 3.x: `storages_list` names the files in `run/`.
+    StoragesList,
+    /// fastboot 4.x and 5.x: the same, where each storage is an append vec or split files.
+    TaggedList,
+    /// fastboot 2.x: hard links under `snapshot/<slot>/`.
+    HardLinks,
+    /// The tree of an archive.
+    Unpacked,
+}
+
+impl Layout {
+    /// How obsolete records are listed.
+    pub fn obsolete_format(self) -> ObsoleteFormat {
+        if self == Self::TaggedList { ObsoleteFormat::Compact } else { ObsoleteFormat::Wide }
+    }
+}
+
+/// A complete bank snapshot: its files, and its storages ordered by (slot, id).
+#[derive(Debug)]
+pub struct BankSnapshot {
+    /// The slot that its directory names.
+    pub slot: u64,
+    /// How its storages were found.
+    pub layout: Layout,
+    /// The directory `snapshots/<slot>`.
+    pub dir: PathBuf,
+    /// The bank file.
+    pub bank_file: PathBuf,
+    /// The status cache.
+    pub status_cache: PathBuf,
+    /// The version file.
+    pub version: PathBuf,
+    /// The obsolete records, where the layout has them.
+    pub obsolete_accounts: Option<PathBuf>,
+    /// Directories that hold storages.
+    pub roots: Vec<StorageRoot>,
+    /// Every storage, ordered by (slot, id).
+    pub storages: Vec<StorageFile>,
+    /// Files of the storages list that are in none of the roots. Empty, but for [`find_bank_snapshot_with_gaps`].
+    pub missing: Vec<MissingFile>,
+}
+
+impl BankSnapshot {
+    /// The directories that hold storages, for people.
+    pub fn shown_roots(&self) -> String {
+        let roots: Vec<String> = self.roots.iter().map(|root| root.path.display().to_string()).collect();
+        roots.join(" or ")
+    }
+
+    /// Storages and files that lie where the caller says, rather than where a validator looks for them. `files` are the
+    /// bank file, the status cache and the version; `root_dirs` hold nothing but storages.
+    pub fn of_parts(
+        slot: u64,
+        dir: PathBuf,
+        files: [PathBuf; 3],
+        root_dirs: impl Iterator<Item = PathBuf>,
+        threads: usize,
+    ) -> Result<Self> {
+        let roots = root_dirs.map(StorageRoot::open).collect::<Result<Vec<_>>>()?;
+        let mut storages = list_roots(&roots, threads)?;
+        storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+        let [bank_file, status_cache, version] = files;
+        let layout = Layout::Unpacked;
+        let (obsolete_accounts, missing) = (None, Vec::new());
+        Ok(Self { slot, layout, dir, bank_file, status_cache, version, obsolete_accounts, roots, storages, missing })
+    }
+}
+
+/// The one version of the snapshot format that is in use.
+pub const SNAPSHOT_VERSION: &str = "1.2.0";
+
+/// The most bytes of a version file that Agave reads (`MAX_SNAPSHOT_VERSION_FILE_SIZE` in `agave-snapshots`).
+pub const VERSION_BYTES_MAX: usize = 8;
+
+/// Whether the content of a version file is the one known version. Readers trim.
+pub fn is_known_version(content: &[u8]) -> bool {
+    content.len() <= VERSION_BYTES_MAX
+        && std::str::from_utf8(content).is_ok_and(|version| version.trim() == SNAPSHOT_VERSION)
+}
+
+/// Reads a version file: at most one byte more than one can have.
+pub fn read_version(path: &Path) -> Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let file = slotpress_base::files::open_file(path)?;
+    file.take((VERSION_BYTES_MAX as u64).saturating_add(1)).read_to_end(&mut content).or_path("read", path)?;
+    Ok(content)
+}
+
+/// Finds the bank snapshot of `slot`, or the newest complete one, and all its storages, which `threads` threads look
+/// up. The caller holds the ledger's lock where the ledger is a validator's.
+pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+    let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
+    let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
+    Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
+        .hint("name every accounts path with `accounts`; a deleted storage cannot be replaced"))
+}
+
+/// The same, where storages may be missing.
+pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+    if !is_dir(&paths.ledger)? {
+        return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
+            .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
+    }
+    let mut snapshot = match paths.is_unpacked_archive() {
+        true => open_unpacked(&paths.ledger, slot, threads)?,
+        false => open_validators(paths, slot, threads)?,
+    };
+    let version = read_version(&snapshot.version)?;
+    if !is_known_version(&version) {
+        return Err(Error::failed(format!(
+            "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
+            snapshot.version.display(),
+            slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim())
+        )));
+    }
+    snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+    let mut neighbours = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
+    if let Some((one, other)) = neighbours.find(|(one, other)| one.slot == other.slot) {
+        return Err(Error::damaged(format!(
+            "slot {} has two storages, {} and {}; a snapshot has one per slot",
+            one.slot, one.id, other.id
+        )));
+    }
+    if let Some(storage) = snapshot.storages.last().filter(|storage| storage.slot > snapshot.slot) {
+        return Err(Error::damaged(format!(
+            "storage {}.{} is newer than the bank snapshot of slot {}",
+            storage.slot, storage.id, snapshot.slot
+        )));
+    }
+    Ok(snapshot)
+}
+
+/// The slots of the bank snapshot directories, newest first, whatever state they are in.
+pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
+    let dir = snapshots_dir.join("snapshots");
+    let mut slots = Vec::new();
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(slots),
+        Err(error) => return Err(Error::io("read", &dir, &error)),
+    };
+    for entry in entries {
+        let name = entry.or_path("read", &dir)?.file_name();
+        slots.extend(name.to_str().and_then(parse_number));
+    }
+    slots.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(slots)
+}
+
+fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+    let snapshots_dir = paths.snapshots_dir();
+    let slots = bank_snapshot_slots(snapshots_dir)?;
+    let dir_of = |slot: u64| snapshots_dir.join("snapshots").join(slot.to_string());
+    let is_complete = |slot: u64| is_file(&dir_of(slot).join("fastboot_version"));
+    let found = match slot {
+        Some(slot) if !slots.contains(&slot) => {
+            return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).display()))
+                .hint(format!("bank snapshots there: {}", list_slots(&slots))));
+        }
+        Some(slot) => is_complete(slot)?.then_some(slot),
+        None => {
+            let mut found = None;
+            for slot in &slots {
+                if is_complete(*slot)? {
+                    found = Some(*slot);
+                    break;
+                }
+            }
+            found
+        }
+    };
+    let Some(slot) = found else {
+        let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
+        return Err(if slots.is_empty() {
+            Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.display()))
+                .hint("give the validator's ledger directory; where the validator runs with `snapshots`, give that too")
+        } else {
+            Error::failed(format!(
+                "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the mark that a validator \
+                 writes last",
+                snapshots_dir.join("snapshots").display()
+            ))
+            .hint(GRACEFUL_STOP)
+        });
+    };
+    let dir = dir_of(slot);
+    let version_path = dir.join("fastboot_version");
+    let version = read_short(&version_path)?;
+    let major = version.trim().split('.').next().and_then(parse_number);
+    let layout = match major {
+        Some(3) => Layout::StoragesList,
+        Some(2) => Layout::HardLinks,
+        Some(4..=5) => Layout::TaggedList,
+        Some(6..) => {
+            return Err(Error::failed(format!(
+                "{} says {}: a layout newer than Agave 4.5's is not supported yet",
+                version_path.display(),
+                version.trim()
+            ))
+            .hint("look for a newer slotpress, or recompress the validator's own archives"));
+        }
+        _ => {
+            return Err(Error::failed(format!(
+                "{} says {:?}, which is not a layout that slotpress knows (2.x to 5.x)",
+                version_path.display(),
+                version.trim()
+            )));
+        }
+    };
+    let (roots, storages, missing) = match layout {
+        Layout::HardLinks => {
+            let roots = hard_link_roots(paths, &dir, slot)?;
+            let storages = list_roots(&roots, threads)?;
+            (roots, storages, Vec::new())
+        }
+        _ => {
+            let roots = run_roots(paths)?;
+            let path = required(dir.join("storages_list"))?;
+            let list = if layout == Layout::TaggedList {
+                read_tagged_storages_list(&path)?
+            } else {
+                let append_vec = |(slot, id)| ListedStorage { slot, id, endings: APPEND_VEC };
+                read_storages_list(&path)?.into_iter().map(append_vec).collect()
+            };
+            let (storages, missing) = stat_listed(&list, &roots, threads)?;
+            (roots, storages, missing)
+        }
+    };
+    Ok(BankSnapshot {
+        slot,
+        layout,
+        bank_file: required(dir.join(slot.to_string()))?,
+        status_cache: required(dir.join("status_cache"))?,
+        version: required(dir.join("version"))?,
+        obsolete_accounts: Some(required(dir.join("obsolete_accounts"))?),
+        dir,
+        roots,
+        storages,
+        missing,
+    })
+}
+
+fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+    let slots = bank_snapshot_slots(dir)?;
+    let found = match (slot, slots.as_slice()) {
+        (Some(slot), slots) if slots.contains(&slot) => slot,
+        (None, [only]) => *only,
+        _ => {
+            return Err(Error::failed(format!(
+                "{} looks like an unpacked archive, but its snapshots/ holds {}",
+                dir.display(),
+                list_slots(&slots)
+            ))
+            .hint("unpack one archive into one empty directory, or choose with `slot`"));
+        }
+    };
+    let bank_dir = dir.join("snapshots").join(found.to_string());
+    let roots = vec![StorageRoot::open(dir.join("accounts"))?];
+    let storages = list_roots(&roots, threads)?;
+    Ok(BankSnapshot {
+        slot: found,
+        layout: Layout::Unpacked,
+        bank_file: required(bank_dir.join(found.to_string()))?,
+        status_cache: required(dir.join("snapshots/status_cache"))?,
+        version: required(dir.join("version"))?,
+        obsolete_accounts: None,
+        dir: bank_dir,
+        roots,
+        storages,
+        missing: Vec::new(),
+    })
+}
+
+fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
+    paths
+        .accounts_dirs()
+        .into_iter()
+        .map(|accounts| {
+            let run = accounts.join("run");
+            if is_dir(&run)? {
+                return StorageRoot::open(run);
+            }
+            Err(Error::failed(format!("{} is not a directory", run.display()))
+                .hint("name every accounts path of the validator with `accounts`, as the validator's own flags do"))
+        })
+        .collect()
+}
+
+/// The directories behind `accounts_hardlinks/account_path_N`. Where a ledger was moved, its absolute links lead
+/// nowhere: then, and when accounts paths are given, `<accounts>/snapshot/<slot>` is taken.
+fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
+    let links_dir = required(dir.join("accounts_hardlinks"))?;
+    let mut targets = Vec::new();
+    if paths.accounts.is_empty() {
+        for entry in fs::read_dir(&links_dir).or_path("read", &links_dir)? {
+            let link = entry.or_path("read", &links_dir)?.path();
+            targets.push(link);
+        }
+        targets.sort_unstable();
+    }
+    if targets.is_empty() || !targets.iter().all(|target| target.is_dir()) {
+        targets = paths
+            .accounts_dirs()
+            .into_iter()
+            .map(|accounts| accounts.join("snapshot").join(slot.to_string()))
+            .collect();
+    }
+    for target in &targets {
+        if !is_dir(target)? {
+            let message = format!("{} is not a directory: the hard links of the storages", target.display());
+            return Err(Error::failed(message).hint("name every accounts path of the validator with `accounts`"));
+        }
+    }
+    targets.into_iter().map(StorageRoot::open).collect()
+}
+
+fn required(path: PathBuf) -> Result<PathBuf> {
+    if metadata(&path)?.is_some() {
+        return Ok(path);
+    }
+    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.display())).hint(GRACEFUL_STOP))
+}
+
+/// Whether a path leads nowhere; any other error, such as a permission that is missing, tells nothing about content.
+fn is_missing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Whether a directory is there; an error where the system does not tell.
+fn is_dir(path: &Path) -> Result<bool> {
+    Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
+}
+
+/// The same of a file.
+fn is_file(path: &Path) -> Result<bool> {
+    Ok(metadata(path)?.is_some_and(|found| found.is_file()))
+}
+
+fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(Error::io("read", path, &error)),
+    }
+}
+
+/// Reads a file of a few bytes, such as a version; more than 64 bytes are not a version.
+fn read_short(path: &Path) -> Result<String> {
+    let mut text = String::new();
+    slotpress_base::files::open_file(path)?.take(64).read_to_string(&mut text).or_path("read", path)?;
+    Ok(text)
+}
+
+fn list_slots(slots: &[u64]) -> String {
+    /// More would not help to choose.
+    const SHOWN_MAX: usize = 8;
+    if slots.is_empty() {
+        return "none".to_string();
+    }
+    let shown: Vec<String> = slots.iter().take(SHOWN_MAX).map(u64::to_string).collect();
+    let more = if slots.len() > SHOWN_MAX { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}

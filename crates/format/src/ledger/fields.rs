@@ -1,0 +1,174 @@
+//! Reading little-endian fields from a stream, in bounded memory: the ground that the readers of the bank file, the
+//! status cache, the storages list and the obsolete records stand on.
+//!
+//! The total length is known, so that a count that could not fit is refused before it is believed.
+
+use {
+    crate::ledger::names::Hash,
+    slotpress_base::{
+        bytes::to_usize,
+        error::{Error, IoContext, Result},
+    },
+    std::{
+        fs::File,
+        io::{self, BufRead, BufReader},
+        path::Path,
+    },
+};
+
+/// Read-ahead for a file that is streamed: large enough that system calls do not show, small enough to forget.
+pub const READ_BUFFER_BYTES: usize = 256 * 1024;
+
+/// A cursor over a stream of fields, which knows where it is and where the stream must end.
+pub struct FieldReader<R> {
+    inner: R,
+    position: u64,
+    length: u64,
+    what: String,
+}
+
+/// What the system refuses to read is no damage; what a decoder refuses, or what ends early, is.
+fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(_) => Error::io("read", Path::new(what), error),
+        None => Error::damaged(format!("{what}: cannot be read: {error}, at offset {position}"))
+            .hint("the file is damaged or of an unknown version; take it from its source again"),
+    }
+}
+
+impl FieldReader<BufReader<File>> {
+    /// Opens a file. `what` names it in errors, for example "the bank file".
+    pub fn open(path: &Path, what: &str) -> Result<Self> {
+        let file = slotpress_base::files::open_file(path)?;
+        let length = file.metadata().or_path("read", path)?.len();
+        let what = format!("{what} {}", path.display());
+        Ok(Self::new(BufReader::with_capacity(READ_BUFFER_BYTES, file), length, what))
+    }
+}
+
+impl<R: BufRead> FieldReader<R> {
+    /// Reads `length` bytes of fields from `inner`.
+    pub fn new(inner: R, length: u64, what: impl Into<String>) -> Self {
+        Self { inner, position: 0, length, what: what.into() }
+    }
+
+    /// The offset of the next field in bytes.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes until the end.
+    pub fn remaining(&self) -> u64 {
+        self.length.saturating_sub(self.position)
+    }
+
+    /// An error that says where reading stopped making sense.
+    pub fn damaged(&self, why: impl std::fmt::Display) -> Error {
+        Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position))
+            .hint("the file is damaged or of an unknown version; take it from its source again")
+    }
+
+    fn unreadable(&self, error: &io::Error) -> Error {
+        unreadable(&self.what, self.position, error)
+    }
+
+    /// Refuses to read more than there is.
+    fn check_remaining(&self, wanted: u64) -> Result<()> {
+        match wanted.saturating_sub(self.remaining()) {
+            0 => Ok(()),
+            missing => Err(self.damaged(format!("it ends {missing} bytes early"))),
+        }
+    }
+
+    /// Fills `buffer` with the next bytes.
+    pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let wanted = buffer.len() as u64;
+        self.check_remaining(wanted)?;
+        self.inner.read_exact(buffer).map_err(|error| self.unreadable(&error))?;
+        self.position = self.position.saturating_add(wanted);
+        Ok(())
+    }
+
+    /// Reads an array of bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut array = [0; N];
+        self.bytes(&mut array)?;
+        Ok(array)
+    }
+
+    /// Passes over bytes.
+    pub fn skip(&mut self, count: u64) -> Result<()> {
+        self.check_remaining(count)?;
+        let mut left = count;
+        while left > 0 {
+            let buffered = match self.inner.fill_buf() {
+                Ok(buffered) => buffered,
+                Err(error) => return Err(unreadable(&self.what, self.position, &error)),
+            };
+            let step = buffered.len().min(to_usize(left));
+            if step == 0 {
+                return Err(self.damaged("it became shorter while it was read"));
+            }
+            self.inner.consume(step);
+            self.position = self.position.saturating_add(step as u64);
+            left = left.saturating_sub(step as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads a byte.
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// Reads a `u32`.
+    pub fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// Reads a `u64`.
+    pub fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// Reads the byte in front of an optional field, or of a boolean: 0 or 1.
+    pub fn flag(&mut self, name: &str) -> Result<bool> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(self.damaged(format!("{name} starts with {other} where only 0 or 1 can be"))),
+        }
+    }
+
+    /// Reads a hash that may be there or not.
+    pub fn optional_hash(&mut self, name: &str) -> Result<Option<Hash>> {
+        Ok(if self.flag(name)? { Some(Hash(self.array()?)) } else { None })
+    }
+
+    /// Reads a count of items, each of which takes at least `item_bytes_min` bytes; refuses one that cannot fit.
+    pub fn count(&mut self, name: &str, item_bytes_min: u64) -> Result<u64> {
+        let count = self.u64()?;
+        match count.checked_mul(item_bytes_min.max(1)) {
+            Some(bytes) if bytes <= self.remaining() => Ok(count),
+            _ => Err(self.damaged(format!(
+                "{name} claims {count} items, more than the remaining {} bytes can hold",
+                self.remaining()
+            ))),
+        }
+    }
+
+    /// Passes over a list of items of one fixed size; returns their number.
+    pub fn skip_items(&mut self, name: &str, item_bytes: u64) -> Result<u64> {
+        let count = self.count(name, item_bytes)?;
+        self.skip(count.saturating_mul(item_bytes))?;
+        Ok(count)
+    }
+
+    /// Refuses bytes after the last field.
+    pub fn end(&self) -> Result<()> {
+        match self.remaining() {
+            0 => Ok(()),
+            left => Err(self.damaged(format!("{left} bytes are left over after the last field"))),
+        }
+    }
+}

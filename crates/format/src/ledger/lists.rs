@@ -1,0 +1,387 @@
+//! The two lists that a gracefully stopped validator leaves beside the bank file: the storages that belong to the
+//! snapshot, and the obsolete records inside them (format page, section "A bank snapshot directory").
+
+use {
+    crate::ledger::{
+        fields::FieldReader,
+        record::{ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, align8},
+        split::{META_ALIGNMENT, record_bytes},
+        storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA, STORAGES_MAX, StorageFile},
+    },
+    slotpress_base::{
+        bytes::{array_at, at_most_mut, range_bytes, to_usize, u32_at, u64_at},
+        error::{Error, IoContext, Result},
+    },
+    std::{
+        fs::File,
+        io::BufRead,
+        ops::Range,
+        os::unix::fs::FileExt,
+        path::{Path, PathBuf},
+    },
+};
+
+/// The most obsolete records of one storage: 16 GiB of the smallest records would be 126 million, and Agave rewrites
+/// a storage long before; 8 million bound the memory of one worker to 128 MiB.
+pub const OBSOLETE_RECORDS_PER_STORAGE_MAX: u64 = 8 * 1024 * 1024;
+
+/// How obsolete records are listed, by the version in `fastboot_version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObsoleteFormat {
+    /// 2.x and 3.x, 24 bytes: u64 offset in the file, u64 data_len, u64 slot marked.
+    Wide,
+    /// 4.x and 5.x, 20 bytes: u32 offset in units, u64 data_len, u64 slot marked. The unit is 8 bytes in an append vec,
+    /// and 32 bytes in the `.meta` file of a split storage.
+    Compact,
+}
+
+impl ObsoleteFormat {
+    /// Bytes of an item.
+    const fn item_bytes(self) -> usize {
+        match self {
+            Self::Wide => WIDE_BYTES,
+            Self::Compact => COMPACT_BYTES,
+        }
+    }
+
+    /// Takes the next item.
+    fn read_item<R: BufRead>(self, r: &mut FieldReader<R>, is_split: bool) -> Result<ObsoleteItem> {
+        let fields = match self {
+            Self::Wide => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<WIDE_BYTES>()?),
+            Self::Compact => array_at::<0, ITEM_FIELDS_BYTES, _>(&r.array::<COMPACT_BYTES>()?),
+        };
+        Ok(self.item(&fields, is_split))
+    }
+
+    /// Reads the first bytes of an item.
+    fn item(self, fields: &[u8; ITEM_FIELDS_BYTES], is_split: bool) -> ObsoleteItem {
+        match self {
+            Self::Wide => ObsoleteItem { offset: u64_at::<0, _>(fields), data_len: u64_at::<8, _>(fields) },
+            Self::Compact => {
+                let unit = if is_split { META_ALIGNMENT } else { RECORD_ALIGNMENT };
+                let offset = u64::from(u32_at::<0, _>(fields)).saturating_mul(unit);
+                ObsoleteItem { offset, data_len: u64_at::<4, _>(fields) }
+            }
+        }
+    }
+}
+
+const WIDE_BYTES: usize = 24;
+const COMPACT_BYTES: usize = 20;
+
+/// Bytes of items that are read at once: whole ones of either format.
+const ITEMS_BYTES: usize = 4080;
+const _: () = assert!(ITEMS_BYTES.is_multiple_of(WIDE_BYTES) && ITEMS_BYTES.is_multiple_of(COMPACT_BYTES));
+
+/// Offset and length are in the first bytes of an item, in either format.
+const ITEM_FIELDS_BYTES: usize = 16;
+
+/// An obsolete record: where it is in the file (of a split storage, in its `.meta` file), and the length of its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObsoleteItem {
+    /// In bytes from the beginning of the file.
+    pub offset: u64,
+    /// In bytes.
+    pub data_len: u64,
+}
+
+/// Reads a `storages_list`: (slot, id) of every storage, in the file's order.
+pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
+    parse_storages_list(FieldReader::open(path, "the storages list")?)
+}
+
+/// Reads the content of one, as [`read_storages_list`] does.
+pub fn parse_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
+    let count = r.count("the list", 12)?;
+    if count > STORAGES_MAX {
+        return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
+    }
+    let mut storages = Vec::with_capacity(to_usize(count));
+    for _ in 0..count {
+        storages.push((r.u64()?, r.u32()?));
+    }
+    r.end()?;
+    Ok(storages)
+}
+
+/// Reads a `storages_list` of fastboot 4.x and 5.x: u64 count, then items of u32 0, u32 id, u64 slot (an append vec), or
+/// u32 1, u8 has_data_file, u32 id, u64 slot (split files).
+pub fn read_tagged_storages_list(path: &Path) -> Result<Vec<ListedStorage>> {
+    parse_tagged_storages_list(FieldReader::open(path, "the storages list")?)
+}
+
+/// Reads the content of one, as [`read_tagged_storages_list`] does.
+pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
+    let count = r.count("the list", 16)?;
+    if count > STORAGES_MAX {
+        return Err(r.damaged(format!("{count} storages, more than the {STORAGES_MAX} that a snapshot can have")));
+    }
+    let mut storages = Vec::with_capacity(to_usize(count));
+    for _ in 0..count {
+        let endings = match r.u32()? {
+            0 => APPEND_VEC,
+            1 if r.flag("a split storage")? => SPLIT_WITH_DATA,
+            1 => SPLIT,
+            kind => return Err(r.damaged(format!("a storage of the unknown kind {kind}"))),
+        };
+        let (id, slot) = (r.u32()?, r.u64()?);
+        storages.push(ListedStorage { slot, id, endings });
+    }
+    r.end()?;
+    Ok(storages)
+}
+
+/// Writes a `storages_list`.
+pub fn write_storages_list(
+    to: &mut impl std::io::Write,
+    storages: impl ExactSizeIterator<Item = (u64, u32)>,
+) -> std::io::Result<()> {
+    to.write_all(&(storages.len() as u64).to_le_bytes())?;
+    for (slot, id) in storages {
+        to.write_all(&slot.to_le_bytes())?;
+        to.write_all(&id.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// Writes an `obsolete_accounts` in which no storage has an obsolete record.
+pub fn write_no_obsolete_accounts(
+    to: &mut impl std::io::Write,
+    storages: impl ExactSizeIterator<Item = (u64, u32)>,
+) -> std::io::Result<()> {
+    to.write_all(&(storages.len() as u64).to_le_bytes())?;
+    for (slot, id) in storages {
+        for field in [slot, u64::from(id), 0, 0] {
+            to.write_all(&field.to_le_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// The obsolete records of one storage, as the plan sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObsoleteSummary {
+    /// The storage's slot.
+    pub slot: u64,
+    /// The storage's id.
+    pub id: u64,
+    /// How many records are obsolete.
+    pub count: u64,
+    /// Where in `obsolete_accounts` their list begins, in bytes.
+    pub list_offset: u64,
+    /// Bytes that cutting them takes out of the storage.
+    pub cut_bytes: u64,
+}
+
+/// Streams `obsolete_accounts` (up to 12 GB on mainnet), storage by storage. `storage` finds a storage that is there;
+/// `on_storage` gets what was found.
+pub fn scan_obsolete_accounts<R: BufRead>(
+    mut r: FieldReader<R>,
+    format: ObsoleteFormat,
+    storage: &dyn Fn(u64, u64) -> Option<StorageFile>,
+    on_storage: &mut dyn FnMut(ObsoleteSummary) -> Result<()>,
+) -> Result<()> {
+    let item_bytes = format.item_bytes() as u64;
+    for _ in 0..r.count("the list", 32)? {
+        let (slot, id) = (r.u64()?, r.u64()?);
+        let _claimed_bytes = r.u64()?;
+        let count = r.count("the obsolete records of a storage", item_bytes)?;
+        let list_offset = r.position();
+        if count > OBSOLETE_RECORDS_PER_STORAGE_MAX {
+            return Err(r.damaged(format!(
+                "storage {slot}.{id} has {count} obsolete records, more than the {OBSOLETE_RECORDS_PER_STORAGE_MAX} \
+                 that slotpress handles"
+            )));
+        }
+        let mut cut_bytes: u64 = 0;
+        match storage(slot, id) {
+            // Of a storage that is not there, any record may be obsolete.
+            None => r.skip(count.saturating_mul(item_bytes))?,
+            Some(storage) => {
+                for _ in 0..count {
+                    let item = format.read_item(&mut r, storage.is_split())?;
+                    let cut = cut_by(item, &storage).map_err(|why| r.damaged(format!("storage {slot}.{id}: {why}")))?;
+                    cut_bytes = cut_bytes.saturating_add(cut);
+                }
+            }
+        }
+        on_storage(ObsoleteSummary { slot, id, count, list_offset, cut_bytes })?;
+    }
+    r.end()
+}
+
+/// Bytes that cutting an obsolete record takes out of a storage.
+fn cut_by(item: ObsoleteItem, storage: &StorageFile) -> Result<u64, String> {
+    if !storage.is_split() {
+        let cut = obsolete_range(item.offset, item.data_len, storage.file_bytes);
+        return cut.map(|cut| range_bytes(&cut));
+    }
+    // Whether a record begins there is known when the file is read.
+    if item.offset >= storage.file_bytes || item.data_len > ACCOUNT_DATA_BYTES_MAX {
+        return Err(format!(
+            "an obsolete record at offset {} with {} bytes of data is outside the .meta file of {} bytes",
+            item.offset, item.data_len, storage.file_bytes
+        ));
+    }
+    Ok(record_bytes(item.data_len))
+}
+
+/// `obsolete_accounts`, open for reading the list of one storage after another.
+#[derive(Debug)]
+pub struct ObsoleteLists {
+    /// The file.
+    pub file: File,
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// How records are listed in it.
+    pub format: ObsoleteFormat,
+}
+
+impl ObsoleteLists {
+    /// Opens the file.
+    pub fn open(path: PathBuf, format: ObsoleteFormat) -> Result<Self> {
+        Ok(Self { file: slotpress_base::files::open_file(&path)?, path, format })
+    }
+
+    /// Reads one storage's obsolete records again, ordered by offset.
+    pub fn read_items(&self, list_offset: u64, count: u64, is_split: bool) -> Result<Vec<ObsoleteItem>> {
+        let item_bytes = self.format.item_bytes();
+        let count = count.min(OBSOLETE_RECORDS_PER_STORAGE_MAX);
+        let mut items = Vec::with_capacity(to_usize(count));
+        let mut buffer = [0; ITEMS_BYTES];
+        let mut offset = list_offset;
+        let mut left_bytes = to_usize(count).saturating_mul(item_bytes);
+        while left_bytes > 0 {
+            let part = at_most_mut(&mut buffer, left_bytes);
+            self.file.read_exact_at(part, offset).or_path("read", &self.path)?;
+            offset = offset.saturating_add(part.len() as u64);
+            left_bytes = left_bytes.saturating_sub(part.len());
+            let fields = part.chunks_exact(item_bytes).filter_map(|item| item.first_chunk());
+            items.extend(fields.map(|fields| self.format.item(fields, is_split)));
+        }
+        items.sort_unstable_by_key(|item| item.offset);
+        Ok(items)
+    }
+
+    /// Reads the obsolete records of an append vec again and returns what remains of its file: sorted ranges that do
+    /// not touch.
+    pub fn read_kept_ranges(&self, list_offset: u64, count: u64, file_bytes: u64) -> Result<Vec<Range<u64>>> {
+        let items = self.read_items(list_offset, count, false)?;
+        let cuts = items.into_iter().map(|item| obsolete_range(item.offset, item.data_len, file_bytes));
+        let cuts = cuts.collect::<Result<Vec<_>, _>>().map_err(Error::damaged)?;
+        kept_between(&cuts, file_bytes).map_err(Error::damaged)
+    }
+}
+
+/// The complement of sorted cuts. Overlapping cuts are damage: a record cannot be obsolete twice.
+fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
+    let mut kept = Vec::with_capacity(cuts.len().saturating_add(1));
+    let mut at = 0;
+    for cut in cuts {
+        if cut.start < at {
+            return Err(format!("obsolete records overlap at offset {}", cut.start));
+        }
+        if cut.start > at {
+            kept.push(at..cut.start);
+        }
+        at = cut.end;
+    }
+    if at < file_bytes {
+        kept.push(at..file_bytes);
+    }
+    Ok(kept)
+}
+
+/// The bytes of an obsolete record: `[offset, align8(offset + 136 + data_len))`, clipped to the file's end.
+fn obsolete_range(offset: u64, data_len: u64, file_bytes: u64) -> Result<Range<u64>, String> {
+    let end = offset.saturating_add(RECORD_HEADER_BYTES as u64).saturating_add(data_len);
+    if !offset.is_multiple_of(RECORD_ALIGNMENT) {
+        return Err(format!("an obsolete record at offset {offset}, which is not a multiple of {RECORD_ALIGNMENT}"));
+    }
+    if end > align8(file_bytes) {
+        return Err(format!("an obsolete record at {offset}..{end} is outside the file of {file_bytes} bytes"));
+    }
+    Ok(offset..align8(end).min(file_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::ledger::storages::StorageKind, proptest::prelude::*, slotpress_base::error::ErrorKind};
+
+    #[test]
+    fn ranges_outside_the_file_are_refused() {
+        assert_eq!(obsolete_range(0, 0, 136), Ok(0..136));
+        assert_eq!(obsolete_range(8, 1, 148), Ok(8..148), "the last record's padding may be missing");
+        assert!(obsolete_range(8, 0, 136).is_err());
+        assert!(obsolete_range(4, 0, 1000).is_err());
+        assert!(obsolete_range(u64::MAX - 7, u64::MAX, 1000).is_err());
+    }
+
+    proptest! {
+        /// What is kept and what is cut make up the file, each byte once.
+        #[test]
+        fn kept_ranges_are_the_complement(lengths in proptest::collection::vec((1u64..50, any::<bool>()), 0..50)) {
+            let mut at = 0;
+            let mut cuts = Vec::new();
+            let mut expected = Vec::new();
+            for (length, is_cut) in lengths {
+                if is_cut {
+                    cuts.push(at..at + length);
+                } else {
+                    expected.extend(at..at + length);
+                }
+                at += length;
+            }
+            let kept: Vec<u64> = kept_between(&cuts, at).expect("no overlap").into_iter().flatten().collect();
+            prop_assert_eq!(kept, expected);
+        }
+    }
+
+    fn tagged(bytes: &[u8]) -> Result<Vec<ListedStorage>> {
+        parse_tagged_storages_list(FieldReader::new(bytes, bytes.len() as u64, "the storages list"))
+    }
+
+    #[test]
+    fn tagged_lists_are_read() {
+        let append_vec = [&[0; 4][..], &[7, 0, 0, 0], &9u64.to_le_bytes()].concat();
+        let split = |has_data: u8| [&[1, 0, 0, 0][..], &[has_data], &[8, 0, 0, 0], &10u64.to_le_bytes()].concat();
+        let list = |count: u64, items: &[Vec<u8>]| [&count.to_le_bytes()[..], &items.concat()].concat();
+        let found = tagged(&list(3, &[append_vec.clone(), split(0), split(1)])).expect("sound");
+        let expected = [(9, 7, APPEND_VEC), (10, 8, SPLIT), (10, 8, SPLIT_WITH_DATA)];
+        assert_eq!(found, expected.map(|(slot, id, endings)| ListedStorage { slot, id, endings }));
+        for (what, bytes) in [
+            ("a kind of tomorrow", list(1, &[[&[2, 0, 0, 0][..], &[0; 13]].concat()])),
+            ("a flag of 2", list(1, &[split(2)])),
+            ("one too many", list(1, &[append_vec.clone(), split(0)])),
+            ("one too few", list(2, &[append_vec.clone(), append_vec[..15].to_vec()])),
+            ("far too many", list(u64::MAX, &[append_vec])),
+        ] {
+            assert_eq!(tagged(&bytes).expect_err(what).kind(), ErrorKind::Damaged, "{what}");
+        }
+    }
+
+    proptest! {
+        /// Lists of nobody: an error or a list that the bytes could hold, never a panic.
+        #[test]
+        fn any_bytes_as_lists(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
+            if let Ok(list) = tagged(&bytes) {
+                prop_assert!(list.len() * 16 <= bytes.len());
+            }
+            let kind = if is_split { StorageKind::Split { data: None } } else { StorageKind::AppendVec };
+            for format in [ObsoleteFormat::Wide, ObsoleteFormat::Compact] {
+                let r = FieldReader::new(bytes.as_slice(), bytes.len() as u64, "the obsolete records");
+                let storage = |slot, _| Some(StorageFile { slot, id: 0, root: 0, file_bytes: 1 << 20, modified_ns: 0, kind });
+                let _ = scan_obsolete_accounts(r, format, &storage, &mut |found| {
+                    assert!(found.list_offset + found.count * format.item_bytes() as u64 <= bytes.len() as u64);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn overlaps_are_refused() {
+        assert!(kept_between(&[0..10, 8..12], 20).is_err());
+        assert!(kept_between(&[0..10, 0..10], 20).is_err());
+    }
+}

@@ -1,0 +1,30 @@
+//! What is on disk, and what its bytes mean: names, bank snapshot directories, the bank file, storages and their
+//! records, the lattice hash, the bank hash.
+//!
+//! No compression, no network and no terminal live here; every other module stands on this one.
+
+mod bank_fields;
+pub mod bank_file;
+pub mod bank_hash;
+pub mod blockhash_queue;
+pub mod directory;
+pub mod fields;
+pub mod held_lock;
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "it parses nothing: it hashes accounts that were parsed, in arrays of fixed sizes, and is the hottest of all"
+)]
+pub mod lattice;
+pub mod lists;
+pub mod lock;
+pub mod names;
+pub mod programs;
+pub mod record;
+pub mod records;
+pub mod split;
+pub mod startup_hints;
+pub mod status_cache;
+pub mod storages;

@@ -1,0 +1,186 @@
+//! Names: of archives, of storages, and the base58 hashes inside them (section "Names" of `docs/format.md`).
+
+use {
+    serde::{Serialize, Serializer},
+    slotpress_base::error::{Error, Result},
+    std::{fmt, path::Path, str::FromStr},
+};
+
+/// 32 bytes, written in base58: a bank hash, a blockhash, a snapshot hash, an account's address.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Hash(pub [u8; 32]);
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&bs58::encode(self.0).into_string())
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Hash {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut bytes = [0; 32];
+        // 44 is the longest that 32 bytes can be in base58; a longer text is not even decoded.
+        match (text.len() <= 44).then(|| bs58::decode(text).onto(&mut bytes)) {
+            Some(Ok(32)) => Ok(Self(bytes)),
+            _ => Err(Error::usage(format!("{text:?} is not a base58 hash of 32 bytes"))),
+        }
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// As a file has it.
+impl Serialize for ArchiveName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How an archive's tar stream is compressed, as its file name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// `.tar.zst`, read by Agave and Firedancer.
+    TarZstd,
+    /// `.tar.lz4`, read by Agave only.
+    TarLz4,
+    /// `.tar`, read by Firedancer only.
+    Tar,
+    /// `.tar.bz2`, from before 2024.
+    TarBzip2,
+    /// `.tar.gz`, from before 2024.
+    TarGzip,
+}
+
+impl Extension {
+    const ALL: [Self; 5] = [Self::TarZstd, Self::TarLz4, Self::Tar, Self::TarBzip2, Self::TarGzip];
+
+    /// The file name's ending, without the first dot.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TarZstd => "tar.zst",
+            Self::TarLz4 => "tar.lz4",
+            Self::Tar => "tar",
+            Self::TarBzip2 => "tar.bz2",
+            Self::TarGzip => "tar.gz",
+        }
+    }
+}
+
+/// What the file name of a snapshot archive says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveName {
+    /// The slot of the full archive that an incremental one builds on; `None` for a full archive.
+    pub base_slot: Option<u64>,
+    /// The slot of the bank inside.
+    pub slot: u64,
+    /// blake3 of the bank's accounts lattice hash.
+    pub hash: Hash,
+    /// How it is compressed.
+    pub extension: Extension,
+}
+
+impl ArchiveName {
+    /// Reads a file name; `None` when it is not the name of a snapshot archive.
+    pub fn parse(file_name: &str) -> Option<Self> {
+        let (stem, extension) = Extension::ALL
+            .into_iter()
+            .find_map(|extension| Some((file_name.strip_suffix(extension.as_str())?.strip_suffix('.')?, extension)))?;
+        let (base_slot, rest) = match stem.strip_prefix("incremental-snapshot-") {
+            Some(rest) => {
+                let (base, rest) = rest.split_once('-')?;
+                (Some(parse_number(base)?), rest)
+            }
+            None => (None, stem.strip_prefix("snapshot-")?),
+        };
+        let (slot, hash) = rest.split_once('-')?;
+        let name = Self { base_slot, slot: parse_number(slot)?, hash: hash.parse().ok()?, extension };
+        name.base_slot.is_none_or(|base| base < name.slot).then_some(name)
+    }
+
+    /// Reads the last component of a path.
+    pub fn of_path(path: &Path) -> Option<Self> {
+        Self::parse(path.file_name()?.to_str()?)
+    }
+}
+
+impl fmt::Display for ArchiveName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { base_slot, slot, hash, extension } = self;
+        match base_slot {
+            Some(base) => write!(f, "incremental-snapshot-{base}-{slot}-{hash}.{}", extension.as_str()),
+            None => write!(f, "snapshot-{slot}-{hash}.{}", extension.as_str()),
+        }
+    }
+}
+
+/// Reads a decimal number in its one canonical form: digits only, no sign, no leading zero.
+pub fn parse_number(text: &str) -> Option<u64> {
+    let canonical = !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text.len() == 1 || !text.starts_with('0'));
+    if canonical { text.parse().ok() } else { None }
+}
+
+/// Reads the file name of a storage, `<slot>.<id>`.
+pub fn parse_storage_name(file_name: &str) -> Option<(u64, u64)> {
+    let (slot, id) = file_name.split_once('.')?;
+    Some((parse_number(slot)?, parse_number(id)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    #[test]
+    fn real_names() {
+        let text = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
+        let name = ArchiveName::parse(text).expect("a real name");
+        assert_eq!((name.base_slot, name.slot), (Some(26), 40));
+        assert_eq!(name.to_string(), text);
+    }
+
+    #[test]
+    fn refused_names() {
+        let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+        for name in [
+            format!("snapshot-026-{hash}.tar.zst"),
+            format!("snapshot-+26-{hash}.tar.zst"),
+            format!("snapshot-26-{hash}.zip"),
+            format!("snapshot-26-{hash}tar.zst"),
+            format!("incremental-snapshot-40-40-{hash}.tar.zst"),
+            "snapshot-26-abc.tar.zst".to_string(),
+            "snapshot-26-0OIl.tar.zst".to_string(),
+            "tmp-snapshot-archive-26.tar.zst".to_string(),
+            String::new(),
+        ] {
+            assert_eq!(ArchiveName::parse(&name), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_round_trip(slot in 1u64.., base in proptest::option::of(0u64..1000), hash in any::<[u8; 32]>()) {
+            let base_slot = base.filter(|base| *base < slot);
+            let name = ArchiveName { base_slot, slot, hash: Hash(hash), extension: Extension::TarZstd };
+            prop_assert_eq!(ArchiveName::parse(&name.to_string()), Some(name));
+        }
+
+        #[test]
+        fn parsing_never_panics(text in ".*") {
+            let _ = ArchiveName::parse(&text);
+            let _ = parse_storage_name(&text);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! One stored account: the layout of a record in a storage (format page, section "Append vec records").
+//!
+//! Pure functions over bytes. Reading storages from disk lives in `archive::source`.
+
+use {
+    crate::ledger::lattice::AccountView,
+    slotpress_base::bytes::{array_at, to_usize, u64_at},
+};
+
+/// The fixed part of a record, in bytes; the account's data follows.
+pub const RECORD_HEADER_BYTES: usize = 136;
+
+/// Where the fields of a record's header lie, for those who look at one or two of millions of headers.
+pub mod field {
+    use std::ops::Range;
+
+    /// Length of the data, `u64`.
+    pub const DATA_LEN: usize = 8;
+    /// The account's address.
+    pub const PUBKEY: Range<usize> = 16..48;
+    /// The balance, `u64`.
+    pub const LAMPORTS: usize = 48;
+    /// The owner program.
+    pub const OWNER: Range<usize> = 64..96;
+    /// 0 or 1.
+    pub const EXECUTABLE: usize = 96;
+    /// Padding and the stored hash: bytes without meaning, to the header's end.
+    pub const MEANINGLESS: Range<usize> = 97..super::RECORD_HEADER_BYTES;
+}
+
+/// What stands where a record may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordStart {
+    /// A record with this many bytes of data after its header, then padding to a multiple of 8.
+    Record {
+        /// Bytes of data.
+        data_bytes: usize,
+    },
+    /// The mark after the last record: no lamports, and a pubkey of zeros.
+    End,
+    /// Something that claims more data than an account can hold: no record, and no telling where the next one is.
+    TooLong,
+}
+
+impl RecordStart {
+    /// Looks at a header.
+    pub fn of(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
+        if u64_at::<{ field::LAMPORTS }, _>(header) == 0 && header[field::PUBKEY] == [0; 32] {
+            return Self::End;
+        }
+        match u64_at::<{ field::DATA_LEN }, _>(header) {
+            data_len if data_len > ACCOUNT_DATA_BYTES_MAX => Self::TooLong,
+            data_len => Self::Record { data_bytes: to_usize(data_len) },
+        }
+    }
+}
+
+/// A record that lies wholly in some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawRecord<'a> {
+    /// Where in the bytes it starts.
+    pub start: usize,
+    /// Where the next one starts: after its padding, or at the end of the bytes, where that is cut off.
+    pub end: usize,
+    /// Its header.
+    pub header: &'a [u8; RECORD_HEADER_BYTES],
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+impl RawRecord<'_> {
+    /// Its length with its padding, as far as that is there.
+    pub fn length(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// The records that lie wholly in some bytes, one behind the other. The one way to walk records: whoever has a storage in
+/// pieces walks each of them, and asks [`Records::rest`] what is at its end.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// Why the records in some bytes are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordsRest {
+    /// All bytes are records.
+    Nothing,
+    /// The next record takes at least this many bytes, more than are left.
+    Short(usize),
+    /// The mark after the last record.
+    End,
+    /// No record.
+    TooLong,
+}
+
+impl<'a> Records<'a> {
+    /// The records of `bytes`, which begin with one.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Where the next record starts, or would start: at most where the bytes end.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// What stands behind the records so far.
+    pub fn rest(&self) -> RecordsRest {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if rest.is_empty() {
+            return RecordsRest::Nothing;
+        }
+        let Some(header) = rest.first_chunk() else { return RecordsRest::Short(RECORD_HEADER_BYTES) };
+        match RecordStart::of(header) {
+            RecordStart::Record { data_bytes } => RecordsRest::Short(RECORD_HEADER_BYTES.saturating_add(data_bytes)),
+            RecordStart::End => RecordsRest::End,
+            RecordStart::TooLong => RecordsRest::TooLong,
+        }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = RawRecord<'a>;
+
+    fn next(&mut self) -> Option<RawRecord<'a>> {
+        let rest = self.bytes.get(self.at..)?;
+        let (header, rest) = rest.split_first_chunk()?;
+        let RecordStart::Record { data_bytes } = RecordStart::of(header) else { return None };
+        let data = rest.get(..data_bytes)?;
+        let start = self.at;
+        let stored_bytes = to_usize(align8(RECORD_HEADER_BYTES.saturating_add(data_bytes) as u64));
+        self.at = start.saturating_add(stored_bytes).min(self.bytes.len());
+        Some(RawRecord { start, end: self.at, header, data })
+    }
+}
+
+/// Records start at multiples of this.
+pub const RECORD_ALIGNMENT: u64 = 8;
+
+/// The most data that an account may hold, in bytes (10 MiB).
+pub const ACCOUNT_DATA_BYTES_MAX: u64 = 10 * 1024 * 1024;
+
+/// The most bytes that a storage file may hold (16 GiB).
+pub const STORAGE_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
+
+/// Rounds up to the next multiple of 8. Saturates, so that hostile lengths stay large instead of wrapping.
+pub const fn align8(length: u64) -> u64 {
+    match length.checked_add(7) {
+        Some(sum) => sum & !(RECORD_ALIGNMENT - 1),
+        None => u64::MAX - (RECORD_ALIGNMENT - 1),
+    }
+}
+
+/// The header of a record, with the names of the format page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Meaningless today; kept by verbatim archives.
+    pub write_version: u64,
+    /// Length of the account's data in bytes.
+    pub data_len: u64,
+    /// The account's address.
+    pub pubkey: [u8; 32],
+    /// The balance; 0 is a tombstone, which closes the account.
+    pub lamports: u64,
+    /// The rent epoch.
+    pub rent_epoch: u64,
+    /// The owner program.
+    pub owner: [u8; 32],
+    /// 0 or 1; anything else is damage.
+    pub executable: u8,
+    /// Uninitialised memory in Agave up to 4.4: no meaning.
+    pub padding: [u8; 7],
+    /// Obsolete: no meaning.
+    pub stored_hash: [u8; 32],
+}
+
+impl RecordHeader {
+    /// Reads a header from its 136 bytes.
+    pub fn parse(bytes: &[u8; RECORD_HEADER_BYTES]) -> Self {
+        Self {
+            write_version: u64_at::<0, _>(bytes),
+            data_len: u64_at::<8, _>(bytes),
+            pubkey: array_at::<16, 32, _>(bytes),
+            lamports: u64_at::<48, _>(bytes),
+            rent_epoch: u64_at::<56, _>(bytes),
+            owner: array_at::<64, 32, _>(bytes),
+            executable: bytes[96],
+            padding: array_at::<97, 7, _>(bytes),
+            stored_hash: array_at::<104, 32, _>(bytes),
+        }
+    }
+
+    /// Its 136 bytes.
+    #[allow(clippy::wrong_self_convention, reason = "it is not as small as others that are copied")]
+    pub fn to_bytes(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let mut bytes = [0; RECORD_HEADER_BYTES];
+        bytes[0..8].copy_from_slice(&self.write_version.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.data_len.to_le_bytes());
+        bytes[16..48].copy_from_slice(&self.pubkey);
+        bytes[48..56].copy_from_slice(&self.lamports.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.rent_epoch.to_le_bytes());
+        bytes[64..96].copy_from_slice(&self.owner);
+        bytes[96] = self.executable;
+        bytes[97..104].copy_from_slice(&self.padding);
+        bytes[104..136].copy_from_slice(&self.stored_hash);
+        bytes
+    }
+
+    /// The record's length in the storage, with the padding that follows it.
+    pub fn stored_bytes(&self) -> u64 {
+        align8(self.data_len.saturating_add(RECORD_HEADER_BYTES as u64))
+    }
+
+    /// What the account's hash covers.
+    pub fn account<'a>(&'a self, data: &'a [u8]) -> AccountView<'a> {
+        AccountView {
+            pubkey: &self.pubkey,
+            owner: &self.owner,
+            lamports: self.lamports,
+            executable: self.executable != 0,
+            data,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(bytes in proptest::collection::vec(any::<u8>(), RECORD_HEADER_BYTES)) {
+            let bytes: [u8; RECORD_HEADER_BYTES] = bytes.try_into().expect("exact length");
+            prop_assert_eq!(RecordHeader::parse(&bytes).to_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn alignment() {
+        assert_eq!([0, 1, 7, 8, 9].map(align8), [0, 8, 8, 8, 16]);
+        assert_eq!(align8(u64::MAX), u64::MAX - 7);
+    }
+}

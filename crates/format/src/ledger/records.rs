@@ -1,0 +1,321 @@
+//! Walking the records of a storage whose bytes come in pieces of any size. Pure.
+//!
+//! A record that lies in one piece is handed on where it lies; one that is cut by the end of a piece is put together
+//! in a buffer, which the limit on account data bounds.
+
+use {
+    crate::ledger::record::{
+        ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest, align8, field,
+    },
+    slotpress_base::bytes::{split_at_most, to_usize},
+};
+
+/// A record, complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Where it starts in the storage.
+    pub offset_bytes: u64,
+    /// Its header.
+    pub header: &'a RecordHeader,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+/// What can be wrong with the bytes of a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFaultKind {
+    /// The storage ends inside a record, or something that is no record follows the last.
+    CutOff,
+    /// Zero bytes follow the last record, as Agave leaves them on disk; Firedancer takes them for an account.
+    Padded,
+    /// A record claims more data than an account can hold. What follows cannot be told apart.
+    DataLength,
+    /// The executable flag is neither 0 nor 1.
+    Executable,
+}
+
+/// What is wrong at some place of a storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordFault {
+    /// What.
+    pub kind: RecordFaultKind,
+    /// Where in the storage.
+    pub offset_bytes: u64,
+    /// The account, where there is one.
+    pub account: Option<[u8; 32]>,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+/// Receives what a walk finds.
+pub trait RecordSink {
+    /// A complete record.
+    fn record(&mut self, record: Record<'_>);
+    /// A rule is broken.
+    fn fault(&mut self, fault: RecordFault);
+}
+
+/// Looks at nothing: for walking to where a storage's next record is.
+pub struct NoSink;
+
+impl RecordSink for NoSink {
+    fn record(&mut self, _: Record<'_>) {}
+    fn fault(&mut self, _: RecordFault) {}
+}
+
+/// Walks one storage. A copy of it goes on from the same place.
+#[derive(Clone, Debug, Default)]
+pub struct RecordWalker {
+    /// A record, or padding before the next, that was cut by the end of a piece.
+    carried: Vec<u8>,
+    /// Where `carried`, or the next piece, starts in the storage.
+    offset_bytes: u64,
+    /// Padding that is still to be passed over.
+    skip_bytes: u64,
+    /// Nothing that follows can be told apart any more.
+    is_over: bool,
+    /// All bytes after this offset have been zeros: the padding that Firedancer takes for an account.
+    end_mark: Option<u64>,
+}
+
+impl RecordWalker {
+    /// Forgets the storage before, keeps the buffer.
+    pub fn restart(&mut self) {
+        self.restart_at(0);
+    }
+
+    /// Starts at a record that starts `offset_bytes` into a storage.
+    pub fn restart_at(&mut self, offset_bytes: u64) {
+        self.carried.clear();
+        self.offset_bytes = offset_bytes;
+        self.skip_bytes = 0;
+        self.is_over = false;
+        self.end_mark = None;
+    }
+
+    /// Takes the next bytes of the storage.
+    pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
+        while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {
+            // Just as much as the cut record needs, so that what follows is handed on where it lies.
+            if let RecordsRest::Short(needed) = Records::new(&self.carried).rest()
+                && needed > self.carried.len()
+            {
+                let (of_record, rest) = split_at_most(bytes, needed.saturating_sub(self.carried.len()));
+                self.carried.extend_from_slice(of_record);
+                bytes = rest;
+                if self.carried.len() < needed {
+                    return;
+                }
+            }
+            let carried = std::mem::take(&mut self.carried);
+            let used = self.walk(&carried, sink);
+            self.carried = carried;
+            self.carried.drain(..used);
+        }
+        if self.is_over {
+            self.look_for_bytes_after_end(bytes, sink);
+            return;
+        }
+        let used = self.walk(bytes, sink);
+        self.carried.extend_from_slice(split_at_most(bytes, used).1);
+    }
+
+    /// The storage has ended: nothing may be left over.
+    pub fn finish(&mut self, sink: &mut (impl RecordSink + ?Sized)) {
+        if self.is_over || self.carried.is_empty() {
+            return;
+        }
+        let needed = match Records::new(&self.carried).rest() {
+            RecordsRest::Short(needed) => needed,
+            _ => self.carried.len(),
+        };
+        let account = self.carried.get(field::PUBKEY).and_then(|bytes| bytes.try_into().ok());
+        sink.fault(RecordFault {
+            kind: RecordFaultKind::CutOff,
+            offset_bytes: self.offset_bytes,
+            account: account.filter(|_| self.carried.len() >= RECORD_HEADER_BYTES),
+            expected: format!("a record of {needed} bytes"),
+            found: format!("{} bytes until the storage's end", self.carried.len()),
+        });
+        self.is_over = true;
+    }
+
+    /// Hands on every record that lies in `bytes` as a whole; returns how many bytes are done with.
+    fn walk(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) -> usize {
+        let (skipped, rest) = split_at_most(bytes, to_usize(self.skip_bytes));
+        self.skip_bytes = self.skip_bytes.saturating_sub(skipped.len() as u64);
+        self.offset_bytes = self.offset_bytes.saturating_add(skipped.len() as u64);
+        let start_bytes = self.offset_bytes;
+        let mut records = Records::new(rest);
+        for record in records.by_ref() {
+            let header = RecordHeader::parse(record.header);
+            let offset_bytes = start_bytes.saturating_add(record.start as u64);
+            if header.executable > 1 {
+                sink.fault(RecordFault {
+                    kind: RecordFaultKind::Executable,
+                    offset_bytes,
+                    account: Some(header.pubkey),
+                    expected: "0 or 1".to_string(),
+                    found: header.executable.to_string(),
+                });
+            }
+            sink.record(Record { offset_bytes, header: &header, data: record.data });
+            // The last record's padding may be missing: it is passed over, not waited for.
+            self.skip_bytes = align8(header.stored_bytes()).saturating_sub(record.length() as u64);
+        }
+        let at = records.position();
+        self.offset_bytes = start_bytes.saturating_add(at as u64);
+        let (_, rest) = split_at_most(rest, at);
+        match records.rest() {
+            RecordsRest::Nothing | RecordsRest::Short(_) => return skipped.len().saturating_add(at),
+            RecordsRest::End => {
+                self.end_mark = Some(self.offset_bytes);
+                sink.fault(RecordFault {
+                    kind: RecordFaultKind::Padded,
+                    offset_bytes: self.offset_bytes,
+                    account: None,
+                    expected: "the storage's end".to_string(),
+                    found: "a record without lamports and without a pubkey".to_string(),
+                });
+            }
+            RecordsRest::TooLong => {
+                let header = rest.first_chunk().map(RecordHeader::parse);
+                sink.fault(RecordFault {
+                    kind: RecordFaultKind::DataLength,
+                    offset_bytes: self.offset_bytes,
+                    account: header.map(|header| header.pubkey),
+                    expected: format!("at most {ACCOUNT_DATA_BYTES_MAX} bytes"),
+                    found: header.map(|header| header.data_len).unwrap_or_default().to_string(),
+                });
+            }
+        }
+        self.is_over = true;
+        self.look_for_bytes_after_end(rest, sink);
+        bytes.len()
+    }
+
+    /// Zeros after the end mark are padding; anything else has no business there.
+    fn look_for_bytes_after_end(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
+        if let Some(offset_bytes) = self.end_mark
+            && bytes.iter().any(|byte| *byte != 0)
+        {
+            self.end_mark = None;
+            sink.fault(RecordFault {
+                kind: RecordFaultKind::CutOff,
+                offset_bytes,
+                account: None,
+                expected: "nothing after the last record".to_string(),
+                found: "bytes that are no record".to_string(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    type Found = Vec<(u64, [u8; 32], u64, Vec<u8>)>;
+
+    #[derive(Default)]
+    struct Collect {
+        records: Found,
+        faults: Vec<(RecordFaultKind, u64)>,
+    }
+
+    impl RecordSink for Collect {
+        fn record(&mut self, record: Record<'_>) {
+            let header = record.header;
+            self.records.push((record.offset_bytes, header.pubkey, header.lamports, record.data.to_vec()));
+        }
+        fn fault(&mut self, fault: RecordFault) {
+            self.faults.push((fault.kind, fault.offset_bytes));
+        }
+    }
+
+    fn storage(records: &[(u8, u64, Vec<u8>)], has_last_padding: bool) -> (Vec<u8>, Found) {
+        let mut bytes = Vec::new();
+        let mut expected = Vec::new();
+        for (number, (key, lamports, data)) in records.iter().enumerate() {
+            bytes.resize(align8(bytes.len() as u64) as usize, 0xAA);
+            let header = RecordHeader {
+                write_version: 7,
+                data_len: data.len() as u64,
+                pubkey: [*key | 1; 32],
+                lamports: *lamports,
+                rent_epoch: u64::MAX,
+                owner: [9; 32],
+                executable: 0,
+                padding: [0xEE; 7],
+                stored_hash: [number as u8; 32],
+            };
+            expected.push((bytes.len() as u64, header.pubkey, *lamports, data.clone()));
+            bytes.extend_from_slice(&header.to_bytes());
+            bytes.extend_from_slice(data);
+        }
+        if has_last_padding {
+            bytes.resize(align8(bytes.len() as u64) as usize, 0);
+        }
+        (bytes, expected)
+    }
+
+    fn walk(bytes: &[u8], piece: usize) -> Collect {
+        let mut found = Collect::default();
+        let mut walker = RecordWalker::default();
+        for piece in bytes.chunks(piece.max(1)) {
+            walker.feed(piece, &mut found);
+        }
+        walker.finish(&mut found);
+        found
+    }
+
+    fn records() -> impl Strategy<Value = Vec<(u8, u64, Vec<u8>)>> {
+        let data = proptest::collection::vec(any::<u8>(), 0..300);
+        proptest::collection::vec((any::<u8>(), 0u64..5, data), 0..8)
+    }
+
+    proptest! {
+        /// However a storage is cut, the same records come out, and nothing is wrong with it.
+        #[test]
+        fn pieces_do_not_matter(records in records(), piece in 1usize..900, has_last_padding: bool) {
+            let (bytes, expected) = storage(&records, has_last_padding);
+            let found = walk(&bytes, piece);
+            prop_assert_eq!(found.records, expected);
+            prop_assert_eq!(found.faults, []);
+        }
+
+        /// A storage that ends inside a record is found, at the record.
+        #[test]
+        fn truncation_is_found(records in records(), cut in any::<prop::sample::Index>(), piece in 1usize..900) {
+            let (bytes, expected) = storage(&records, false);
+            let cut = cut.index(bytes.len() + 1);
+            let found = walk(&bytes[..cut], piece);
+            let whole = |(at, _, _, data): &&(u64, [u8; 32], u64, Vec<u8>)| *at as usize + 136 + data.len() <= cut;
+            prop_assert_eq!(&found.records[..], &expected[..expected.iter().take_while(whole).count()]);
+            let in_record = expected.iter().any(|(at, _, _, data)| {
+                (*at as usize) < cut && cut < *at as usize + 136 + data.len()
+            });
+            prop_assert_eq!(found.faults.iter().any(|(kind, _)| *kind == RecordFaultKind::CutOff), in_record);
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), piece in 1usize..400) {
+            let (one, other) = (walk(&bytes, piece), walk(&bytes, 5000));
+            prop_assert_eq!(one.records, other.records);
+            prop_assert_eq!(one.faults, other.faults);
+        }
+
+        /// Padding to a page, which Agave leaves on disk and Firedancer takes for an account.
+        #[test]
+        fn zero_padding_is_found(records in records(), zeros in 136usize..1000, piece in 1usize..900) {
+            let (mut bytes, expected) = storage(&records, true);
+            let end = bytes.len() as u64;
+            bytes.resize(bytes.len() + zeros, 0);
+            let found = walk(&bytes, piece);
+            prop_assert_eq!(found.records, expected);
+            prop_assert_eq!(found.faults, [(RecordFaultKind::Padded, end)]);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Split storages of Agave 4.5: what the bytes of a `.meta` and a `.data` file mean (format page, section "A bank
+//! snapshot directory"). A storage that Agave splits is an append vec in every archive: [`MetaEntry::record_header`]
+//! is the header of the record there.
+//!
+//! ```text
+//! both      16 magic | 3 x u64 version 0.1.0 | u64 uid, equal in both | 16 reserved
+//! .meta     from 64, each at a multiple of 32: pubkey 32 | owner 32 | lamports u64 | rent_epoch u64 | executable u8 |
+//!           3 reserved | data_len u32 | nothing, or data of up to 4,008 bytes, or u64 offset in .data
+//! .data     each at a multiple of 4,096: pubkey 32 | data_len u32 | data; in the order of .meta
+//! ```
+//!
+//! Pure over a way to read bytes. Where the files come from, and what of them goes into an archive, lives in
+//! `archive::split`.
+
+use {
+    crate::ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, align8},
+    slotpress_base::{
+        bytes::{array_at, at_most_mut, to_usize, u32_at, u64_at},
+        error::{Error, Result},
+    },
+};
+
+/// Both files begin with so many bytes about the file.
+pub const FILE_HEADER_BYTES: usize = 64;
+
+/// Entries of a `.meta` file start at multiples of this.
+pub const META_ALIGNMENT: u64 = 32;
+
+/// The fixed part of an entry of a `.meta` file, in bytes.
+pub const META_HEADER_BYTES: usize = 88;
+
+/// Data of up to so many bytes lies in the `.meta` file.
+pub const INLINE_DATA_BYTES_MAX: u32 = 4008;
+
+/// Entries of a `.data` file start at multiples of this.
+pub const DATA_ALIGNMENT: u64 = 4096;
+
+/// What stands before the data in an entry of a `.data` file: pubkey and length.
+pub const DATA_HEADER_BYTES: usize = 36;
+
+/// The most bytes that either file may hold (128 GiB): obsolete lists name offsets in `.meta` by a u32 in units of 32
+/// bytes, and what a `.data` file of more holds would not fit into an archive.
+pub const SPLIT_FILE_BYTES_MAX: u64 = META_ALIGNMENT << 32;
+
+const VERSION: [u64; 3] = [0, 1, 0];
+
+/// One of the two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitFile {
+    /// Headers and small data.
+    Meta,
+    /// Large data.
+    Data,
+}
+
+impl SplitFile {
+    const fn magic(self) -> &'static [u8; 16] {
+        match self {
+            Self::Meta => b"agave meta file\0",
+            Self::Data => b"agave data file\0",
+        }
+    }
+
+    /// Reads the beginning of the file; returns its uid, which the other file of the storage has too.
+    pub fn uid(self, header: &[u8; FILE_HEADER_BYTES]) -> Result<u64> {
+        if header[..16] != *self.magic() {
+            let name = if self == Self::Meta { "meta" } else { "data" };
+            return Err(damaged(0, format_args!("not the magic of a .{name} file")));
+        }
+        let version = [u64_at::<16, _>(header), u64_at::<24, _>(header), u64_at::<32, _>(header)];
+        if version != VERSION {
+            let [major, minor, patch] = version;
+            return Err(damaged(16, format_args!("version {major}.{minor}.{patch}, where slotpress knows 0.1.0")));
+        }
+        Ok(u64_at::<40, _>(header))
+    }
+}
+
+/// Refuses a `.data` file that belongs to another `.meta` file.
+pub fn check_uids(meta: u64, data: u64) -> Result<()> {
+    match meta == data {
+        true => Ok(()),
+        false => Err(damaged(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}"))),
+    }
+}
+
+/// Bytes of an append vec's record with so many bytes of data, with the padding that follows it.
+pub const fn record_bytes(data_len: u64) -> u64 {
+    align8(data_len.saturating_add(RECORD_HEADER_BYTES as u64))
+}
+
+/// Where an account's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccountData<'a> {
+    /// Here.
+    Inline(&'a [u8]),
+    /// In the entry of the `.data` file at this offset.
+    At(u64),
+}
+
+/// An account of a split storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaEntry<'a> {
+    /// Where it begins in the `.meta` file.
+    pub offset: u64,
+    /// Its fixed part.
+    pub header: &'a [u8; META_HEADER_BYTES],
+    /// Length of its data in bytes, at most 10 MiB.
+    pub data_len: u32,
+    /// Its data.
+    pub data: AccountData<'a>,
+}
+
+impl MetaEntry<'_> {
+    /// The header of its record in an archive.
+    pub fn record_header(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let header = RecordHeader {
+            write_version: 0,
+            data_len: u64::from(self.data_len),
+            pubkey: self.pubkey(),
+            lamports: u64_at::<64, _>(self.header),
+            rent_epoch: u64_at::<72, _>(self.header),
+            owner: array_at::<32, 32, _>(self.header),
+            executable: self.header[80],
+            padding: [0; 7],
+            stored_hash: [0; 32],
+        };
+        header.to_bytes()
+    }
+
+    /// The account's address.
+    pub fn pubkey(&self) -> [u8; 32] {
+        array_at::<0, 32, _>(self.header)
+    }
+
+    /// The length of its record in an archive, in bytes.
+    pub fn record_bytes(&self) -> u64 {
+        record_bytes(u64::from(self.data_len))
+    }
+}
+
+/// Refuses the beginning of an entry of a `.data` file that is not that of the given account. `offset` is where the
+/// entry begins.
+pub fn check_data_header(
+    header: &[u8; DATA_HEADER_BYTES],
+    offset: u64,
+    pubkey: &[u8; 32],
+    data_len: u32,
+) -> Result<()> {
+    if header[..32] != *pubkey {
+        return Err(damaged(offset, format_args!("the data of another account than the .meta file says")));
+    }
+    let found = u32_at::<32, _>(header);
+    if found != data_len {
+        return Err(damaged(offset, format_args!("{found} bytes of data, where the .meta file says {data_len}")));
+    }
+    Ok(())
+}
+
+/// Fills a buffer with the bytes at an offset of a file.
+pub type ReadAt<'a> = dyn FnMut(&mut [u8], u64) -> Result<()> + 'a;
+
+/// A `.meta` file to walk over.
+#[derive(Clone, Copy, Debug)]
+pub struct MetaRange {
+    /// The file's length in bytes.
+    pub meta_bytes: u64,
+    /// The length of the `.data` file, where there is one.
+    pub data_bytes: Option<u64>,
+    /// Where the first entry to look at begins.
+    pub first: u64,
+    /// Nothing after this offset is wanted: no more than the entry that begins before it is read.
+    pub limit: u64,
+    /// Bytes to read at a time.
+    pub window_bytes: usize,
+}
+
+/// Walks over the entries of a `.meta` file, holding one window of it in memory.
+pub struct MetaWalk<'a> {
+    read: &'a mut ReadAt<'a>,
+    range: MetaRange,
+    /// Lent for being used again: what is held is at its beginning.
+    window: &'a mut Vec<u8>,
+    held_bytes: usize,
+    /// Where the window begins in the file.
+    window_start: u64,
+    /// Where the next entry begins.
+    next: u64,
+    /// Where the next entry of the `.data` file may begin: offsets ascend.
+    next_data: u64,
+}
+
+impl<'a> MetaWalk<'a> {
+    /// Walks over a file that `read` reads.
+    pub fn new(range: MetaRange, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
+        let first = range.first;
+        Self { read, range, window, held_bytes: 0, window_start: first, next: first, next_data: DATA_ALIGNMENT }
+    }
+
+    /// The next entry; `None` at the file's end.
+    pub fn next_entry(&mut self) -> Result<Option<MetaEntry<'_>>> {
+        let offset = self.next;
+        if offset >= self.range.meta_bytes {
+            return Ok(None);
+        }
+        self.hold(offset, META_HEADER_BYTES)?;
+        let (header, _) = self.held(offset)?;
+        let data_len = u32_at::<84, _>(header);
+        if u64::from(data_len) > ACCOUNT_DATA_BYTES_MAX {
+            let why = format_args!("an account of {data_len} bytes of data; {ACCOUNT_DATA_BYTES_MAX} is the most");
+            return Err(damaged(offset, why));
+        }
+        let is_inline = data_len <= INLINE_DATA_BYTES_MAX;
+        let payload_bytes = if is_inline { to_usize(data_len) } else { size_of::<u64>() };
+        let entry_bytes = META_HEADER_BYTES.saturating_add(payload_bytes);
+        self.hold(offset, entry_bytes)?;
+        self.next = aligned(offset.saturating_add(entry_bytes as u64), META_ALIGNMENT);
+        let (_, payload) = self.held(offset)?;
+        let data_offset = match is_inline {
+            true => None,
+            false => Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| past_the_end(offset))?)),
+        };
+        if let Some(data_offset) = data_offset {
+            self.pass_data(offset, data_offset, data_len)?;
+        }
+        let (header, payload) = self.held(offset)?;
+        let payload = payload.get(..payload_bytes).ok_or_else(|| past_the_end(offset))?;
+        let data = data_offset.map_or(AccountData::Inline(payload), AccountData::At);
+        Ok(Some(MetaEntry { offset, header, data_len, data }))
+    }
+
+    /// Checks where an account's data lies in the `.data` file.
+    fn pass_data(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
+        let Some(data_bytes) = self.range.data_bytes else {
+            return Err(damaged(offset, format_args!("{data_len} bytes of data, but the storage has no .data file")));
+        };
+        let end = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(u64::from(data_len));
+        let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {
+            "which is not a multiple of 4096".to_string()
+        } else if data_offset < self.next_data {
+            format!("where {} or more must follow", self.next_data)
+        } else if end > data_bytes {
+            format!("up to {end}, past the end of that file at {data_bytes}")
+        } else {
+            self.next_data = aligned(end, DATA_ALIGNMENT);
+            return Ok(());
+        };
+        Err(damaged(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
+    }
+
+    /// Makes sure that the window holds a range of the file.
+    fn hold(&mut self, offset: u64, length: usize) -> Result<()> {
+        let end = offset.saturating_add(length as u64);
+        if end > self.range.meta_bytes {
+            return Err(past_the_end(offset));
+        }
+        if offset >= self.window_start && end <= self.window_start.saturating_add(self.held_bytes as u64) {
+            return Ok(());
+        }
+        let limit = self.range.limit.min(self.range.meta_bytes);
+        let bytes = to_usize(limit.saturating_sub(offset)).min(self.range.window_bytes).max(length);
+        if self.window.len() < bytes {
+            self.window.resize(bytes, 0);
+        }
+        (self.window_start, self.held_bytes) = (offset, 0);
+        (self.read)(at_most_mut(self.window, bytes), offset)?;
+        self.held_bytes = bytes;
+        Ok(())
+    }
+
+    /// The fixed part of an entry that the window holds, and what follows it.
+    fn held(&self, offset: u64) -> Result<(&[u8; META_HEADER_BYTES], &[u8])> {
+        let at = to_usize(offset.saturating_sub(self.window_start));
+        self.window.get(at..).and_then(|bytes| bytes.split_first_chunk()).ok_or_else(|| past_the_end(offset))
+    }
+}
+
+/// The next multiple of an alignment: where an entry may begin.
+fn aligned(end: u64, alignment: u64) -> u64 {
+    end.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
+}
+
+fn past_the_end(offset: u64) -> Error {
+    damaged(offset, format_args!("an entry that runs past the end of the file"))
+}
+
+fn damaged(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
+    Error::damaged(format!("{why}, at offset {offset}"))
+        .at_offset(offset)
+        .hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")
+}

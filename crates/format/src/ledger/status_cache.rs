@@ -1,0 +1,223 @@
+//! The status cache, `snapshots/status_cache`: recent transactions' results, read as a stream to its last byte (format
+//! page, section "The bank file").
+
+use {
+    crate::ledger::{fields::FieldReader, names::Hash},
+    slotpress_base::error::Result,
+    std::{
+        collections::{HashMap, HashSet},
+        io::BufRead,
+    },
+};
+
+/// The most slots that a validator keeps results of.
+pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
+
+/// What a status cache holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusCache {
+    /// The slots, in the order of the file.
+    pub slots: Vec<u64>,
+    /// Transactions, over all slots.
+    pub transaction_count: u64,
+    /// The blockhashes that transactions named; of a cache that names too many, the first.
+    pub blockhashes: HashMap<Hash, BlockhashUse>,
+    /// A blockhash whose transaction hashes are cut at different offsets: the blockhash, and two of the offsets.
+    pub offset_conflict: Option<(Hash, u64, u64)>,
+    /// The highest number of a transaction error.
+    pub transaction_error_max: u32,
+    /// The highest number of an instruction error.
+    pub instruction_error_max: u32,
+}
+
+/// How a blockhash is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockhashUse {
+    /// Of a transaction's hash, 20 bytes from this offset on are kept.
+    pub offset: u64,
+    /// Transactions that named it.
+    pub transaction_count: u64,
+}
+
+/// Blockhashes that are told apart: every root may refer to those of the last 300 blocks and to nonces, most to the same
+/// ones. About 5 MB.
+const BLOCKHASHES_MAX: usize = 65_536;
+
+impl StatusCache {
+    /// Whether it holds an error that Agave knows from 4.4 on.
+    pub fn has_errors_of_4_4(&self) -> bool {
+        self.transaction_error_max > TRANSACTION_ERROR_MAX_4_3 || self.instruction_error_max > INSTRUCTION_ERROR_MAX_4_3
+    }
+
+    fn add_blockhash(&mut self, blockhash: Hash, offset: u64, transaction_count: u64) {
+        let is_full = self.blockhashes.len() >= BLOCKHASHES_MAX;
+        if is_full && !self.blockhashes.contains_key(&blockhash) {
+            return;
+        }
+        let known = self.blockhashes.entry(blockhash).or_insert(BlockhashUse { offset, transaction_count: 0 });
+        known.transaction_count = known.transaction_count.saturating_add(transaction_count);
+        if known.offset != offset {
+            self.offset_conflict.get_or_insert((blockhash, known.offset, offset));
+        }
+    }
+}
+
+/// The kinds of transaction errors that carry something: an instruction's number and error, or one byte.
+const INSTRUCTION_ERROR: u32 = 8;
+const WITH_A_BYTE: [u32; 3] = [30, 31, 35];
+/// `BailOut` is the last that Agave 4.4 and 4.5 know, and the first that 4.3 does not.
+const TRANSACTION_ERROR_MAX: u32 = 39;
+const TRANSACTION_ERROR_MAX_4_3: u32 = 38;
+
+/// The same for instruction errors: a number of the program's own, or a text.
+const CUSTOM: u32 = 25;
+const WITH_A_TEXT: u32 = 44;
+const INSTRUCTION_ERROR_MAX: u32 = 54;
+const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
+
+/// Reads a status cache to its end, and checks what Agave checks: all slots roots, each once, none above `bank_slot`.
+pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> Result<StatusCache> {
+    let mut cache = StatusCache::default();
+    let mut seen = HashSet::new();
+    let count = r.count("the slots", 8 + 1 + 8)?;
+    if count > STATUS_CACHE_SLOTS_MAX {
+        return Err(r.damaged(format!("{count} slots, more than the {STATUS_CACHE_SLOTS_MAX} that a validator keeps")));
+    }
+    for _ in 0..count {
+        let slot = r.u64()?;
+        if !r.flag("the mark of a root")? {
+            return Err(r.damaged(format!("slot {slot} is not a root")));
+        }
+        if slot > bank_slot {
+            return Err(r.damaged(format!("slot {slot} is above the bank's slot {bank_slot}")));
+        }
+        if !seen.insert(slot) {
+            return Err(r.damaged(format!("slot {slot} is there twice")));
+        }
+        cache.slots.push(slot);
+        for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
+            let (blockhash, offset) = (Hash(r.array()?), r.u64()?);
+            let transaction_count = r.count("the transactions of a blockhash", 20 + 4)?;
+            for _ in 0..transaction_count {
+                r.skip(20)?;
+                skip_result(&mut r, &mut cache)?;
+            }
+            cache.transaction_count = cache.transaction_count.saturating_add(transaction_count);
+            cache.add_blockhash(blockhash, offset, transaction_count);
+        }
+    }
+    r.end()?;
+    Ok(cache)
+}
+
+fn skip_result<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
+    match r.u32()? {
+        0 => return Ok(()),
+        1 => {}
+        other => return Err(r.damaged(format!("a transaction's result of the unknown kind {other}"))),
+    }
+    let transaction_error = r.u32()?;
+    cache.transaction_error_max = cache.transaction_error_max.max(transaction_error);
+    match transaction_error {
+        INSTRUCTION_ERROR => {
+            r.skip(1)?;
+            let instruction_error = r.u32()?;
+            cache.instruction_error_max = cache.instruction_error_max.max(instruction_error);
+            match instruction_error {
+                CUSTOM => r.skip(4),
+                WITH_A_TEXT => r.skip_items("an error's text", 1).map(|_| ()),
+                other if other <= INSTRUCTION_ERROR_MAX => Ok(()),
+                other => Err(r.damaged(format!("an instruction error of the unknown kind {other}"))),
+            }
+        }
+        error if WITH_A_BYTE.contains(&error) => r.skip(1),
+        error if error <= TRANSACTION_ERROR_MAX => Ok(()),
+        other => Err(r.damaged(format!("a transaction error of the unknown kind {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn parse(bytes: &[u8]) -> Result<StatusCache> {
+        parse_status_cache(FieldReader::new(bytes, bytes.len() as u64, "the status cache"), 100)
+    }
+
+    fn cache(slots: &[(u64, u8)], errors: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = (slots.len() as u64).to_le_bytes().to_vec();
+        for (slot, is_root) in slots {
+            bytes.extend_from_slice(&slot.to_le_bytes());
+            bytes.push(*is_root);
+            bytes.extend_from_slice(&1u64.to_le_bytes());
+            bytes.extend_from_slice(&[7; 40]);
+            bytes.extend_from_slice(&(errors.len() as u64).to_le_bytes());
+            for error in errors {
+                bytes.extend_from_slice(&[3; 20]);
+                bytes.extend_from_slice(error);
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn every_kind_of_result() {
+        let errors: [&[u8]; 6] = [
+            &[0, 0, 0, 0],
+            &[1, 0, 0, 0, 4, 0, 0, 0],
+            &[1, 0, 0, 0, 31, 0, 0, 0, 9],
+            &[1, 0, 0, 0, 8, 0, 0, 0, 2, 3, 0, 0, 0],
+            &[1, 0, 0, 0, 8, 0, 0, 0, 2, 25, 0, 0, 0, 1, 2, 3, 4],
+            &[1, 0, 0, 0, 8, 0, 0, 0, 2, 44, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, b'n', b'o'],
+        ];
+        let found = parse(&cache(&[(5, 1), (6, 1)], &errors)).expect("good");
+        assert_eq!((found.slots, found.transaction_count), (vec![5, 6], 12));
+        for (slots, why) in [
+            (vec![(5, 0)], "not a root"),
+            (vec![(101, 1)], "above"),
+            (vec![(5, 1), (5, 1)], "twice"),
+            (vec![(5, 2)], "0 or 1"),
+        ] {
+            let error = parse(&cache(&slots, &[])).expect_err("refused").to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(parse(&cache(&[(5, 1)], &[&[1, 0, 0, 0, 40, 0, 0, 0]])).is_err(), "an unknown error");
+        let unknown = [1, 0, 0, 0, 8, 0, 0, 0, 2, 55, 0, 0, 0];
+        assert!(parse(&cache(&[(5, 1)], &[&unknown])).is_err(), "an unknown instruction error");
+        assert!(parse(&[cache(&[(5, 1)], &[]), vec![0]].concat()).is_err(), "a byte left over");
+    }
+
+    /// `BailOut`, of the transaction or of an instruction, is known from Agave 4.4 on.
+    #[test]
+    fn errors_of_4_4() {
+        for (error, is_newer) in [
+            (&[1, 0, 0, 0, 38, 0, 0, 0][..], false),
+            (&[1, 0, 0, 0, 39, 0, 0, 0], true),
+            (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 53, 0, 0, 0], false),
+            (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0], true),
+        ] {
+            let found = parse(&cache(&[(5, 1)], &[&[0; 4], error])).expect("good");
+            assert_eq!(found.has_errors_of_4_4(), is_newer, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn blockhashes_and_offsets() {
+        let mut bytes = cache(&[(5, 1), (6, 1)], &[&[0; 4]]);
+        let found = parse(&bytes).expect("good");
+        let (blockhash, offset) = (Hash([7; 32]), u64::from_le_bytes([7; 8]));
+        assert_eq!(found.blockhashes[&blockhash], BlockhashUse { offset, transaction_count: 2 });
+        assert_eq!(found.offset_conflict, None);
+        let second = 8 + (8 + 1 + 8 + 40 + 8 + 24) + 8 + 1 + 8 + 32;
+        bytes[second] = 8;
+        let conflict = parse(&bytes).expect("good").offset_conflict.expect("a conflict");
+        assert_eq!((conflict.0, conflict.1, conflict.2), (blockhash, offset, offset + 1));
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+        }
+    }
+}

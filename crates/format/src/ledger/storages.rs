@@ -1,0 +1,259 @@
+//! Storage files on disk: the directories that hold them, and finding each. What is in them is not looked at here.
+
+use {
+    crate::ledger::{names::parse_storage_name, record::STORAGE_BYTES_MAX, split::SPLIT_FILE_BYTES_MAX},
+    rayon::prelude::*,
+    rustix::fs::{AtFlags, FileType, Mode, OFlags},
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        pool::Pool,
+    },
+    std::{
+        fmt,
+        fs::{self, File},
+        os::fd::OwnedFd,
+        path::PathBuf,
+    },
+};
+
+/// The most storages of one snapshot. Agave refuses archives of more than 5,000,000 entries; mainnet has about 430,000.
+pub const STORAGES_MAX: u64 = 5_000_000;
+
+/// A directory of storages, kept open so that files are found relative to it.
+#[derive(Debug)]
+pub struct StorageRoot {
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// The open directory.
+    pub dir: OwnedFd,
+}
+
+impl StorageRoot {
+    /// Opens a directory of storages.
+    pub fn open(path: PathBuf) -> Result<Self> {
+        let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .or_path("open", &path)?;
+        Ok(Self { path, dir })
+    }
+
+    /// Opens a file of a storage for reading. Symbolic links are not followed: validators make none.
+    pub fn open_storage(&self, name: &str) -> Result<File> {
+        rustix::fs::openat(&self.dir, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map(File::from)
+            .or_path("open", &self.path.join(name))
+    }
+}
+
+/// How a storage lies on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StorageKind {
+    /// One file of records, `<slot>.<id>`.
+    #[default]
+    AppendVec,
+    /// A file of headers and small data, `<slot>.<id>.meta`, and perhaps one of large data, `<slot>.<id>.data`
+    /// (Agave 4.5). What is in them: [`split`](super::split).
+    Split {
+        /// The file of large data, where there is one.
+        data: Option<SplitDataFile>,
+    },
+}
+
+/// The `.data` file of a split storage as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitDataFile {
+    /// Its length in bytes.
+    pub file_bytes: u64,
+    /// When it was last modified, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+/// A storage of a storages list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedStorage {
+    /// Its slot.
+    pub slot: u64,
+    /// Its id.
+    pub id: u32,
+    /// Its files, by the endings of their names: the first is always there.
+    pub endings: &'static [&'static str],
+}
+
+/// The one file of an append vec.
+pub const APPEND_VEC: &[&str] = &[""];
+/// The one file of a split storage without large data.
+pub const SPLIT: &[&str] = &[".meta"];
+/// Both files of a split storage.
+pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
+
+/// A storage as it was found: some tens of bytes each, since mainnet has 430,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageFile {
+    /// The storage's slot.
+    pub slot: u64,
+    /// The storage's id on this node.
+    pub id: u32,
+    /// Index of the directory that holds it in [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
+    pub root: u16,
+    /// The file's length in bytes; of a split storage, that of its `.meta` file.
+    pub file_bytes: u64,
+    /// When that file was last modified, in nanoseconds since 1970: a storage that changes is noticed by it.
+    pub modified_ns: i64,
+    /// How it lies on disk.
+    pub kind: StorageKind,
+}
+
+impl StorageFile {
+    /// The name of its file; of a split storage, of its `.meta` file.
+    pub fn file_name(&self) -> String {
+        match self.kind {
+            StorageKind::AppendVec => format!("{}.{}", self.slot, self.id),
+            StorageKind::Split { .. } => format!("{}.{}.meta", self.slot, self.id),
+        }
+    }
+
+    /// The name of the `.data` file that a split storage may have.
+    pub fn data_file_name(&self) -> String {
+        format!("{}.{}.data", self.slot, self.id)
+    }
+
+    /// Whether it is a split storage.
+    pub fn is_split(&self) -> bool {
+        matches!(self.kind, StorageKind::Split { .. })
+    }
+
+    /// Bytes on disk, of both files of a split storage.
+    pub fn disk_bytes(&self) -> u64 {
+        match self.kind {
+            StorageKind::Split { data: Some(data) } => self.file_bytes.saturating_add(data.file_bytes),
+            _ => self.file_bytes,
+        }
+    }
+}
+
+/// Every file of every root, which must all be storages. Their metadata is read by `threads` threads.
+pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
+    let mut names = Vec::new();
+    for (index, root) in numbered(roots)? {
+        for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
+            let name = entry.or_path("read", &root.path)?.file_name();
+            let storage = name
+                .to_str()
+                .and_then(parse_storage_name)
+                .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
+                .ok_or_else(|| Error::failed(format!("{} is not a storage", root.path.join(&name).display())))?;
+            names.push((storage, index, root));
+            if names.len() as u64 > STORAGES_MAX {
+                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.display())));
+            }
+        }
+    }
+    let pool = Pool::start(threads)?;
+    pool.run(|| names.par_iter().map(|((slot, id), index, root)| require_storage(root, *index, *slot, *id)).collect())
+}
+
+/// The directories with their numbers, as [`StorageFile::root`] has them.
+fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
+    if roots.len() > usize::from(u16::MAX) {
+        return Err(Error::usage("too many accounts paths"));
+    }
+    Ok((0..u16::MAX).zip(roots))
+}
+
+/// A file of a storages list that is in none of the directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingFile {
+    /// The storage's slot.
+    pub slot: u64,
+    /// The storage's id.
+    pub id: u32,
+    /// What the file's name ends with: nothing, `.meta` or `.data`.
+    pub ending: &'static str,
+}
+
+impl fmt::Display for MissingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}{}", self.slot, self.id, self.ending)
+    }
+}
+
+/// The storages of a list: those that are there, and the files that are not.
+pub type Listed = (Vec<StorageFile>, Vec<MissingFile>);
+
+/// Finds every storage of the list in one of the roots, on `threads` threads; returns also those that are in none.
+pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<Listed> {
+    let roots = numbered(roots)?;
+    let find = |listed: &ListedStorage| {
+        let ListedStorage { slot, id, endings } = *listed;
+        let first_ending = endings.first().copied().unwrap_or_default();
+        let mut found = None;
+        let mut missing = MissingFile { slot, id, ending: first_ending };
+        for (index, root) in roots.clone() {
+            match stat_storage(root, index, slot, id, endings)? {
+                Ok(storage) if found.replace(storage).is_some() => {
+                    return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
+                        .hint("give only the accounts paths that the validator uses, each once"));
+                }
+                Ok(_) => {}
+                // Where one of two files is there, the other one is missing.
+                Err(ending) if ending != first_ending => missing.ending = ending,
+                Err(_) => {}
+            }
+        }
+        Ok(found.ok_or(missing))
+    };
+    let found = Pool::start(threads)?.run(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
+    let mut missing = Vec::new();
+    let found = found.into_iter().filter_map(|one| one.map_err(|one| missing.push(one)).ok()).collect();
+    Ok((found, missing))
+}
+
+fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result<StorageFile> {
+    stat_storage(root, index, slot, id, APPEND_VEC)?
+        .map_err(|_| Error::failed(format!("storage {slot}.{id} has just vanished")))
+}
+
+/// Looks at all files of a storage in one directory; or says which of them is not there.
+fn stat_storage(
+    root: &StorageRoot,
+    index: u16,
+    slot: u64,
+    id: u32,
+    endings: &[&'static str],
+) -> Result<Result<StorageFile, &'static str>> {
+    let is_split = endings != APPEND_VEC;
+    let mut stats = [None; 2];
+    for (ending, stat) in endings.iter().zip(&mut stats) {
+        *stat = stat_file(root, &format!("{slot}.{id}{ending}"), is_split)?;
+        if stat.is_none() {
+            return Ok(Err(ending));
+        }
+    }
+    let [Some((file_bytes, modified_ns)), data] = stats else { return Ok(Err("")) };
+    let data = data.map(|(file_bytes, modified_ns)| SplitDataFile { file_bytes, modified_ns });
+    let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
+    Ok(Ok(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
+}
+
+/// A file's length, and when it was modified.
+fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u64, i64)>> {
+    let stat = match rustix::fs::statat(&root.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(Error::io("read", &root.path.join(name), &error.into())),
+    };
+    let file_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    let (bytes_max, shown_max) =
+        if is_split { (SPLIT_FILE_BYTES_MAX, "128 GiB") } else { (STORAGE_BYTES_MAX, "16 GiB") };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > bytes_max {
+        return Err(Error::damaged(format!(
+            "{} is not a storage: a regular file of at most {shown_max}",
+            root.path.join(name).display()
+        )));
+    }
+    Ok(Some((file_bytes, modified_ns(stat.st_mtime, stat.st_mtime_nsec))))
+}
+
+/// A modification time as one number of nanoseconds since 1970.
+pub fn modified_ns(seconds: impl Into<i64>, nanoseconds: impl TryInto<i64>) -> i64 {
+    seconds.into().wrapping_mul(1_000_000_000).wrapping_add(nanoseconds.try_into().unwrap_or(0))
+}

@@ -1,0 +1,265 @@
+//! The client: its threads, its connections, and how an ordinary thread waits for them.
+
+use {
+    super::{
+        ClientOptions, NetError, Url,
+        address::is_public,
+        error::PrivateOnly,
+        rate::Bucket,
+        redirect::{Reach, Scope},
+        shown,
+    },
+    reqwest::{
+        Certificate, Proxy,
+        dns::{Addrs, Name, Resolve, Resolving},
+        header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
+        redirect::Policy,
+    },
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        progress::Progress,
+        threads::{cannot_start, panic_point},
+    },
+    std::{
+        collections::BTreeSet,
+        fs::File,
+        future::{Future, poll_fn},
+        io::Read,
+        net::SocketAddr,
+        path::Path,
+        pin::pin,
+        sync::Arc,
+        task::Poll,
+        time::Duration,
+    },
+    tokio::{
+        runtime::{Builder, Runtime},
+        time::{MissedTickBehavior, interval},
+    },
+};
+
+/// Threads that move bytes and agree on keys. More do not help: whoever calls takes the bytes on its own thread.
+const THREADS: usize = 2;
+
+/// Threads that look names up, for as long as a lookup takes.
+const LOOKUP_THREADS_MAX: usize = 32;
+
+/// How often somebody who waits asks whether to stop.
+const STOP_CHECK: Duration = Duration::from_millis(50);
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 16;
+
+/// Fields in the head of an answer; the library bounds its bytes (about 400 KiB).
+const HEAD_FIELDS_MAX: usize = 64;
+
+/// Connections per server that are kept for the next request.
+const IDLE_CONNECTIONS_MAX: usize = 16;
+
+/// Larger files are no certificates.
+const CA_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Speaks to servers. Clones share threads, connections and the bound on the rate.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(super) inner: Arc<Inner>,
+    /// Whether the URLs that are asked for were named by the operator, and may be private themselves.
+    pub(super) is_operator: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) options: ClientOptions,
+    pub(super) bucket: Option<Bucket>,
+    anywhere: reqwest::Client,
+    public_only: reqwest::Client,
+    /// Last, so that connections end first. `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A lookup that hangs must not keep the program.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Client {
+    /// Starts the threads of a client. Connects to nobody.
+    ///
+    /// # Errors
+    /// The file of certificates or the proxy makes no sense, or threads cannot be started.
+    pub fn new(options: &ClientOptions) -> Result<Self> {
+        // The one provider of cryptography; fails only where one is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .max_blocking_threads(LOOKUP_THREADS_MAX)
+            .thread_name("slotpress-net")
+            .enable_all()
+            .build()
+            .map_err(|error| cannot_start(&error))?;
+        let certificates = options.ca_file.as_deref().map(read_certificates).transpose()?.unwrap_or_default();
+        let inner = Inner {
+            bucket: options.max_rate_bytes_per_second.map(Bucket::new),
+            anywhere: connections(options, &certificates, Reach::Anywhere)?,
+            public_only: connections(options, &certificates, Reach::PublicOnly)?,
+            runtime: Some(runtime),
+            options: options.clone(),
+        };
+        Ok(Self { inner: Arc::new(inner), is_operator: true })
+    }
+
+    /// The same client for URLs that others named (peers, listings): none of them may be private, unless the options
+    /// allow it.
+    #[must_use]
+    pub fn for_told_urls(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), is_operator: false }
+    }
+
+    pub(super) fn scope<'a>(&self, named: &'a Url) -> Scope<'a> {
+        Scope { named: self.is_operator.then_some(named), allow_private: self.inner.options.allow_private }
+    }
+
+    /// Waits for `work` on the calling thread, for as long as nobody wants to stop.
+    pub(super) fn wait<T>(
+        &self,
+        stop: &dyn Progress,
+        work: impl Future<Output = Result<T, NetError>>,
+    ) -> Result<T, NetError> {
+        let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
+        runtime.handle().block_on(async {
+            let mut ticks = interval(STOP_CHECK);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut work = pin!(work);
+            poll_fn(|context| {
+                while ticks.poll_tick(context).is_ready() {
+                    if stop.is_interrupted() {
+                        return Poll::Ready(Err(NetError::interrupted()));
+                    }
+                }
+                work.as_mut().poll(context)
+            })
+            .await
+        })
+    }
+}
+
+impl Inner {
+    /// The connections for names that may reach so far.
+    pub(super) fn connections(&self, reach: Reach) -> &reqwest::Client {
+        match reach {
+            Reach::Anywhere => &self.anywhere,
+            Reach::PublicOnly => &self.public_only,
+        }
+    }
+}
+
+/// Two sets of connections: what may only reach public addresses never uses a connection to another one.
+fn connections(options: &ClientOptions, certificates: &[Certificate], reach: Reach) -> Result<reqwest::Client> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let proxy = options.proxy.as_deref().map(proxy_of).transpose()?;
+    let resolver = Arc::new(Resolver { reach, unchecked: proxy_hosts(options) });
+    let builder = || {
+        let builder = reqwest::Client::builder()
+            .user_agent(concat!("slotpress/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers.clone())
+            .redirect(Policy::none())
+            .referer(false)
+            .http1_only()
+            .http1_max_headers(HEAD_FIELDS_MAX)
+            .tcp_nodelay(true)
+            .connect_timeout(options.connect_timeout)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .dns_resolver(Arc::clone(&resolver));
+        match &proxy {
+            Some(proxy) => builder.proxy(proxy.clone()),
+            None => builder,
+        }
+    };
+    let certificates = || certificates.iter().cloned();
+    // A machine without any authority of its own can still use servers without TLS, and those of --ca-file.
+    let made = builder().tls_certs_merge(certificates()).build();
+    made.or_else(|_| builder().tls_certs_only(certificates()).build())
+        .map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
+    let mut pem = Vec::new();
+    let file = File::open(path).or_path("open", path)?;
+    file.take(CA_FILE_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
+    let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
+    found.filter(|_| pem.len() as u64 <= CA_FILE_BYTES_MAX).ok_or_else(|| {
+        Error::usage(format!("{} has no certificates", path.display()))
+            .hint("`ca_file` takes certificates of authorities in PEM: -----BEGIN CERTIFICATE-----")
+    })
+}
+
+fn proxy_of(text: &str) -> Result<Proxy> {
+    let url = super::parse_url(text).map_err(|error| error.within("the proxy"))?;
+    Proxy::all(url.clone()).map_err(|_| Error::usage(format!("{} cannot be a proxy", shown(&url))))
+}
+
+/// Names of proxies, which the operator chose: they may be private.
+fn proxy_hosts(options: &ClientOptions) -> BTreeSet<String> {
+    let variables = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"];
+    let named = options.proxy.clone().into_iter().chain(variables.iter().filter_map(|name| std::env::var(name).ok()));
+    let host = |text: String| {
+        // Variables may leave the scheme out.
+        let url = Url::parse(&text).ok().filter(Url::has_host).or_else(|| Url::parse(&format!("http://{text}")).ok());
+        url?.host_str().map(str::to_ascii_lowercase)
+    };
+    named.filter_map(host).collect()
+}
+
+/// Looks names up, and leaves out what must not be reached. Connecting uses what was checked: there is no second lookup.
+#[derive(Debug)]
+struct Resolver {
+    reach: Reach,
+    unchecked: BTreeSet<String>,
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_ascii_lowercase();
+        let reach = if self.unchecked.contains(&host) { Reach::Anywhere } else { self.reach };
+        Box::pin(async move {
+            panic_point("resolver");
+            let found = tokio::net::lookup_host((host, 0)).await?;
+            let addresses = permitted(found, reach)?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// The addresses of a name that may be reached. Private ones beside public ones are left out.
+fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, PrivateOnly> {
+    let all: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
+    let permitted: Vec<SocketAddr> =
+        all.iter().filter(|address| reach == Reach::Anywhere || is_public(address.ip())).copied().collect();
+    if permitted.is_empty() && !all.is_empty() { Err(PrivateOnly) } else { Ok(permitted) }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_to_private_addresses() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| SocketAddr::new(text.parse().expect("an address"), 0)).collect()
+        };
+        let mixed = addresses(&["10.0.0.1", "8.8.8.8", "::1"]);
+        let public = permitted(mixed.clone().into_iter(), Reach::PublicOnly).expect("one is public");
+        assert_eq!(public, addresses(&["8.8.8.8"]));
+        assert_eq!(permitted(mixed.clone().into_iter(), Reach::Anywhere).expect("all"), mixed);
+        assert!(permitted(addresses(&["127.0.0.1", "::1"]).into_iter(), Reach::PublicOnly).is_err());
+        assert_eq!(permitted(std::iter::empty(), Reach::PublicOnly).expect("none").len(), 0);
+        let many = (0..1000).map(|_| addresses(&["8.8.8.8"])[0]);
+        assert_eq!(permitted(many, Reach::PublicOnly).expect("bounded").len(), ADDRESSES_MAX);
+    }
+}

@@ -1,0 +1,74 @@
+//! The `Content-Range` field of an answer (RFC 9110, section 14.4). Pure.
+
+use {slotpress_format::ledger::names::parse_number, std::ops::Range};
+
+/// What a server says it sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentRange {
+    /// Which bytes; `None` in an answer that refuses a range.
+    pub range: Option<Range<u64>>,
+    /// The length of the whole, where the server knows it.
+    pub total_bytes: Option<u64>,
+}
+
+impl ContentRange {
+    /// Reads `bytes 0-99/1000`, `bytes 0-99/*`, `bytes */1000`. `None` when it makes no sense.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (range, total) = text.trim().strip_prefix("bytes ")?.trim_start().split_once('/')?;
+        let total_bytes = match total {
+            "*" => None,
+            total => Some(parse_number(total)?),
+        };
+        if range == "*" {
+            return total_bytes.map(|total| Self { range: None, total_bytes: Some(total) });
+        }
+        let (first, last) = range.split_once('-')?;
+        let (first, end) = (parse_number(first)?, parse_number(last)?.checked_add(1)?);
+        let fits = first < end && total_bytes.is_none_or(|total| end <= total);
+        fits.then_some(Self { range: Some(first..end), total_bytes })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for text in [
+            "",
+            "bytes",
+            "bytes ",
+            "bytes 0-1",
+            "bytes 2-1/10",
+            "bytes 0-10/10",
+            "bytes -1/10",
+            "bytes 0-/10",
+            "bytes */*",
+            "bytes 0-18446744073709551615/*",
+            "items 0-1/2",
+            "bytes 0-1/2/3",
+            "bytes +0-1/2",
+            "bytes 0-1,4-5/9",
+        ] {
+            assert_eq!(ContentRange::parse(text), None, "{text}");
+        }
+        assert_eq!(ContentRange::parse("bytes */7"), Some(ContentRange { range: None, total_bytes: Some(7) }));
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_round_trip(start in 0u64..1 << 40, length in 1u64..1 << 40, more in proptest::option::of(0u64..1000)) {
+            let range = ContentRange { range: Some(start..start + length), total_bytes: more.map(|more| start + length + more) };
+            let total = range.total_bytes.map_or("*".to_string(), |total| total.to_string());
+            prop_assert_eq!(ContentRange::parse(&format!("bytes {start}-{}/{total}", start + length - 1)), Some(range));
+        }
+
+        #[test]
+        fn never_panics(text in ".*") {
+            let _ = ContentRange::parse(&text);
+            let _ = ContentRange::parse(&format!("bytes {text}"));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What goes wrong on the network: which sort it is decides whether trying again may help.
+
+use {
+    super::{Url, shown},
+    slotpress_base::{
+        error::{Error, ErrorKind},
+        text::one_line,
+    },
+    std::{error::Error as _, fmt, io, time::Duration},
+};
+
+/// What sort of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetErrorKind {
+    /// Nothing came for too long.
+    Timeout,
+    /// No connection: no such name, nobody listens, the network is down.
+    Connect,
+    /// The server answered with this status.
+    Status(u16),
+    /// The server has it no more, or never had it (404, 410).
+    Gone,
+    /// The file is not the one that was there before.
+    Changed,
+    /// The transfer ended early.
+    Truncated {
+        /// Bytes that came before.
+        got_bytes: u64,
+    },
+    /// More bytes than there should be, or than is allowed.
+    TooLong,
+    /// An answer that makes no sense, or breaks the protocol.
+    BadAnswer,
+    /// An address or a redirect that is not followed.
+    Forbidden,
+    /// The server cannot show who it is.
+    Tls,
+    /// The user asked to stop.
+    Interrupted,
+}
+
+/// What failed, at which server, and why. Never shows users, passwords or queries of URLs.
+#[derive(Clone, Debug)]
+pub struct NetError {
+    kind: NetErrorKind,
+    message: String,
+    hint: Option<&'static str>,
+    retry_after: Option<Duration>,
+}
+
+/// The longest that a server may ask to wait before the next try.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
+
+impl NetError {
+    /// An error of a request to `url`.
+    pub fn new(kind: NetErrorKind, url: &Url, why: impl fmt::Display) -> Self {
+        let message = format!("{}: {}", shown(url), one_line(&why.to_string()));
+        Self { kind, message, hint: None, retry_after: None }
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+
+    /// The user asked to stop.
+    pub fn interrupted() -> Self {
+        Self { kind: NetErrorKind::Interrupted, message: "interrupted".to_string(), hint: None, retry_after: None }
+    }
+
+    /// An answer with a status that is no success.
+    pub(super) fn status(url: &Url, status: reqwest::StatusCode, retry_after: Option<&str>) -> Self {
+        let reason = status.canonical_reason().unwrap_or("unknown status");
+        let kind = match status.as_u16() {
+            404 | 410 => NetErrorKind::Gone,
+            412 | 416 => NetErrorKind::Changed,
+            code => NetErrorKind::Status(code),
+        };
+        let mut error = Self::new(kind, url, format!("the server answers {} {reason}", status.as_u16()));
+        let seconds = retry_after.and_then(|text| text.trim().parse::<u64>().ok());
+        error.retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
+        error
+    }
+
+    /// A failure that the HTTP library tells, before or while the head of an answer came.
+    pub(super) fn of_request(url: &Url, error: &reqwest::Error) -> Self {
+        let causes = Causes::of(error);
+        let why = &causes.last;
+        if causes.is_forbidden {
+            return Self::new(NetErrorKind::Forbidden, url, why).hint(super::redirect::ALLOW_PRIVATE_HINT);
+        }
+        if causes.is_tls {
+            return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
+                .hint("if the server's authority is your own, give its certificate with `ca_file`");
+        }
+        match () {
+            () if error.is_timeout() => Self::new(NetErrorKind::Timeout, url, "no connection in time"),
+            () if error.is_connect() => Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}")),
+            // The server closed a connection, kept from an earlier request, or before it answered.
+            () if causes.is_closed => Self::new(NetErrorKind::Connect, url, format!("closed without an answer: {why}")),
+            () => Self::new(NetErrorKind::BadAnswer, url, why),
+        }
+    }
+
+    /// A failure while a body came, of which `got_bytes` were there.
+    pub(super) fn of_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
+        let why = Causes::of(error).last;
+        Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {got_bytes} bytes: {why}"))
+    }
+
+    /// What sort it is.
+    pub fn kind(&self) -> NetErrorKind {
+        self.kind
+    }
+
+    /// How long the server asks to wait before the next try: at most two minutes.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Whether the same request may succeed a little later.
+    pub fn is_retryable(&self) -> bool {
+        match self.kind {
+            NetErrorKind::Timeout | NetErrorKind::Connect | NetErrorKind::Truncated { .. } => true,
+            NetErrorKind::Status(code) => matches!(code, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NetError {}
+
+impl From<NetError> for Error {
+    fn from(error: NetError) -> Self {
+        let kind = match error.kind {
+            NetErrorKind::Interrupted => return Self::interrupted(),
+            NetErrorKind::Forbidden => ErrorKind::Failed,
+            _ => ErrorKind::Network,
+        };
+        let hint = error.hint;
+        let made = Self::new(kind, error.message.clone()).caused_by(error);
+        match hint {
+            Some(hint) => made.hint(hint),
+            None => made,
+        }
+    }
+}
+
+/// So that a `Source` can tell it; the kind is lost.
+impl From<NetError> for io::Error {
+    fn from(error: NetError) -> Self {
+        io::Error::other(error)
+    }
+}
+
+/// Name lookup found addresses, but none that may be used.
+#[derive(Debug)]
+pub(super) struct PrivateOnly;
+
+impl fmt::Display for PrivateOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its name resolves to a private address")
+    }
+}
+
+impl std::error::Error for PrivateOnly {}
+
+/// What the chain of causes of an error tells.
+struct Causes {
+    last: String,
+    is_tls: bool,
+    is_forbidden: bool,
+    is_closed: bool,
+}
+
+impl Causes {
+    fn of(error: &reqwest::Error) -> Self {
+        let mut causes = Self { last: error.to_string(), is_tls: false, is_forbidden: false, is_closed: false };
+        let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
+        // Chains are short; the bound only keeps a loop of causes from being followed.
+        for _ in 0..16 {
+            let Some(cause) = next else { break };
+            causes.last = cause.to_string();
+            causes.is_tls |= cause.is::<rustls::Error>();
+            causes.is_forbidden |= cause.is::<PrivateOnly>();
+            causes.is_closed |= causes.last.contains("connection closed before message completed");
+            let inner = cause.downcast_ref::<io::Error>();
+            if let Some(error) = inner {
+                use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+                causes.is_closed |=
+                    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof);
+            }
+            next = match inner.and_then(io::Error::get_ref) {
+                Some(inner) => Some(inner),
+                None => cause.source(),
+            };
+        }
+        if let Some(end) = causes.last.find(" (os error ") {
+            causes.last.truncate(end);
+        }
+        causes
+    }
+}

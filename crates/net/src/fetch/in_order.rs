@@ -1,0 +1,119 @@
+//! A download from a server that does not send ranges, as Agave's: from the beginning, over one connection, each time.
+//!
+//! What an earlier run, or an earlier try, left is compared with what comes, and only what differs is written. So
+//! nothing of another archive stays, and readers see only bytes that the server sends today.
+
+use {
+    super::{
+        Ended, Limits,
+        mirrors::{Mirror, Standing},
+        partial::PartialFile,
+    },
+    crate::{Client, NetErrorKind, Outcome},
+    slotpress_base::{
+        bytes::{split_at_most, to_usize},
+        error::{Error, Result},
+        progress::Progress,
+        quantity::bytes,
+    },
+    std::ops::ControlFlow,
+};
+
+/// Marked at a time: readers are woken so often.
+const MARK_BYTES: u64 = 256 * 1024;
+
+/// Fetches the whole file from one server.
+pub fn fetch_in_order(
+    client: &Client,
+    file: &PartialFile,
+    mirror: &Mirror,
+    limits: &Limits,
+    progress: &dyn Progress,
+) -> Result<(), Ended> {
+    let mut buffer = Vec::new();
+    // What readers may have read.
+    let mut shown_bytes = 0;
+    loop {
+        wait_for(mirror, progress)?;
+        let mut marked_bytes = 0u64;
+        let mut trouble = None;
+        let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
+            let end = offset_bytes.saturating_add(bytes.len() as u64);
+            let written = match end > limits.max_bytes {
+                true => Err(Ended::Failed(too_long(limits.max_bytes))),
+                false => put(file, offset_bytes, bytes, shown_bytes, &mut buffer),
+            };
+            if let Err(error) = written {
+                trouble = Some(error);
+                return ControlFlow::Break(());
+            }
+            mirror.gave(bytes.len() as u64);
+            if end.saturating_sub(marked_bytes) >= MARK_BYTES {
+                file.mark(marked_bytes..end);
+                marked_bytes = end;
+            }
+            if end > shown_bytes {
+                let new = end.saturating_sub(shown_bytes.max(offset_bytes));
+                progress.advance(new, new);
+            }
+            shown_bytes = shown_bytes.max(marked_bytes);
+            ControlFlow::Continue(())
+        });
+        if let Some(trouble) = trouble {
+            return Err(trouble);
+        }
+        match transfer {
+            Ok(transfer) if transfer.outcome == Outcome::Whole && transfer.is_complete => {
+                file.mark(marked_bytes..transfer.got_bytes);
+                // What an earlier run left behind the end is of another archive.
+                file.forget_from(transfer.got_bytes).map_err(Ended::Failed)?;
+                return file.truncate(transfer.got_bytes).map_err(Ended::Failed);
+            }
+            Ok(_) => return Err(Ended::Failed(Error::failed("the transfer was ended"))),
+            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
+            Err(error) => {
+                if !mirror.failed(&error) {
+                    return Err(Ended::of_net(error));
+                }
+                progress.warn(&format!("{error}; the server sends no ranges: from the beginning again"));
+            }
+        }
+    }
+}
+
+/// Compares with what is there, and writes what differs. Of what readers have seen, nothing may differ.
+fn put(
+    file: &PartialFile,
+    offset_bytes: u64,
+    bytes: &[u8],
+    shown_bytes: u64,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Ended> {
+    slotpress_base::threads::panic_point("whole file");
+    let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(offset_bytes)));
+    let same = file.compare(offset_bytes, kept, buffer).map_err(Ended::Failed)?;
+    let at = offset_bytes.saturating_add(same as u64);
+    if same < kept.len() {
+        if at < shown_bytes {
+            return Err(Ended::Lost(Error::new(
+                slotpress_base::error::ErrorKind::Network,
+                format!("the server sends another archive under the same name now: byte {at} differs"),
+            )));
+        }
+        file.forget_from(at).map_err(Ended::Failed)?;
+    }
+    file.write(at, split_at_most(bytes, same).1).map_err(Ended::Failed)
+}
+
+fn wait_for(mirror: &Mirror, progress: &dyn Progress) -> Result<(), Ended> {
+    if let Standing::Dropped(why) = mirror.standing() {
+        return Err(Ended::Failed(Error::new(slotpress_base::error::ErrorKind::Network, why)));
+    }
+    super::pause(mirror.pause(), progress).map_err(Ended::Failed)
+}
+
+/// The error for more than an operator wants.
+pub fn too_long(max_bytes: u64) -> Error {
+    Error::failed(format!("the archive is longer than {}, which is the limit", bytes(max_bytes)))
+        .hint("`max_bytes` raises it, if you trust the server")
+}

@@ -1,0 +1,205 @@
+//! What is known of a download when a run ends, in a small file beside it: which bytes are there, and of which archive.
+//!
+//! The journal never says more than what is on disk: it is written after the bytes have been synced, and replaced as a
+//! whole. One that cannot be read is as good as none: everything is fetched again.
+
+use {
+    rangemap::RangeSet,
+    rustix::fs::{Mode, OFlags},
+    serde::{Deserialize, Serialize},
+    slotpress_base::{
+        error::{IoContext, Result},
+        files::open_file,
+    },
+    slotpress_format::archive::frame_hashes::Root,
+    std::{
+        fs::{self, File},
+        io::{BufWriter, Read, Write},
+        path::{Path, PathBuf},
+    },
+};
+
+/// The version of the file's format.
+const VERSION: u32 = 1;
+
+/// The most bytes of a journal: a range takes about 30, and there are hardly more than streams.
+const JOURNAL_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Ranges that are written at most; what lies beyond is fetched again.
+const RANGES_MAX: usize = 10_000;
+
+/// Which bytes of which archive are there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Journal {
+    /// What the archive is, as far as its server tells.
+    pub identity: Identity,
+    /// The bytes that are on disk.
+    pub ranges: RangeSet<u64>,
+}
+
+/// What tells whether a server still has the bytes that it had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The archive's length in bytes, where its server says it.
+    pub length_bytes: Option<u64>,
+    /// The server's strong ETag.
+    pub etag: Option<String>,
+    /// When the server says that the file was changed.
+    pub last_modified: Option<String>,
+    /// The root, where the archive has frame hashes.
+    #[serde(default, with = "root_text")]
+    pub root: Option<Root>,
+}
+
+impl Identity {
+    /// Whether bytes of this archive can be bytes of the other: nothing that both tell differs.
+    pub fn may_be(&self, other: &Self) -> bool {
+        fn agree<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
+            a.is_none() || b.is_none() || a == b
+        }
+        if self.root.is_some() && self.root == other.root {
+            return true;
+        }
+        let is_same_tag = self.etag.is_some() && self.etag == other.etag;
+        agree(&self.length_bytes, &other.length_bytes)
+            && agree(&self.root, &other.root)
+            && agree(&self.etag, &other.etag)
+            && (is_same_tag || agree(&self.last_modified, &other.last_modified))
+    }
+
+    /// Whether that is more than a guess: something that changes with the bytes is the same.
+    pub fn is_surely(&self, other: &Self) -> bool {
+        let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
+        let is_same_root = self.root.is_some() && self.root == other.root;
+        let is_tagged = same(&self.etag, &other.etag) || same(&self.last_modified, &other.last_modified);
+        is_same_root || (self.length_bytes.is_some() && is_tagged && self.may_be(other))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Lines {
+    slotpress_fetch: u32,
+    #[serde(flatten)]
+    identity: Identity,
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Journal {
+    /// Reads a journal; `None` where there is none that makes sense.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        open_file(path)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", path)?;
+        Ok(Self::parse(&bytes))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let lines: Lines = serde_json::from_slice(bytes).ok()?;
+        let length_bytes = lines.identity.length_bytes.unwrap_or(u64::MAX);
+        let is_range = |(start, end): &(u64, u64)| start < end && *end <= length_bytes;
+        let is_sound = lines.slotpress_fetch == VERSION && lines.ranges.iter().all(is_range);
+        let ranges = || lines.ranges.iter().map(|(start, end)| *start..*end).collect();
+        is_sound.then(|| Self { identity: lines.identity.clone(), ranges: ranges() })
+    }
+
+    /// Replaces the journal at `path`. The bytes that it tells of must be on disk.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let lines = Lines {
+            slotpress_fetch: VERSION,
+            identity: self.identity.clone(),
+            ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),
+        };
+        // Whoever writes it has locked the download, so that nobody else writes here: one that a killed run left is replaced.
+        let new = new_path(path);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o666)).or_path("create", &new)?;
+        let mut file = BufWriter::new(File::from(file));
+        serde_json::to_writer(&mut file, &lines).map_err(std::io::Error::from).or_path("write", path)?;
+        file.flush().and_then(|()| file.get_ref().sync_data()).or_path("write", path)?;
+        fs::rename(&new, path).or_path("write", path)
+    }
+}
+
+/// Where a journal is until it is on disk.
+pub fn new_path(journal: &Path) -> PathBuf {
+    let mut name = journal.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+/// A root as its digits, or nothing.
+mod root_text {
+    use {
+        serde::{Deserialize, Deserializer, Serialize, Serializer},
+        slotpress_format::archive::frame_hashes::Root,
+    };
+
+    pub fn serialize<S: Serializer>(root: &Option<Root>, serializer: S) -> Result<S::Ok, S::Error> {
+        root.map(|root| root.to_string()).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Root>, D::Error> {
+        let text: Option<String> = Option::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn identity(etag: Option<&str>, last_modified: Option<&str>) -> Identity {
+        let text = |text: Option<&str>| text.map(str::to_string);
+        Identity { length_bytes: Some(100), etag: text(etag), last_modified: text(last_modified), root: None }
+    }
+
+    #[test]
+    fn archives_are_told_apart() {
+        let one = identity(Some("\"a\""), Some("monday"));
+        assert!(one.is_surely(&one));
+        // Machines that serve the same file disagree about its time.
+        assert!(one.is_surely(&identity(Some("\"a\""), Some("tuesday"))));
+        assert!(!one.may_be(&identity(Some("\"b\""), Some("monday"))));
+        assert!(!one.may_be(&Identity { length_bytes: Some(101), ..one.clone() }));
+        // Nothing to go by.
+        assert!(identity(None, None).may_be(&one) && !identity(None, None).is_surely(&one));
+        assert!(identity(None, Some("monday")).is_surely(&one));
+        let root = Some(Root::new(1, []));
+        let rooted = Identity { root, ..identity(Some("\"x\""), None) };
+        assert!(rooted.is_surely(&Identity { root, ..one.clone() }), "mirrors have ETags of their own");
+        assert!(!rooted.may_be(&Identity { root: Some(Root::new(2, [])), ..identity(None, None) }));
+    }
+
+    proptest! {
+        #[test]
+        fn journals_round_trip(cuts in proptest::collection::btree_set(0u64..1000, 0..20), etag in any::<Option<String>>()) {
+            let cuts: Vec<u64> = cuts.into_iter().collect();
+            let ranges: RangeSet<u64> = cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]).collect();
+            let root = etag.as_ref().map(|text| Root::new(7, [text.as_bytes()]));
+            let identity = Identity { length_bytes: Some(1000), etag, last_modified: None, root };
+            let journal = Journal { identity, ranges };
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("journal");
+            journal.write(&path).expect("written");
+            prop_assert_eq!(Journal::read(&path).expect("read"), Some(journal));
+            prop_assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 1);
+        }
+
+        #[test]
+        fn nonsense_is_no_journal(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(Journal::parse(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn ranges_beyond_the_end_are_nonsense() {
+        let text = |ranges: &str| format!(r#"{{"slotpress_fetch":1,"length_bytes":9,"ranges":[{ranges}]}}"#);
+        assert!(Journal::parse(text("[0,9]").as_bytes()).is_some());
+        for ranges in ["[0,10]", "[5,5]", "[7,3]"] {
+            assert_eq!(Journal::parse(text(ranges).as_bytes()), None, "{ranges}");
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! The partial file of a download: bytes at their place, in any order, and whoever reads them as they arrive.
+//!
+//! The file is the channel. A reader that falls behind holds no connection back, and what has arrived can be read
+//! again. It lies in the archives directory under a name of slotpress's own, which no starting validator and no other
+//! run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
+
+use {
+    super::journal::{Identity, Journal, new_path},
+    rangemap::RangeSet,
+    rustix::fs::{FallocateFlags, Mode, OFlags},
+    slotpress_base::{
+        bytes::{at_most_mut, count, range_bytes, to_usize},
+        error::{Error, IoContext, Result},
+    },
+    slotpress_read::{
+        archive::source::Source,
+        store::{
+            dir_lock::{Locked, try_lock},
+            publish::{Publishable, already_exists, rename_no_replace, sync_dir},
+        },
+    },
+    std::{
+        fs::{self, File},
+        io,
+        os::{fd::OwnedFd, unix::fs::FileExt},
+        path::{Path, PathBuf},
+        sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    },
+};
+
+/// What names of partial files, and of their journals, begin with. Agave sweeps names that begin with `tmp-`.
+pub const FETCH_PREFIX: &str = "slotpress-fetch-";
+
+/// What names of journals end with.
+const JOURNAL_SUFFIX: &str = ".journal";
+
+/// A file that is being downloaded.
+#[derive(Debug)]
+pub struct PartialFile {
+    path: PathBuf,
+    file: File,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// One at a time writes the journal.
+    journal: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    journal: Journal,
+    /// Whether the bytes come in order and the length is not to be relied on: readers are not told it.
+    is_in_order: bool,
+    /// Of bytes that came in order, as many are what the server sends today.
+    confirmed_bytes: u64,
+    /// All of it is there.
+    is_complete: bool,
+    /// Why no more will come.
+    error: Option<Error>,
+    /// Nobody wants it any more.
+    is_unwanted: bool,
+    /// Readers that wait for bytes.
+    waiting: usize,
+    /// Bytes that are not in the journal yet.
+    unsynced_bytes: u64,
+}
+
+impl PartialFile {
+    /// Opens the partial file of an archive in a directory, or makes it, and locks it.
+    ///
+    /// # Errors
+    /// Somebody else is fetching it; what is there is no ordinary file.
+    pub fn open(dir: &Path, archive_name: &str) -> Result<Self> {
+        let path = dir.join(format!("{FETCH_PREFIX}{archive_name}"));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file: OwnedFd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
+        if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
+            return Err(Error::failed(format!("another slotpress is fetching {}", path.display()))
+                .hint("wait for it, or choose another directory"));
+        }
+        let file = File::from(file);
+        let metadata = file.metadata().or_path("read", &path)?;
+        if !metadata.is_file() {
+            return Err(Error::failed(format!("{} is not a file", path.display())));
+        }
+        let journal_path = journal_path(&path);
+        let mut journal = Journal::read(&journal_path)?.unwrap_or_default();
+        // What was cut off since is not there.
+        journal.ranges.remove(metadata.len()..u64::MAX);
+        let state = Mutex::new(State { journal, ..State::default() });
+        Ok(Self { path, file, state, changed: Condvar::new(), journal: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the archive was when the last run ended.
+    pub fn identity(&self) -> Identity {
+        self.lock().journal.identity.clone()
+    }
+
+    /// Which bytes are there.
+    pub fn done(&self) -> RangeSet<u64> {
+        self.lock().journal.ranges.clone()
+    }
+
+    /// How many bytes are there.
+    pub fn done_bytes(&self) -> u64 {
+        self.lock().journal.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The archive is this one. What was there of another one is given up.
+    pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
+        let mut state = self.lock();
+        if !keeps {
+            state.journal.ranges.clear();
+            // Before anything is overwritten, the journal must not tell of it any more.
+            let journal = Journal { identity: identity.clone(), ..Journal::default() };
+            journal.write(&journal_path(&self.path))?;
+            self.file.set_len(0).or_path("write", &self.path)?;
+        }
+        if let Some(length_bytes) = identity.length_bytes {
+            // No holes that a full disk would tell of only later, where the file system can promise room.
+            let made = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
+            if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = made {
+                return Err(Error::io("make room for", &self.path, &error.into()));
+            }
+        }
+        state.journal.identity = identity;
+        (state.is_complete, state.error, state.confirmed_bytes) = (false, None, 0);
+        Ok(())
+    }
+
+    /// The root that the archive turned out to have.
+    pub fn set_root(&self, root: slotpress_format::archive::frame_hashes::Root) {
+        self.lock().journal.identity.root = Some(root);
+    }
+
+    /// Bytes come in order, and are compared with what is there; readers see what was compared.
+    pub fn set_in_order(&self) {
+        self.lock().is_in_order = true;
+    }
+
+    /// Puts bytes at their place. They count when they are marked.
+    pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset_bytes).or_path("write", &self.path)
+    }
+
+    /// Whether the bytes at a place are these; fewer where the file ends. Returns how many are the same.
+    pub fn compare(&self, offset_bytes: u64, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
+        buffer.resize(bytes.len(), 0);
+        let mut read = 0usize;
+        while let Some(left) = buffer.get_mut(read..).filter(|left| !left.is_empty()) {
+            match self.file.read_at(left, offset_bytes.saturating_add(read as u64)) {
+                Ok(0) => break,
+                Ok(more) => read = read.saturating_add(more),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io("read", &self.path, &error)),
+            }
+        }
+        Ok(buffer.iter().take(read).zip(bytes).take_while(|(a, b)| a == b).count())
+    }
+
+    /// Reads bytes that were written, whether they are marked or not.
+    pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
+        self.file.read_exact_at(to, offset_bytes).or_path("read", &self.path)
+    }
+
+    /// Bytes are there, and right as far as can be told.
+    pub fn mark(&self, range: std::ops::Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        count(&mut state.unsynced_bytes, range_bytes(&range));
+        state.confirmed_bytes = state.confirmed_bytes.max(range.end);
+        state.journal.ranges.insert(range);
+        self.changed.notify_all();
+    }
+
+    /// Gives up what is there from a place on: it is of another archive.
+    pub fn forget_from(&self, offset_bytes: u64) -> Result<()> {
+        let _one = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = {
+            let mut state = self.lock();
+            state.journal.ranges.remove(offset_bytes..u64::MAX);
+            state.journal.clone()
+        };
+        journal.write(&journal_path(&self.path))
+    }
+
+    /// How many bytes are there from a place on, without a gap.
+    pub fn kept_from(&self, offset_bytes: u64) -> u64 {
+        self.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end.saturating_sub(offset_bytes))
+    }
+
+    /// The file ends here.
+    pub fn truncate(&self, length_bytes: u64) -> Result<()> {
+        self.file.set_len(length_bytes).or_path("write", &self.path)
+    }
+
+    /// Bytes that a killed run would lose.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.lock().unsynced_bytes
+    }
+
+    /// Puts on disk what has arrived, then says so in the journal.
+    pub fn sync(&self) -> Result<()> {
+        let _one = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let (journal, unsynced_bytes) = {
+            let state = self.lock();
+            (state.journal.clone(), state.unsynced_bytes)
+        };
+        self.file.sync_data().or_path("write", &self.path)?;
+        // What was given up meanwhile must not come back.
+        let mut state = self.lock();
+        state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
+        let mut synced = journal.clone();
+        for gone in journal.ranges.iter().flat_map(|range| state.journal.ranges.gaps(range).collect::<Vec<_>>()) {
+            synced.ranges.remove(gone);
+        }
+        // Connections and readers do not wait for the journal's own sync.
+        drop(state);
+        synced.write(&journal_path(&self.path))
+    }
+
+    /// No more comes: all of it is there, or why not.
+    pub fn end(&self, result: Result<()>) {
+        let mut state = self.lock();
+        match result {
+            Ok(()) => state.is_complete = true,
+            Err(error) => state.error = Some(error),
+        }
+        self.changed.notify_all();
+    }
+
+    /// Nobody wants it any more: whoever fetches can stop.
+    pub fn stop(&self) {
+        self.lock().is_unwanted = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether somebody waits for bytes that have not arrived: the network is the slowest part then.
+    pub fn is_waited_for(&self) -> bool {
+        self.lock().waiting > 0
+    }
+
+    /// Whether nobody wants it any more.
+    pub fn is_unwanted(&self) -> bool {
+        self.lock().is_unwanted
+    }
+
+    /// Removes file and journal.
+    pub fn remove(&self) -> Result<()> {
+        // The journal first: it must not tell of a file that is made anew.
+        remove_journal(&self.path)?;
+        remove_if_there(&self.path)
+    }
+}
+
+/// Removes what a killed run has left of a download that has its final name: it had not come to removing its journal.
+pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
+    let path = dir.join(format!("{FETCH_PREFIX}{archive_name}"));
+    // There is no journal before there is a partial file, and none after it.
+    if path.exists() { Ok(()) } else { remove_journal(&path) }
+}
+
+fn remove_journal(partial: &Path) -> Result<()> {
+    let journal = journal_path(partial);
+    remove_if_there(&new_path(&journal))?;
+    remove_if_there(&journal)
+}
+
+/// Where the journal of a partial file is.
+fn journal_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(JOURNAL_SUFFIX);
+    PathBuf::from(name)
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, &error)),
+        _ => Ok(()),
+    }
+}
+
+impl Source for PartialFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        let state = self.lock();
+        match state.is_in_order {
+            false => state.journal.identity.length_bytes,
+            true => state.is_complete.then_some(state.confirmed_bytes),
+        }
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let mut state = self.lock();
+        loop {
+            let there = match state.is_in_order {
+                true => (offset_bytes < state.confirmed_bytes).then_some(state.confirmed_bytes),
+                false => state.journal.ranges.get(&offset_bytes).map(|range| range.end),
+            };
+            if let Some(end) = there {
+                drop(state);
+                let there = to_usize(end.saturating_sub(offset_bytes));
+                return self.file.read_at(at_most_mut(to, there), offset_bytes);
+            }
+            let is_end = state.is_complete
+                || to.is_empty()
+                || (!state.is_in_order && state.journal.identity.length_bytes.is_some_and(|end| offset_bytes >= end));
+            if is_end {
+                return Ok(0);
+            }
+            if let Some(error) = &state.error {
+                return Err(io::Error::other(error.to_string()));
+            }
+            if state.is_unwanted {
+                return Err(io::Error::other("nobody wants it any more"));
+            }
+            state.waiting = state.waiting.saturating_add(1);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting = state.waiting.saturating_sub(1);
+        }
+    }
+}
+
+impl Publishable for PartialFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn publish(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        let to = dir.join(name);
+        self.file.sync_all().or_path("write", &self.path)?;
+        rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => already_exists(&to).hint("move it away, or fetch into another directory"),
+            _ => Error::io("publish", &to, &error),
+        })?;
+        sync_dir(dir)?;
+        remove_journal(&self.path)?;
+        Ok(to)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "snapshot-1-x.tar.zst";
+
+    fn identity(length_bytes: u64) -> Identity {
+        Identity { length_bytes: Some(length_bytes), etag: Some("\"a\"".to_string()), ..Identity::default() }
+    }
+
+    /// What was synced is there for the next run; what was not is fetched again. One run at a time.
+    #[test]
+    fn what_was_synced_is_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = PartialFile::open(dir.path(), NAME).expect("made");
+        file.begin(identity(100), false).expect("begun");
+        file.write(40, &[4; 20]).expect("written");
+        file.mark(40..60);
+        file.sync().expect("synced");
+        file.write(0, &[1; 10]).expect("written");
+        file.mark(0..10);
+        assert_eq!(file.unsynced_bytes(), 10);
+        assert!(PartialFile::open(dir.path(), NAME).expect_err("locked").to_string().contains("another slotpress"));
+        drop(file);
+
+        let file = PartialFile::open(dir.path(), NAME).expect("opened");
+        assert_eq!((file.done(), file.identity()), ([40..60].into_iter().collect(), identity(100)));
+        file.begin(identity(100), true).expect("begun");
+        let mut content = vec![0; 20];
+        file.read_exact_at(&mut content, 40).expect("there");
+        assert_eq!(content, [4; 20]);
+        // Another archive: nothing is kept.
+        file.begin(identity(90), false).expect("begun");
+        assert_eq!(file.done_bytes(), 0);
+        drop(file);
+        let file = PartialFile::open(dir.path(), NAME).expect("opened");
+        assert_eq!((file.done_bytes(), file.identity()), (0, identity(90)));
+        file.remove().expect("removed");
+        assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
+    }
+
+    #[test]
+    fn readers_wait_for_what_arrives() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = PartialFile::open(dir.path(), NAME).expect("made");
+        file.begin(identity(1000), false).expect("begun");
+        assert_eq!(file.length_bytes(), Some(1000));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for at in (0..10).rev() {
+                    file.write(at * 100, &[at as u8; 100]).expect("written");
+                    file.mark(at * 100..at * 100 + 100);
+                }
+                file.end(Ok(()));
+            });
+            let mut all = vec![9; 1000];
+            file.read_exact_at(&mut all, 0).expect("read");
+            assert!(all.chunks(100).enumerate().all(|(at, piece)| piece.iter().all(|byte| *byte == at as u8)));
+            assert_eq!(file.read_at(&mut all, 1000).expect("the end"), 0);
+        });
+        let to = file.publish(NAME).expect("published");
+        assert_eq!((fs::read(&to).expect("read").len(), fs::read_dir(dir.path()).expect("read").count()), (1000, 1));
+    }
+
+    #[test]
+    fn readers_learn_why_nothing_comes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = PartialFile::open(dir.path(), NAME).expect("made");
+        file.begin(identity(1000), false).expect("begun");
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| file.read_at(&mut [0], 5));
+            file.end(Err(Error::failed("the cable is cut")));
+            let error = reader.join().expect("ends").expect_err("nothing came");
+            assert!(error.to_string().contains("the cable is cut"));
+        });
+        // In order, without a length: the length is known at the end.
+        file.begin(Identity::default(), false).expect("begun");
+        file.set_in_order();
+        assert_eq!(file.length_bytes(), None);
+        file.write(0, b"abc").expect("written");
+        file.mark(0..3);
+        file.end(Ok(()));
+        assert_eq!((file.length_bytes(), file.read_at(&mut [0; 9], 0).expect("read")), (Some(3), 3));
+    }
+
+    /// A link that somebody put there is not followed, and no pipe is waited for.
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join(format!("{FETCH_PREFIX}{NAME}"))).expect("linked");
+        assert!(PartialFile::open(dir.path(), NAME).is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! Which piece of an archive is fetched next, and by how many at a time. Pure.
+//!
+//! Pieces are taken in their order, which is that of whoever reads what has arrived. When all are taken, whoever has
+//! nothing to do takes the oldest unfinished one too, from another place: the last piece does not wait for the slowest
+//! connection.
+
+use {
+    rangemap::RangeSet,
+    slotpress_base::bytes::range_bytes,
+    std::{ops::Range, time::Duration},
+};
+
+/// A part of the archive that one request fetches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    /// What is missing of it.
+    missing: Range<u64>,
+    /// Requests that are under way for it.
+    workers: u8,
+    /// When the first of them began.
+    begun: Duration,
+}
+
+/// What somebody is to fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Which piece.
+    pub piece: usize,
+    /// Its bytes, as far as they are missing.
+    pub range: Range<u64>,
+    /// Whether somebody else is at it.
+    pub is_second: bool,
+}
+
+/// The pieces that are not there yet.
+#[derive(Clone, Debug, Default)]
+pub struct Pieces {
+    pieces: Vec<Piece>,
+}
+
+/// What is left of a piece must be worth a second request.
+const SECOND_BYTES_MIN: u64 = 256 * 1024;
+
+/// A request that is younger is not slow.
+const SECOND_AFTER: Duration = Duration::from_secs(2);
+
+impl Pieces {
+    /// Pieces in their order, less what is `done`. What is missing of a piece goes from its first missing byte to its last,
+    /// and is widened to what can be fetched alone by `widened`, within the piece.
+    pub fn new(
+        pieces: impl IntoIterator<Item = Range<u64>>,
+        done: &RangeSet<u64>,
+        widened: impl Fn(Range<u64>) -> Range<u64>,
+    ) -> Self {
+        let missing = |piece: Range<u64>| {
+            let mut gaps = done.gaps(&piece);
+            let first = gaps.next()?;
+            let end = gaps.last().map_or(first.end, |gap| gap.end);
+            let missing = widened(first.start..end);
+            Some(missing.start.max(piece.start)..missing.end.min(piece.end))
+        };
+        let pieces = pieces.into_iter().filter_map(missing);
+        let begun = Duration::ZERO;
+        Self { pieces: pieces.map(|missing| Piece { missing, workers: 0, begun }).collect() }
+    }
+
+    /// What is to be fetched next, at a time that only grows; `None` where there is nothing for one more to do.
+    pub fn take(&mut self, now: Duration) -> Option<Job> {
+        let is_free = |piece: &Piece| piece.workers == 0 && !piece.missing.is_empty();
+        let is_slow = |piece: &Piece| {
+            piece.workers == 1
+                && range_bytes(&piece.missing) >= SECOND_BYTES_MIN
+                && now.saturating_sub(piece.begun) >= SECOND_AFTER
+        };
+        let oldest = || {
+            let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
+            slow.min_by_key(|(_, piece)| piece.begun).map(|(at, _)| at)
+        };
+        let at = self.pieces.iter().position(is_free).or_else(oldest)?;
+        let piece = self.pieces.get_mut(at)?;
+        let is_second = piece.workers > 0;
+        piece.workers = piece.workers.saturating_add(1);
+        if !is_second {
+            piece.begun = now;
+        }
+        Some(Job { piece: at, range: piece.missing.clone(), is_second })
+    }
+
+    /// The bytes of a piece are there up to `end_bytes`. Whether any more of it are wanted.
+    pub fn arrived(&mut self, piece: usize, end_bytes: u64) -> bool {
+        let Some(Piece { missing, .. }) = self.pieces.get_mut(piece) else { return false };
+        missing.start = missing.start.max(end_bytes).min(missing.end);
+        !missing.is_empty()
+    }
+
+    /// Somebody is no longer at a piece, whether it is there or not.
+    pub fn give_back(&mut self, piece: usize) {
+        if let Some(piece) = self.pieces.get_mut(piece) {
+            piece.workers = piece.workers.saturating_sub(1);
+        }
+    }
+
+    /// Whether all of it is there.
+    pub fn is_complete(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.missing.is_empty())
+    }
+}
+
+/// Cuts `0..length_bytes` into pieces; `piece_bytes` says how long one is of which so much is left.
+pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
+    let mut start = 0u64;
+    std::iter::from_fn(move || {
+        let left = length_bytes.checked_sub(start).filter(|left| *left > 0)?;
+        let piece = start..start.saturating_add(piece_bytes(left).clamp(1, left));
+        start = piece.end;
+        Some(piece)
+    })
+}
+
+/// Puts neighbouring frames, of which only ends are given, together into pieces of about what `piece_bytes` says.
+pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
+    let length_bytes = frame_ends.last().copied().unwrap_or(0);
+    let (mut pieces, mut start, mut end) = (Vec::new(), 0u64, 0u64);
+    for frame_end in frame_ends.iter().copied() {
+        let wanted = piece_bytes(length_bytes.saturating_sub(start));
+        if frame_end.saturating_sub(start) > wanted && end > start {
+            pieces.push(start..end);
+            start = end;
+        }
+        end = frame_end;
+    }
+    if end > start {
+        pieces.push(start..end);
+    }
+    pieces
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    #[test]
+    fn pieces_are_taken_in_order_and_the_last_by_two() {
+        let mut pieces = Pieces::new(cut_pieces(2_500_000, |_| 1_000_000), &RangeSet::new(), |missing| missing);
+        let at = Duration::from_secs;
+        let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1)).expect("a job")).collect();
+        assert_eq!(jobs[2].range, 2_000_000..2_500_000);
+        assert_eq!(pieces.take(at(2)), None, "nobody is slow yet");
+        let second = pieces.take(at(3)).expect("the oldest");
+        assert_eq!((second.piece, second.is_second), (0, true));
+        assert!(!pieces.arrived(0, 1_000_000));
+        pieces.give_back(0);
+        pieces.give_back(0);
+        // Nearly there: not worth another request.
+        assert!(pieces.arrived(1, 1_900_000));
+        assert_eq!(pieces.take(at(4)).expect("a job").piece, 2);
+        assert_eq!(pieces.take(at(5)), None);
+        pieces.give_back(1);
+        assert_eq!(pieces.take(at(6)).expect("given back").range, 1_900_000..2_000_000);
+    }
+
+    proptest! {
+        /// Whatever was there, fetching all jobs makes it whole, and nothing is asked for outside.
+        #[test]
+        fn everything_is_fetched(
+            length in 1u64..10_000,
+            piece in 1u64..3_000,
+            have in proptest::collection::vec((0u64..10_000, 1u64..2_000), 0..6),
+            failures in proptest::collection::vec(any::<bool>(), 0..20),
+        ) {
+            let mut done: RangeSet<u64> = RangeSet::new();
+            for (start, bytes) in have {
+                let range = start.min(length)..(start + bytes).min(length);
+                if !range.is_empty() {
+                    done.insert(range);
+                }
+            }
+            let mut pieces = Pieces::new(cut_pieces(length, |left| (left / 4).max(piece)), &done, |missing| missing.start / 10 * 10..missing.end.next_multiple_of(10));
+            let mut failures = failures.into_iter();
+            while let Some(job) = pieces.take(Duration::ZERO) {
+                prop_assert!(job.range.end <= length && !job.range.is_empty());
+                let end = match failures.next() {
+                    Some(true) => (job.range.start + job.range.end) / 2,
+                    _ => job.range.end,
+                };
+                if end > job.range.start {
+                    done.insert(job.range.start..end);
+                }
+                pieces.arrived(job.piece, end);
+                pieces.give_back(job.piece);
+            }
+            prop_assert!(pieces.is_complete());
+            prop_assert_eq!(done.gaps(&(0..length)).count(), 0);
+        }
+
+        #[test]
+        fn frames_stay_whole(frames in proptest::collection::vec(1u64..500, 0..50), piece in 1u64..2_000) {
+            let ends: Vec<u64> = frames.iter().scan(0, |at, bytes| { *at += bytes; Some(*at) }).collect();
+            let pieces = pieces_of_frames(&ends, |_| piece);
+            let mut at = 0;
+            for range in &pieces {
+                prop_assert_eq!(range.start, at);
+                prop_assert!(ends.contains(&range.end));
+                prop_assert!(range.end - range.start <= piece || frames.contains(&(range.end - range.start)));
+                at = range.end;
+            }
+            prop_assert_eq!(at, ends.last().copied().unwrap_or(0));
+        }
+    }
+}

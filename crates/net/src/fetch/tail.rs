@@ -1,0 +1,209 @@
+//! The end of an archive, which comes first: it holds the index, and tells by which frames the rest is fetched, and what
+//! their hashes are.
+
+use {
+    super::{Ended, Limits, mirrors::Mirror, partial::PartialFile},
+    crate::{Client, NetErrorKind},
+    rangemap::RangeSet,
+    slotpress_base::{
+        bytes::{range_bytes, to_usize},
+        error::{ErrorKind, Result},
+        progress::Progress,
+    },
+    slotpress_format::archive::frame_hashes::FrameHash,
+    slotpress_read::archive::{
+        source::Source,
+        tail::{Tail, first_read_at},
+    },
+    std::{
+        io,
+        ops::{ControlFlow, Range},
+        path::Path,
+        sync::{Mutex, PoisonError},
+    },
+};
+
+/// The longest frame that a connection holds in memory until its hash is known: one of 32 MiB of tar that zstd cannot
+/// compress, with its mark, takes less. Archives with longer ones are fetched without a look at their hashes.
+const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
+
+/// The last bytes, and what they say of the rest; and which bytes were fetched for it, which nobody has checked yet. They
+/// come from the first server; others are compared with them.
+pub fn fetch_tail(
+    client: &Client,
+    file: &PartialFile,
+    mirror: &Mirror,
+    length_bytes: u64,
+    limits: &Limits,
+    progress: &dyn Progress,
+) -> Result<(Option<Tail>, RangeSet<u64>), Ended> {
+    let mut fetched = RangeSet::new();
+    let mut start = first_read_at(length_bytes);
+    // An index that is longer than the first read is asked for once more.
+    for _ in 0..2 {
+        if length_bytes.saturating_sub(start) > limits.tail_bytes_max {
+            break;
+        }
+        let mut there = file.done();
+        there.extend(fetched.iter().cloned());
+        for range in there.gaps(&(start..length_bytes)) {
+            fetch_range(client, file, mirror, range.clone(), progress)?;
+            fetched.insert(range);
+        }
+        there.extend(fetched.iter().cloned());
+        let arrived = Arrived { file, there, wanted: Mutex::new(None) };
+        match Tail::read(&arrived) {
+            Ok(tail) => return Ok((tail, fetched)),
+            // One that makes no sense is for the reader to tell of: the rest is fetched without it.
+            Err(error) if error.kind() == ErrorKind::Damaged => break,
+            Err(error) => match arrived.wanted.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                Some(wanted) if wanted < start => start = wanted,
+                _ => return Err(Ended::Failed(error)),
+            },
+        }
+    }
+    Ok((None, fetched))
+}
+
+/// Fetches one range, however often it takes, from one server. Nothing is marked.
+fn fetch_range(
+    client: &Client,
+    file: &PartialFile,
+    mirror: &Mirror,
+    mut range: Range<u64>,
+    progress: &dyn Progress,
+) -> Result<(), Ended> {
+    while !range.is_empty() {
+        super::pause(mirror.pause(), progress).map_err(Ended::Failed)?;
+        let mut trouble = None;
+        let result = client.get(&mirror.remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
+            if offset_bytes != range.start {
+                return ControlFlow::Break(());
+            }
+            if let Err(error) = file.write(offset_bytes, bytes) {
+                trouble = Some(error);
+                return ControlFlow::Break(());
+            }
+            mirror.gave(bytes.len() as u64);
+            range.start = offset_bytes.saturating_add(bytes.len() as u64);
+            ControlFlow::Continue(())
+        });
+        if let Some(error) = trouble {
+            return Err(Ended::Failed(error));
+        }
+        match result {
+            Ok(transfer) if transfer.were_ranges_ignored => return Err(Ended::NoRanges),
+            Ok(_) => {}
+            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
+            Err(error) => {
+                if !mirror.failed(&error) {
+                    return Err(Ended::of_net(error));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Marks what was fetched to learn the index: of frames with hashes only those that are whole and right, the rest is
+/// fetched again.
+pub fn mark_tail(
+    file: &PartialFile,
+    frames: Option<&Frames>,
+    fetched: &RangeSet<u64>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let mark = |range: Range<u64>| {
+        progress.advance(range_bytes(&range), range_bytes(&range));
+        file.mark(range);
+    };
+    let Some(frames) = frames else {
+        fetched.iter().cloned().for_each(mark);
+        return Ok(());
+    };
+    let mut buffer = Vec::new();
+    for range in fetched.iter() {
+        let frames_end = frames.ends.last().copied().unwrap_or(0);
+        let mut at = frames.start_of(range.start);
+        while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
+            at = frame.end;
+            if frame.start >= range.start && frame.end <= range.end {
+                buffer.resize(to_usize(range_bytes(&frame)), 0);
+                file.read_written(&mut buffer, frame.start)?;
+                if blake3::hash(&buffer).as_bytes() == hash {
+                    mark(frame);
+                }
+            }
+        }
+        if range.end > frames_end {
+            mark(range.start.max(frames_end)..range.end);
+        }
+    }
+    Ok(())
+}
+
+/// The part of a file that has arrived, marked or not: asking for more is an error, and remembered.
+#[derive(Debug)]
+struct Arrived<'a> {
+    file: &'a PartialFile,
+    there: RangeSet<u64>,
+    wanted: Mutex<Option<u64>>,
+}
+
+impl Source for Arrived<'_> {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        self.file.length_bytes()
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        if self.there.gaps(&(offset_bytes..offset_bytes.saturating_add(to.len() as u64))).next().is_some() {
+            *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(offset_bytes);
+            return Err(io::Error::other("not there yet"));
+        }
+        self.file.read_written(to, offset_bytes).map_err(io::Error::other)?;
+        Ok(to.len())
+    }
+}
+
+/// Where frames end, and what their hashes are.
+#[derive(Debug)]
+pub struct Frames {
+    /// Where each ends; it starts, with its mark, where the one before ends.
+    pub ends: Vec<u64>,
+    /// The hash of each.
+    pub hashes: Vec<FrameHash>,
+}
+
+impl Frames {
+    /// Of an archive that has hashes, none of whose frames is too long.
+    pub fn new(tail: Option<&Tail>) -> Option<Self> {
+        let tail = tail?;
+        let hashes = tail.hashes.as_ref()?;
+        let ends: Vec<u64> = tail.frames.iter().map(|frame| frame.end_bytes()).collect();
+        let starts = std::iter::once(&0).chain(&ends);
+        let is_bounded = starts.zip(&ends).all(|(start, end)| range_bytes(&(*start..*end)) <= FRAME_BYTES_MAX);
+        let is_sound = ends.len() == hashes.frames.len() && is_bounded;
+        is_sound.then(|| Self { ends, hashes: hashes.frames.clone() })
+    }
+
+    /// Where the frame that holds a byte is, and its hash; `None` behind the last.
+    pub fn frame_at(&self, at: u64) -> Option<(Range<u64>, &FrameHash)> {
+        let number = self.ends.partition_point(|end| *end <= at);
+        let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
+    }
+
+    /// Where the frame that holds a byte starts; the byte itself behind the last.
+    pub fn start_of(&self, at: u64) -> u64 {
+        self.frame_at(at).map_or(at, |(frame, _)| frame.start)
+    }
+
+    /// Where the frame ends that holds the byte before this one; the place itself behind the last.
+    pub fn end_of(&self, end: u64) -> u64 {
+        end.checked_sub(1).and_then(|at| self.frame_at(at)).map_or(end, |(frame, _)| frame.end)
+    }
+}

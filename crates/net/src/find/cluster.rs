@@ -1,0 +1,218 @@
+//! What RPC servers tell: the cluster's slot, its genesis, its peers.
+
+// It reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+use {
+    super::{FindOptions, PEERS_MAX},
+    crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown},
+    serde::{Deserialize, Serialize},
+    serde_json::{Value, json},
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::Progress,
+        text::one_line,
+    },
+    slotpress_format::ledger::names::Hash,
+    std::collections::BTreeMap,
+};
+
+/// A public cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cluster {
+    /// The production cluster.
+    MainnetBeta,
+    /// For validators that try new versions.
+    Testnet,
+    /// For developers.
+    Devnet,
+}
+
+impl Cluster {
+    /// Its public RPC server.
+    pub fn rpc_url(self) -> &'static str {
+        match self {
+            Self::MainnetBeta => "https://api.mainnet-beta.solana.com",
+            Self::Testnet => "https://api.testnet.solana.com",
+            Self::Devnet => "https://api.devnet.solana.com",
+        }
+    }
+
+    /// Its genesis hash, as the documentation of the clients gives it.
+    pub fn genesis_hash(self) -> &'static str {
+        match self {
+            Self::MainnetBeta => "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d",
+            Self::Testnet => "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY",
+            Self::Devnet => "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG",
+        }
+    }
+}
+
+/// What RPC servers tell of their cluster: hearsay, as everything that they tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClusterFacts {
+    /// The highest slot that any of them names.
+    pub slot: Option<u64>,
+    /// The genesis hash on which all agree.
+    pub genesis_hash: Option<Hash>,
+    /// The version of the first that answers.
+    pub version: Option<String>,
+    /// The shred version of most of their peers: other peers are of another fork or cluster.
+    pub shred_version: Option<u16>,
+    /// The highest full archive that they have, and the incremental one on it.
+    pub highest_full_slot: Option<u64>,
+    /// See there.
+    pub highest_incremental_slot: Option<u64>,
+    /// Peers that they know, with or without RPC.
+    pub peer_count: usize,
+}
+
+/// The cluster, and the RPC servers of its peers.
+#[derive(Debug, Default)]
+pub struct Known {
+    pub facts: ClusterFacts,
+    pub peers: Vec<Url>,
+}
+
+/// What is read of a node.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    rpc: Option<String>,
+    shred_version: Option<u16>,
+}
+
+/// Asks every RPC server that was named. One that answers suffices.
+pub fn ask(
+    client: &Client,
+    options: &FindOptions,
+    relaxed: &mut Vec<String>,
+    progress: &dyn Progress,
+) -> Result<Known> {
+    let preset = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
+    let servers: Vec<Url> = options.rpc.iter().cloned().chain(preset).collect();
+    let mut known = Known::default();
+    let mut nodes = Vec::new();
+    let mut failed = None;
+    let expected = match (options.expected_genesis_hash, options.cluster) {
+        (Some(hash), _) => Some(hash),
+        (None, Some(cluster)) => cluster.genesis_hash().parse().ok(),
+        (None, None) => None,
+    };
+    known.facts.genesis_hash = expected;
+    for url in &servers {
+        match ask_one(client, url, &mut known.facts, &mut nodes, progress) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Network => {
+                relaxed.push(format!("an RPC server was left out: {error}"));
+                failed = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = failed
+        && known.facts.slot.is_none()
+        && options.sources.is_empty()
+    {
+        return Err(error);
+    }
+    known.facts.peer_count = nodes.len();
+    known.facts.shred_version = most_common(nodes.iter().filter_map(|node| node.shred_version));
+    known.peers = peers(&nodes, known.facts.shred_version);
+    Ok(known)
+}
+
+fn ask_one(
+    client: &Client,
+    url: &Url,
+    facts: &mut ClusterFacts,
+    nodes: &mut Vec<Node>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
+    let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
+    let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
+    let genesis: Hash = genesis.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| bad("no genesis hash"))?;
+    match facts.genesis_hash {
+        Some(known) if known != genesis => {
+            return Err(Error::failed(format!(
+                "{} is of another cluster: its genesis hash is {genesis}, not {known}",
+                shown(url)
+            ))
+            .hint("give RPC servers of one cluster only"));
+        }
+        _ => facts.genesis_hash = Some(genesis),
+    }
+    let slot = call("getSlot", json!([{"commitment": "confirmed"}]), RPC_BYTES_MAX)?;
+    let slot = slot.as_u64().ok_or_else(|| bad("getSlot: no slot"))?;
+    facts.slot = facts.slot.max(Some(slot));
+    // What follows is of use, but not every server answers it.
+    if let Ok(version) = call("getVersion", json!([]), RPC_BYTES_MAX)
+        && facts.version.is_none()
+    {
+        facts.version = version.get("solana-core").and_then(Value::as_str).map(one_line);
+    }
+    if let Ok(highest) = call("getHighestSnapshotSlot", json!([]), RPC_BYTES_MAX) {
+        let slots = (highest.get("full").and_then(Value::as_u64), highest.get("incremental").and_then(Value::as_u64));
+        (facts.highest_full_slot, facts.highest_incremental_slot) =
+            slots.max((facts.highest_full_slot, facts.highest_incremental_slot));
+    }
+    if let Ok(Value::Array(list)) = call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
+        let left = (PEERS_MAX * 4).saturating_sub(nodes.len());
+        // A node that cannot be read is left out, not the list.
+        nodes.extend(list.into_iter().take(left).filter_map(|node| serde_json::from_value::<Node>(node).ok()));
+    }
+    progress.check()
+}
+
+/// The RPC servers of peers of one shred version.
+fn peers(nodes: &[Node], shred_version: Option<u16>) -> Vec<Url> {
+    let of_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
+    // An address and a port, nothing else: a peer that names anything else wants something.
+    let addresses = of_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
+    let mut urls: Vec<Url> = addresses.filter_map(|address| Url::parse(&format!("http://{address}")).ok()).collect();
+    urls.sort();
+    urls.dedup();
+    urls
+}
+
+fn most_common(versions: impl Iterator<Item = u16>) -> Option<u16> {
+    let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
+    for version in versions {
+        let count = counts.entry(version).or_default();
+        *count = count.saturating_add(1);
+    }
+    counts.into_iter().max_by_key(|(version, count)| (*count, *version)).map(|(version, _)| version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_of_one_cluster() {
+        let node = |rpc: Option<&str>, shred_version| Node { rpc: rpc.map(str::to_string), shred_version };
+        let nodes = [
+            node(Some("1.2.3.4:8899"), Some(5)),
+            node(Some("1.2.3.4:8899"), Some(5)),
+            node(Some("[2a01::1]:80"), Some(5)),
+            node(Some("5.6.7.8:8899"), Some(6)),
+            node(None, Some(5)),
+            node(Some("evil.example/../x"), Some(5)),
+            node(Some("http://1.2.3.4:8899"), Some(5)),
+        ];
+        let version = most_common(nodes.iter().filter_map(|node| node.shred_version));
+        assert_eq!(version, Some(5));
+        let urls: Vec<String> = peers(&nodes, version).iter().map(ToString::to_string).collect();
+        assert_eq!(urls, ["http://1.2.3.4:8899/", "http://[2a01::1]/"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! How fast a server is: by a short real transfer.
+
+use {
+    super::Candidate,
+    crate::{Client, NetErrorKind, servers::Place},
+    slotpress_base::{error::Result, progress::Progress},
+    std::{
+        collections::BTreeMap,
+        ops::ControlFlow,
+        time::{Duration, Instant},
+    },
+};
+
+/// For one transfer, from its first byte.
+const TIME_MAX: Duration = Duration::from_secs(2);
+
+/// For one transfer.
+const BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// A rate below this is that of a server that does not want to be used, or of a stall.
+const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
+
+/// Measures the servers of the first candidates that were not measured, one after the other, so that they do not share the
+/// line. One that does not send is given the lowest rate, and falls behind. All archives of a server have its rate.
+pub fn measure(
+    client: &Client,
+    candidates: &mut [Candidate],
+    measured_max: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let remote = candidates.iter_mut().take(measured_max).filter(|candidate| !candidate.is_measured());
+    progress.stage("Measuring", None);
+    let mut rates: BTreeMap<String, u64> = BTreeMap::new();
+    for candidate in remote {
+        let Place::Remote(remote) = &candidate.full.place else { continue };
+        let server = remote.origin();
+        if let Some(rate) = rates.get(&server) {
+            candidate.rate_bytes_per_second = Some(*rate);
+            continue;
+        }
+        let range = remote.length_bytes.filter(|_| remote.accepts_ranges).map(|length| 0..length.min(BYTES_MAX));
+        let mut start = None;
+        let mut got_bytes = 0;
+        let mut last = Duration::ZERO;
+        let result = client.get(remote, range.filter(|range| !range.is_empty()), progress, &mut |_, bytes| {
+            // The first piece has come while nobody looked at the clock.
+            let Some(start) = start else {
+                start = Some(Instant::now());
+                return ControlFlow::Continue(());
+            };
+            got_bytes += bytes.len() as u64;
+            progress.advance(bytes.len() as u64, 0);
+            last = Instant::now() - start;
+            match last >= TIME_MAX || got_bytes >= BYTES_MAX {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        if let Err(error) = &result
+            && error.kind() == NetErrorKind::Interrupted
+        {
+            return Err(error.clone().into());
+        }
+        let measured = (got_bytes as f64 / last.as_secs_f64().max(0.001)) as u64;
+        let rate = match result {
+            Ok(transfer) if got_bytes == 0 => {
+                // All in one piece: the round trip is part of the time.
+                (transfer.got_bytes as f64 / transfer.elapsed.as_secs_f64().max(0.001)) as u64
+            }
+            Ok(_) => measured,
+            Err(_) => 0,
+        }
+        .max(RATE_MIN_BYTES_PER_SECOND);
+        candidate.rate_bytes_per_second = Some(rate);
+        rates.insert(server, rate);
+    }
+    Ok(())
+}

@@ -1,0 +1,354 @@
+//! Who has a snapshot, how fast, and how old it will be when it boots.
+//!
+//! [`find`] asks sources and the RPC servers that the operator names, those the peers they know, measures the best for a
+//! moment, and ranks all by the expected age at boot ([`rank`], which is pure). Not here: fetching ([`net`](crate)
+//! has the client), and whether to believe what a name says.
+
+mod cluster;
+mod measure;
+pub mod rank;
+
+pub use cluster::{Cluster, ClusterFacts};
+
+use {
+    crate::{
+        Client, Url,
+        servers::{Offer, Place, SourceArg},
+    },
+    derive_setters::Setters,
+    rank::{Facts, pair_up},
+    serde::Serialize,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::Progress,
+        text,
+        threads::{guarded, panic_point, spawn_workers},
+    },
+    slotpress_format::ledger::names::Hash,
+    std::{
+        collections::BTreeSet,
+        sync::{
+            Mutex, PoisonError,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::{Duration, Instant},
+    },
+};
+
+/// Servers that are asked at the same time.
+const ASKED_AT_ONCE: usize = 64;
+
+/// Peers that are asked in all: mainnet has about 5,000 nodes, of which some hundreds answer RPC.
+const PEERS_MAX: usize = 4096;
+
+/// For asking all of them.
+const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A server that names a slot this far beyond the cluster's is wrong or lies: two hours.
+const FUTURE_SLOTS_MAX: u64 = 18_000;
+
+/// Rounds of measuring.
+const MEASURE_ROUNDS_MAX: usize = 3;
+
+/// Refused sources that a report lists.
+pub const REFUSED_MAX: usize = 10_000;
+
+/// What to look for, and where.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option)]
+#[non_exhaustive]
+pub struct FindOptions {
+    /// Sources that the operator names.
+    #[setters(into)]
+    pub sources: Vec<SourceArg>,
+    /// RPC servers that know the cluster and its peers.
+    #[setters(into)]
+    pub rpc: Vec<Url>,
+    /// A cluster whose public RPC server is asked too.
+    pub cluster: Option<Cluster>,
+    /// The oldest that a state may be at boot, in slots.
+    pub max_age_slots: u64,
+    /// Whether incremental archives are of use.
+    pub wants_incremental: bool,
+    /// Compressed bytes that the machine restores in a second: assumed, not measured.
+    pub restore_bytes_per_second: u64,
+    /// How many of the best are measured.
+    pub measured_max: usize,
+    /// Whether one is measured that nothing is to be compared with.
+    pub measures_single: bool,
+    /// The genesis hash that RPC servers must tell.
+    pub expected_genesis_hash: Option<Hash>,
+}
+
+impl Default for FindOptions {
+    fn default() -> Self {
+        Self {
+            sources: Vec::new(),
+            rpc: Vec::new(),
+            cluster: None,
+            max_age_slots: MAX_AGE_SLOTS_DEFAULT,
+            wants_incremental: true,
+            restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
+            measured_max: 8,
+            measures_single: true,
+            expected_genesis_hash: None,
+        }
+    }
+}
+
+/// Two and a quarter hours of slots. A validator catches up at about twice the cluster's speed, so that this costs as
+/// long again; a full archive of mainnet alone is older than that most of the time, and is refused then.
+pub const MAX_AGE_SLOTS_DEFAULT: u64 = 20_000;
+
+/// What a machine for a validator restores, in bytes of the archive; about 700 MB/s of storages.
+pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;
+
+/// A state that can be had: a full archive, and an incremental one on it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Candidate {
+    /// The full archive.
+    pub full: Offer,
+    /// The incremental one on it.
+    pub incremental: Option<Offer>,
+    /// Where it was asked for, without secrets.
+    pub source: String,
+    /// Whether the operator named the source, rather than a peer list.
+    #[serde(rename = "named_by_operator")]
+    pub is_operator: bool,
+    /// Slots since its newest bank; `None` where nobody tells the current slot.
+    pub age_slots: Option<u64>,
+    /// Bytes of one connection in a second, where that was measured; a local disk is not.
+    pub rate_bytes_per_second: Option<u64>,
+    /// How old the state will be when it boots, as far as that can be told.
+    #[serde(rename = "expected_age_seconds", serialize_with = "text::seconds")]
+    pub expected_age: Duration,
+}
+
+impl Candidate {
+    /// The slot of the state.
+    pub fn slot(&self) -> u64 {
+        self.incremental.as_ref().map_or(self.full.name.slot, |incremental| incremental.name.slot)
+    }
+
+    /// Bytes of both archives, where the server tells them.
+    pub fn bytes(&self) -> Option<u64> {
+        let incremental = match &self.incremental {
+            Some(incremental) => incremental.length_bytes?,
+            None => 0,
+        };
+        self.full.length_bytes.map(|full| full.saturating_add(incremental))
+    }
+}
+
+/// A source that is of no use, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// The source, without secrets.
+    pub source: String,
+    /// Why.
+    #[serde(rename = "reason")]
+    pub why: String,
+    /// Whether it is too old only.
+    #[serde(rename = "stale")]
+    pub is_stale: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FindReport {
+    /// The best first.
+    pub candidates: Vec<Candidate>,
+    /// What is of no use; of peers, at most 10,000.
+    pub refused: Vec<Refused>,
+    /// What could not be as it should: in words.
+    pub relaxed: Vec<String>,
+    /// What RPC servers tell of the cluster.
+    pub cluster: ClusterFacts,
+    /// Sources and peers that were asked.
+    #[serde(rename = "asked")]
+    pub asked_count: usize,
+    /// What was assumed for restoring.
+    #[serde(rename = "assumed_restore_bytes_per_second")]
+    pub restore_bytes_per_second: u64,
+}
+
+/// Finds out who has what. `client` treats what the options name as named by the operator; what peers name must be public.
+///
+/// # Errors
+/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That nobody has
+/// anything of use is no error here: see [`FindReport::require_candidate`].
+pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
+    progress.stage("Asking", None);
+    let mut report = FindReport { restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
+    let known = cluster::ask(client, options, &mut report.relaxed, progress)?;
+    report.cluster = known.facts;
+
+    let mut asked: BTreeSet<String> = BTreeSet::new();
+    let own = options.rpc.iter().cloned().map(SourceArg::Server);
+    let named = options.sources.iter().cloned().chain(own).map(|source| (source, true));
+    let told = known.peers.into_iter().map(|url| (SourceArg::Server(url), false));
+    let targets: Vec<(SourceArg, bool)> =
+        named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
+    if targets.is_empty() {
+        return Err(Error::usage("there is no server to ask").hint("give `sources`, `rpc` or `cluster`"));
+    }
+    report.asked_count = targets.len();
+    let answers = ask_all(client, &targets, progress)?;
+
+    let mut offers = Vec::new();
+    for ((source, is_operator), answer) in targets.iter().zip(answers) {
+        match answer {
+            Ok(found) => offers.extend(found.into_iter().map(|offer| (offer, source.to_string(), *is_operator))),
+            Err(why) => report.refuse(source.to_string(), why, false),
+        }
+    }
+    let newest = offers.iter().map(|(offer, ..)| offer.name.slot).max();
+    let slot = report.cluster.slot.or_else(|| {
+        report
+            .relaxed
+            .push("no RPC server reports the current slot: ages are relative to the newest archive".to_string());
+        newest
+    });
+    offers.retain(|(offer, source, _)| {
+        let is_possible = slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX));
+        if !is_possible {
+            report.refuse(
+                source.clone(),
+                format!("names slot {}, which the cluster has not reached", offer.name.slot),
+                false,
+            );
+        }
+        is_possible
+    });
+    let mut candidates = pair_up(offers, options.wants_incremental);
+    if options.wants_incremental && !candidates.is_empty() && candidates.iter().all(|one| one.incremental.is_none()) {
+        report.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
+    }
+    for candidate in &mut candidates {
+        candidate.age_slots = slot.map(|slot| slot.saturating_sub(candidate.slot()));
+    }
+    rank::sort(&mut candidates, options.restore_bytes_per_second);
+    // What is too old before a byte has come need not be measured.
+    report.drop_stale(&mut candidates, options.max_age_slots);
+    // What was assumed to be faster than what was measured is measured too, and may fall behind in turn.
+    for _ in 0..MEASURE_ROUNDS_MAX {
+        if candidates.len() > 1 || options.measures_single {
+            measure::measure(client, &mut candidates, options.measured_max, progress)?;
+        }
+        rank::sort(&mut candidates, options.restore_bytes_per_second);
+        if candidates.first().is_none_or(Candidate::is_measured) {
+            break;
+        }
+    }
+    report.drop_stale(&mut candidates, options.max_age_slots);
+    report.candidates = candidates;
+    Ok(report)
+}
+
+impl FindReport {
+    /// An error where there is no candidate.
+    ///
+    /// # Errors
+    /// Nobody has a state that would be new enough.
+    pub fn require_candidate(&self) -> Result<&Candidate> {
+        if let Some(best) = self.candidates.first() {
+            return Ok(best);
+        }
+        let stale = self.refused.iter().filter(|refused| refused.is_stale).count();
+        let message = format!("no source has a usable snapshot ({} asked)", self.asked_count);
+        Err(match stale {
+            0 => Error::new(ErrorKind::Network, message)
+                .hint("`slotpress find` shows why each was refused; try again later, or give other sources"),
+            stale => Error::new(ErrorKind::Network, format!("{message}: {stale} would be too old at boot"))
+                .hint("`max_age_slots` allows older ones; the validator then takes longer to catch up"),
+        })
+    }
+
+    fn refuse(&mut self, source: String, why: String, is_stale: bool) {
+        if self.refused.len() < REFUSED_MAX {
+            self.refused.push(Refused { source, why, is_stale });
+        }
+    }
+
+    fn drop_stale(&mut self, candidates: &mut Vec<Candidate>, max_age_slots: u64) {
+        let limit = rank::slots_to_time(max_age_slots);
+        for stale in candidates.extract_if(.., |candidate| candidate.expected_age > limit) {
+            let age = rank::time_to_slots(stale.expected_age);
+            let why = format!("slot {} would be {age} slots old at boot, more than {max_age_slots}", stale.slot());
+            self.refuse(stale.source, why, true);
+        }
+    }
+}
+
+impl Candidate {
+    /// Whether it is known how fast its bytes come.
+    fn is_measured(&self) -> bool {
+        self.rate_bytes_per_second.is_some() || matches!(self.full.place, Place::Local(_))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { age_slots: self.age_slots, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
+    }
+}
+
+/// Asks everybody, many at a time, for as long as the time allows. An answer is offers, or why there are none.
+fn ask_all(
+    client: &Client,
+    targets: &[(SourceArg, bool)],
+    progress: &dyn Progress,
+) -> Result<Vec<Result<Vec<Offer>, String>>> {
+    let unasked = || Err("did not answer in time".to_string());
+    let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
+    let next = AtomicUsize::new(0);
+    let until = Until { progress, end: Instant::now() + ASKING_TIME_MAX };
+    let told = client.for_told_urls();
+    let died = Mutex::new(None);
+    let ask = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(((source, is_operator), slot)) = targets.get(number).zip(answers.get(number)) else { return };
+            panic_point("asking");
+            if until.is_interrupted() {
+                return;
+            }
+            let client = if *is_operator { client } else { &told };
+            let answer = client.offers(source, &until);
+            if matches!(&answer, Err(error) if error.kind() == ErrorKind::Interrupted) {
+                continue;
+            }
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer.map_err(|error| error.to_string());
+        }
+    };
+    let work = || {
+        let asked = guarded(|| {
+            ask();
+            Ok(())
+        });
+        if let Err(error) = asked {
+            died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    };
+    std::thread::scope(|scope| {
+        // Where no thread can be started, the calling one asks all.
+        if spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), progress, || &work) == 0 {
+            work();
+        }
+    });
+    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    progress.check()?;
+    Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
+}
+
+/// Ends what is not done by a time, as an interrupt would.
+struct Until<'a> {
+    progress: &'a dyn Progress,
+    end: Instant,
+}
+
+impl Progress for Until<'_> {
+    fn is_interrupted(&self) -> bool {
+        self.progress.is_interrupted() || Instant::now() >= self.end
+    }
+}

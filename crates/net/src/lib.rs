@@ -1,0 +1,112 @@
+//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//!
+//! Reading from servers: the only place where something asynchronous lives.
+//!
+//! A [`Client`] has threads of its own for the network; whoever calls it is an ordinary thread that blocks, and that
+//! can be told to stop at any time. Answers are untrusted: lengths, names, places and redirects are checked here.
+//! [`UrlSource`](url_source::UrlSource) reads an archive by ranges; [`servers`] tells what a SOURCE argument is. Not
+//! here: what is kept on disk, and which archive is worth having.
+//!
+//! Transfers are HTTP/1.1, so that two ranges are two connections; bodies come as they are stored
+//! (`Accept-Encoding: identity`).
+
+// Everything here reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+pub mod address;
+mod client;
+mod content_range;
+mod error;
+pub mod fetch;
+pub mod find;
+pub mod listing;
+pub mod options;
+mod rate;
+mod redirect;
+mod remote;
+mod request;
+mod rpc;
+pub mod servers;
+mod transfer;
+pub mod url_source;
+
+pub use servers::below;
+pub use {
+    client::Client,
+    error::{NetError, NetErrorKind},
+    options::ClientOptions,
+    remote::Remote,
+    reqwest::Url,
+    rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX},
+    transfer::Outcome,
+};
+
+pub use transfer::Transfer;
+
+use slotpress_base::{
+    error::{Error, Result},
+    text::one_line,
+};
+
+/// A URL as messages, JSON and journals may have it: without user and password, query and fragment. Queries of signed
+/// URLs are keys.
+pub fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Both fail only for URLs that can have no user.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    let had_query = url.query().is_some();
+    url.set_query(None);
+    url.set_fragment(None);
+    one_line(&if had_query { format!("{url}?…") } else { url.to_string() })
+}
+
+/// Whether an argument is a URL that this module reads, rather than a path.
+pub fn is_url(argument: &str) -> bool {
+    let scheme = |scheme: &str| argument.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    scheme("http://") || scheme("https://")
+}
+
+/// Reads a URL that the operator gave.
+///
+/// # Errors
+/// It is none, or not of `http` or `https`.
+pub fn parse_url(text: &str) -> Result<Url> {
+    // What was given is not repeated: it may hold a password.
+    let url = Url::parse(text).map_err(|error| Error::usage(format!("an argument is not a URL: {error}")))?;
+    match url.scheme() {
+        "http" | "https" if url.host().is_some() => Ok(url),
+        "http" | "https" => Err(Error::usage(format!("{} has no host", shown(&url)))),
+        other => Err(Error::usage(format!("{other}:// is not supported: URLs start with http:// or https://"))),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let url = parse_url("https://user:secret@host.example:8443/a/b.tar.zst?X-Signature=abc#x").expect("a URL");
+        assert_eq!(shown(&url), "https://host.example:8443/a/b.tar.zst?…");
+        let error = parse_url("http://user:secret@[::1").expect_err("no URL");
+        assert!(!error.to_string().contains("secret"), "{error}");
+        assert!(parse_url("ftp://host/x").is_err() && parse_url("file:///etc/passwd").is_err());
+    }
+
+    #[test]
+    fn paths_are_no_urls() {
+        assert!(is_url("http://a") && is_url("HTTPS://a"));
+        assert!(!is_url("httpx") && !is_url("snapshot.tar.zst") && !is_url("") && !is_url("http:/a"));
+    }
+}

@@ -1,0 +1,32 @@
+//! Asking a server for its list of archives, as `slotpress serve` gives it to programs. What it says is the server's claim.
+
+use {
+    super::{Client, NetError, NetErrorKind, Url},
+    slotpress_base::progress::Progress,
+    slotpress_format::archive::listing::PATH,
+    slotpress_read::catalog::listed::{ListedArchive, parse},
+};
+
+/// The most bytes of a listing: tens of thousands of names, or some thousands of archives with all that is said of them.
+pub(super) const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+impl Client {
+    /// Asks the server at `url` for its list; `None` where it answers, and has none.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or the user asks to stop.
+    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Vec<ListedArchive>>, NetError> {
+        let mut list = url.clone();
+        list.set_path(&format!("{}{PATH}", url.path().trim_end_matches('/')));
+        match self.small(&list, LISTING_BYTES_MAX, stop) {
+            Ok(document) => Ok(parse(&document)),
+            Err(error) => match error.kind() {
+                NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
+                    Err(error)
+                }
+                // Whoever answers, but has no such list, may have archives all the same.
+                _ => Ok(None),
+            },
+        }
+    }
+}

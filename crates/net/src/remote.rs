@@ -1,0 +1,222 @@
+//! What a server says of a file, by `HEAD`.
+
+use {
+    super::{
+        Client, NetError, NetErrorKind, Url,
+        content_range::ContentRange,
+        request::{Ask, check_encoding, field, refused, send},
+    },
+    reqwest::{
+        Method, Response, StatusCode,
+        header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED, RANGE},
+    },
+    slotpress_base::progress::Progress,
+    slotpress_format::ledger::names::{ArchiveName, parse_number},
+    std::time::Duration,
+};
+
+/// Longer names are none: the longest of an archive takes about 120 bytes.
+const FILE_NAME_BYTES_MAX: usize = 255;
+
+/// Longer ETags are not kept.
+const ETAG_BYTES_MAX: usize = 1024;
+
+/// A file of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Where it is, after redirects.
+    pub url: Url,
+    /// Where it was asked for.
+    pub asked: Url,
+    /// Its length, where the server tells it.
+    pub length_bytes: Option<u64>,
+    /// The ETag, with its quotes; only a strong one, which says that bytes are the same.
+    pub etag: Option<String>,
+    /// When it was changed, in the server's words.
+    pub last_modified: Option<String>,
+    /// Whether the server says that it sends ranges.
+    pub accepts_ranges: bool,
+    /// The last part of the path; empty where that is not fit to be a file name. Chosen by whoever runs the server: an
+    /// archive's name only if [`Remote::archive_name`] says so.
+    pub file_name: String,
+    /// From the request to the head of the answer.
+    pub round_trip: Duration,
+    /// Whether the operator named `asked`, which may be private then.
+    pub(super) is_operator: bool,
+}
+
+impl Remote {
+    /// A file of which nothing is known but where it is.
+    #[cfg(test)]
+    pub fn of_url(url: &Url) -> Self {
+        Self {
+            url: url.clone(),
+            asked: url.clone(),
+            length_bytes: None,
+            etag: None,
+            last_modified: None,
+            accepts_ranges: false,
+            file_name: file_name(url).unwrap_or_default(),
+            round_trip: Duration::ZERO,
+            is_operator: true,
+        }
+    }
+
+    /// The server that has it: scheme, host and port.
+    pub fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+
+    /// What the name says, where it is the name of a snapshot archive.
+    pub fn archive_name(&self) -> Option<ArchiveName> {
+        ArchiveName::parse(&self.file_name)
+    }
+}
+
+impl Client {
+    /// Asks for a file's length, name and version, through redirects. A server that does not know `HEAD` is asked for
+    /// one byte.
+    ///
+    /// # Errors
+    /// No answer, one that is no success, or a redirect that is not followed.
+    pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
+        self.wait(stop, async {
+            let start = std::time::Instant::now();
+            let (response, at) = send(self, &self.scope(url), url, &Ask::new(Method::HEAD)).await?;
+            let round_trip = start.elapsed();
+            let unknown = [StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
+            let (response, at) = match unknown.contains(&response.status()) {
+                true => {
+                    let mut ask = Ask::new(Method::GET);
+                    ask.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
+                    send(self, &self.scope(url), url, &ask).await?
+                }
+                false => (response, at),
+            };
+            let remote = remote_of(url, at, &response, round_trip)?;
+            Ok(Remote { is_operator: self.is_operator, ..remote })
+        })
+    }
+}
+
+fn remote_of(asked: &Url, url: Url, response: &Response, round_trip: Duration) -> Result<Remote, NetError> {
+    let headers = response.headers();
+    let (length_bytes, is_range) = match response.status() {
+        StatusCode::OK => (content_length(&url, headers)?, false),
+        StatusCode::PARTIAL_CONTENT => {
+            let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
+            let range = range.ok_or_else(|| NetError::new(NetErrorKind::BadAnswer, &url, "a range without a place"))?;
+            (range.total_bytes, true)
+        }
+        _ => return Err(refused(&url, response)),
+    };
+    check_encoding(&url, response)?;
+    let accepts = field(headers, ACCEPT_RANGES)
+        .is_some_and(|units| units.split(',').any(|unit| unit.trim().eq_ignore_ascii_case("bytes")));
+    let (etag, last_modified) = validators(headers);
+    let file_name = file_name(&url).or_else(|| file_name(asked)).unwrap_or_default();
+    Ok(Remote {
+        url,
+        asked: asked.clone(),
+        length_bytes,
+        etag,
+        last_modified,
+        accepts_ranges: is_range || accepts,
+        file_name,
+        round_trip,
+        is_operator: false,
+    })
+}
+
+/// The stated length. A field that is there and no number makes no sense.
+pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u64>, NetError> {
+    let Some(value) = headers.get(CONTENT_LENGTH) else { return Ok(None) };
+    match value.to_str().ok().and_then(|text| parse_number(text.trim())) {
+        Some(length) => Ok(Some(length)),
+        None => Err(NetError::new(NetErrorKind::BadAnswer, url, "a length that is no number")),
+    }
+}
+
+/// The strong ETag and the time of the last change.
+pub(super) fn validators(headers: &HeaderMap) -> (Option<String>, Option<String>) {
+    let etag = field(headers, ETAG).filter(|tag| tag.len() <= ETAG_BYTES_MAX && tag.starts_with('"') && tag.len() > 2);
+    let changed = field(headers, LAST_MODIFIED).filter(|time| time.len() <= 64);
+    (etag.map(str::to_string), changed.map(str::to_string))
+}
+
+/// The last part of a path, if it can be a file's name and nothing else.
+fn file_name(url: &Url) -> Option<String> {
+    let last = url.path_segments()?.next_back()?;
+    let name = percent_decoded(last)?;
+    let is_fit = !name.is_empty()
+        && name.len() <= FILE_NAME_BYTES_MAX
+        && !name.starts_with('.')
+        && !name.chars().any(|char| char == '/' || char == '\\' || char.is_control());
+    is_fit.then_some(name)
+}
+
+/// `%2e` and the like, once. `None` for what is no UTF-8 then.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                let digits =
+                    std::str::from_utf8(&digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+                u8::from_str_radix(digits?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn name(url: &str) -> Option<String> {
+        file_name(&Url::parse(url).expect("a URL"))
+    }
+
+    #[test]
+    fn names() {
+        let archive = "snapshot-26-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
+        assert_eq!(name(&format!("http://h/a/{archive}?key=1#x")).as_deref(), Some(archive));
+        assert_eq!(name("http://h/snapshot%2D5.tar").as_deref(), Some("snapshot-5.tar"));
+        for url in [
+            "http://h/",
+            "http://h",
+            "http://h/a/",
+            "http://h/..%2f..%2fetc%2fpasswd",
+            "http://h/%2e%2e",
+            "http://h/.hidden",
+            "http://h/a%00b",
+            "http://h/a%0ab",
+            "http://h/%ff",
+            "http://h/%zz",
+            "http://h/%4",
+            "http://h/a%5cb",
+            "http://h/%+4",
+        ] {
+            assert_eq!(name(url), None, "{url}");
+        }
+        assert_eq!(name(&format!("http://h/{}", "x".repeat(300))), None);
+        // Decoded once only.
+        assert_eq!(name("http://h/%252e%252e%252f").as_deref(), Some("%2e%2e%2f"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_stays_in_its_directory(path in "[a-z0-9%./\\\\-]{0,60}") {
+            let Ok(url) = Url::parse(&format!("http://h/{path}")) else { return Ok(()) };
+            if let Some(name) = file_name(&url) {
+                let joined = std::path::Path::new("/dir").join(&name);
+                prop_assert_eq!(joined.parent(), Some(std::path::Path::new("/dir")));
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Small documents, and calls of JSON-RPC 2.0.
+
+use {
+    super::{
+        Client, NetError, NetErrorKind, Url,
+        remote::content_length,
+        request::{Ask, check_encoding, refused, send},
+    },
+    reqwest::{
+        Method,
+        header::{CONTENT_TYPE, HeaderValue},
+    },
+    serde_json::{Value, json},
+    slotpress_base::progress::Progress,
+    tokio::time::timeout,
+};
+
+/// The most bytes of an ordinary RPC answer.
+pub const RPC_BYTES_MAX: usize = 1024 * 1024;
+
+/// The most bytes of the answer to `getClusterNodes`: mainnet's is about 2 MiB.
+pub const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+impl Client {
+    /// A small document, whole.
+    ///
+    /// # Errors
+    /// No answer, one that is no success, more than `max_bytes`, or not within the options' time for documents.
+    pub fn small(&self, url: &Url, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
+        self.document(url, &Ask::new(Method::GET), max_bytes, stop)
+    }
+
+    /// Calls a method of a JSON-RPC server, and returns its `result`.
+    ///
+    /// # Errors
+    /// As [`Client::small`]; and an answer that is not JSON-RPC, or an error that the server tells.
+    pub fn rpc(
+        &self,
+        url: &Url,
+        method: &str,
+        params: Value,
+        max_bytes: usize,
+        stop: &dyn Progress,
+    ) -> Result<Value, NetError> {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let mut ask = Ask { method: Method::POST, body: Some(call.as_bytes()), ..Ask::new(Method::POST) };
+        ask.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.document(url, &ask, max_bytes, stop)?;
+        let bad = |why: String| NetError::new(NetErrorKind::BadAnswer, url, format!("{method}: {why}"));
+        let mut answer: Value =
+            serde_json::from_slice(&answer).map_err(|_| bad("the answer is not JSON".to_string()))?;
+        if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
+            let message = error.get("message").and_then(Value::as_str).unwrap_or("an error without a message");
+            return Err(bad(message.to_string()));
+        }
+        match answer.get_mut("result") {
+            Some(result) => Ok(result.take()),
+            None => Err(bad("the answer has no result".to_string())),
+        }
+    }
+
+    fn document(&self, url: &Url, ask: &Ask<'_>, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
+        let limit = self.inner.options.document_timeout;
+        let late =
+            || NetError::new(NetErrorKind::Timeout, url, format!("no whole answer within {} s", limit.as_secs_f32()));
+        self.wait(stop, async {
+            timeout(limit, self.read_document(url, ask, max_bytes)).await.unwrap_or_else(|_| Err(late()))
+        })
+    }
+
+    async fn read_document(&self, url: &Url, ask: &Ask<'_>, max_bytes: usize) -> Result<Vec<u8>, NetError> {
+        let too_long = |url: &Url| {
+            NetError::new(NetErrorKind::TooLong, url, format!("the answer is longer than {max_bytes} bytes"))
+        };
+        let (mut response, url) = send(self, &self.scope(url), url, ask).await?;
+        if !response.status().is_success() {
+            return Err(refused(&url, &response));
+        }
+        check_encoding(&url, &response)?;
+        if content_length(&url, response.headers())?.is_some_and(|length| length > max_bytes as u64) {
+            return Err(too_long(&url));
+        }
+        let mut document = Vec::new();
+        loop {
+            match response.chunk().await {
+                Ok(Some(piece)) if document.len().saturating_add(piece.len()) > max_bytes => {
+                    return Err(too_long(&url));
+                }
+                Ok(Some(piece)) => document.extend_from_slice(&piece),
+                Ok(None) => return Ok(document),
+                Err(error) => return Err(NetError::of_body(&url, &error.without_url(), document.len() as u64)),
+            }
+        }
+    }
+}

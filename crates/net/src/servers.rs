@@ -1,0 +1,357 @@
+//! What a SOURCE argument is, and which archives it offers.
+//!
+//! A server of Agave answers `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` with redirects to the newest
+//! archives; Firedancer does the same, and `slotpress serve`, which has a list of all as well. A mirror is a directory that
+//! some web server lists. Names are chosen by whoever serves them: only names of archives are taken from a listing, never
+//! links.
+
+use {
+    super::{Client, NetError, NetErrorKind, Remote, Url, is_url, listing::LISTING_BYTES_MAX, parse_url, shown},
+    serde::{Serialize, Serializer},
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        progress::Progress,
+        text,
+    },
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
+    slotpress_read::catalog::listed::ListedArchive,
+    std::{
+        cmp::Reverse,
+        collections::BTreeMap,
+        fmt, fs,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Where servers redirect from: full, then incremental.
+pub const REDIRECT_PATHS: [&str; 2] = ["snapshot.tar.bz2", "incremental-snapshot.tar.bz2"];
+
+/// Archives that are taken from one listing, the newest.
+const LISTED_MAX: usize = 1000;
+
+/// Full archives of a listing that are asked for, the newest; and of how many bases incremental ones are.
+const FULLS_MAX: usize = 4;
+
+/// Incremental archives on one base that are asked for: the newest may vanish.
+const INCREMENTALS_MAX: usize = 2;
+
+/// A SOURCE argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceArg {
+    /// An RPC or snapshot server: it redirects to its newest archives.
+    Server(Url),
+    /// One archive.
+    Archive(Url),
+    /// A directory that a web server lists.
+    Mirror(Url),
+    /// An archive on a local disk.
+    LocalFile(PathBuf),
+    /// A directory on a local disk.
+    LocalDir(PathBuf),
+}
+
+impl SourceArg {
+    /// Tells what an argument is: `http://host:port` is a server, a URL that ends in the name of an archive (or in
+    /// anything with `.tar`) an archive, one that ends in `/` below a directory a mirror.
+    ///
+    /// # Errors
+    /// It is a URL that cannot be read, or a path that is not there.
+    pub fn parse(text: &str) -> Result<Self> {
+        if is_url(text) {
+            return Ok(Self::of_url(parse_url(text)?));
+        }
+        // Another scheme would be looked for as a file.
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(Error::usage(format!("{scheme}:// is not supported: URLs start with http:// or https://")));
+        }
+        let path = Path::new(text);
+        let metadata = fs::metadata(path).or_path("open", path)?;
+        Ok(if metadata.is_dir() { Self::LocalDir(path.to_path_buf()) } else { Self::LocalFile(path.to_path_buf()) })
+    }
+
+    fn of_url(url: Url) -> Self {
+        let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+        match () {
+            () if last.contains(".tar") => Self::Archive(url),
+            () if last.is_empty() && url.path() != "/" => Self::Mirror(url),
+            () => Self::Server(url),
+        }
+    }
+
+    /// The URL, where it is one.
+    pub fn url(&self) -> Option<&Url> {
+        match self {
+            Self::Server(url) | Self::Archive(url) | Self::Mirror(url) => Some(url),
+            Self::LocalFile(_) | Self::LocalDir(_) => None,
+        }
+    }
+}
+
+/// Without secrets.
+impl fmt::Display for SourceArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(url) | Self::Archive(url) | Self::Mirror(url) => f.write_str(&shown(url)),
+            Self::LocalFile(path) | Self::LocalDir(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Where an archive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
+pub enum Place {
+    /// On a server.
+    Remote(Remote),
+    /// On a local disk.
+    Local(PathBuf),
+}
+
+/// As a reader of messages has it: the URL without secrets, or the path.
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Self::Remote(remote) => serializer.serialize_str(&shown(&remote.url)),
+            Self::Local(path) => text::path(path, serializer),
+        }
+    }
+}
+
+/// An archive that somebody has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Offer {
+    /// What its name says.
+    pub name: ArchiveName,
+    /// Where it is.
+    #[serde(rename = "location")]
+    pub place: Place,
+    /// Its length, where that is known.
+    #[serde(rename = "file_bytes")]
+    pub length_bytes: Option<u64>,
+    /// The root of its frame hashes, where a list says it: a claim.
+    pub root: Option<Root>,
+}
+
+impl Offer {
+    /// Where it is, without secrets.
+    pub fn shown(&self) -> String {
+        match &self.place {
+            Place::Remote(remote) => shown(&remote.url),
+            Place::Local(path) => path.display().to_string(),
+        }
+    }
+
+    fn of_remote(remote: Remote) -> Result<Self, NetError> {
+        match remote.archive_name() {
+            Some(name) => {
+                Ok(Self { name, length_bytes: remote.length_bytes, place: Place::Remote(remote), root: None })
+            }
+            None => Err(NetError::new(
+                NetErrorKind::BadAnswer,
+                &remote.url,
+                "what is there does not have the name of a snapshot archive",
+            )),
+        }
+    }
+
+    fn of_file(path: &Path) -> Option<Self> {
+        let name = ArchiveName::of_path(path)?;
+        let length_bytes = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len();
+        Some(Self { name, length_bytes: Some(length_bytes), place: Place::Local(path.to_path_buf()), root: None })
+    }
+}
+
+impl Client {
+    /// The archives that a source offers, the newest first: full ones and incremental ones. Asks a few times at most.
+    ///
+    /// # Errors
+    /// The source cannot be asked, or has no archive.
+    pub fn offers(&self, source: &SourceArg, stop: &dyn Progress) -> Result<Vec<Offer>> {
+        let mut offers = match source {
+            SourceArg::Server(url) => self.offers_of_server(url, stop)?,
+            SourceArg::Archive(url) => vec![Offer::of_remote(self.head(url, stop)?)?],
+            SourceArg::Mirror(url) => self.offers_of_mirror(url, stop)?,
+            SourceArg::LocalFile(path) => Offer::of_file(path).into_iter().collect(),
+            SourceArg::LocalDir(path) => {
+                let entries = fs::read_dir(path).or_path("read", path)?;
+                newest(entries.flatten().filter_map(|entry| Offer::of_file(&entry.path())), |offer| &offer.name)
+            }
+        };
+        if offers.is_empty() {
+            return Err(Error::failed(format!("{source} has no snapshot archive"))
+                .hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst"));
+        }
+        offers.sort_by_key(|offer| Reverse((offer.name.slot, offer.name.base_slot)));
+        Ok(offers)
+    }
+
+    fn offers_of_server(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+        // A list has older archives too, and incremental ones on them: what redirects do not tell. Thousands of peers are
+        // not asked for what nearly none of them has.
+        if self.is_operator
+            && let Some(listed) = self.listing(url, stop)?
+        {
+            return self.offers_of_list(url, &listed, stop);
+        }
+        let mut offers = Vec::new();
+        for (number, path) in REDIRECT_PATHS.into_iter().enumerate() {
+            match self.head(&below(url, path), stop).and_then(Offer::of_remote) {
+                Ok(offer) => offers.push(offer),
+                // A server that was named and redirects nowhere may be a mirror at its root.
+                Err(error) if is_not_there(&error) => {
+                    if number == 0 && url.path() == "/" && self.is_operator {
+                        let listed = self.offers_of_mirror(url, stop).unwrap_or_default();
+                        if !listed.is_empty() {
+                            return Ok(listed);
+                        }
+                    }
+                }
+                // Who has a full archive and fails at the incremental one is still of use.
+                Err(_) if !offers.is_empty() && !stop.is_interrupted() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(offers)
+    }
+
+    fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+        let listing = self.small(url, LISTING_BYTES_MAX, stop)?;
+        self.heads(url, listed_names(&listing), stop)
+    }
+
+    fn offers_of_list(&self, url: &Url, listed: &[ListedArchive], stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+        let mut offers = self.heads(url, listed.iter().map(|listed| listed.name.clone()).collect(), stop)?;
+        for offer in &mut offers {
+            offer.root = listed.iter().find(|listed| listed.name == offer.name).and_then(|listed| listed.root);
+        }
+        Ok(offers)
+    }
+
+    /// Asks for the newest of the archives of these names.
+    fn heads(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+        let mut offers = Vec::new();
+        for name in worth_asking(names) {
+            match self.head(&below(url, &name.to_string()), stop).and_then(Offer::of_remote) {
+                Ok(offer) => offers.push(offer),
+                // Listings and directories change: what is gone is gone.
+                Err(error) if is_not_there(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(offers)
+    }
+}
+
+/// The server works, and does not have it.
+fn is_not_there(error: &NetError) -> bool {
+    matches!(
+        error.kind(),
+        NetErrorKind::Gone | NetErrorKind::Status(400 | 401 | 403 | 405 | 501) | NetErrorKind::BadAnswer
+    )
+}
+
+/// A file in the directory that a URL stands for; the query, which may be a key, stays.
+pub fn below(url: &Url, name: &str) -> Url {
+    let mut url = url.clone();
+    // Only URLs without a host have no path.
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().push(name);
+    }
+    url
+}
+
+/// Every name of an archive in a listing of any format: HTML, JSON, XML, plain text.
+fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
+    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let words = listing.split(|byte| !is_of_name(byte)).filter(|word| word.len() < 256);
+    let names = words.filter_map(|word| ArchiveName::parse(std::str::from_utf8(word).ok()?));
+    // A listing has each name twice: in the link and in its text.
+    let unique: BTreeMap<String, ArchiveName> = names.map(|name| (name.to_string(), name)).collect();
+    unique.into_values().collect()
+}
+
+/// The newest full archives, and on each of the newest bases the newest incremental ones: whoever has an older full archive
+/// looks for what builds on that.
+fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
+    let (fulls, incrementals): (Vec<_>, Vec<_>) =
+        newest(names.into_iter(), |name| name).into_iter().partition(|name| name.base_slot.is_none());
+    let mut by_base: BTreeMap<Reverse<Option<u64>>, Vec<ArchiveName>> = BTreeMap::new();
+    for name in incrementals {
+        by_base.entry(Reverse(name.base_slot)).or_default().push(name);
+    }
+    let of_bases = by_base.into_values().take(FULLS_MAX).flat_map(|names| names.into_iter().take(INCREMENTALS_MAX));
+    fulls.into_iter().take(FULLS_MAX).chain(of_bases).collect()
+}
+
+/// The newest, at most [`LISTED_MAX`].
+fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
+    let mut all: Vec<T> = all.collect();
+    all.sort_by_key(|one| Reverse((name(one).slot, name(one).base_slot)));
+    all.truncate(LISTED_MAX);
+    all
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+
+    #[test]
+    fn what_an_argument_is() {
+        let parse = |text: &str| SourceArg::parse(text).expect("an argument");
+        assert!(matches!(parse("http://10.0.0.1:8899"), SourceArg::Server(_)));
+        assert!(matches!(parse("https://rpc.example/key"), SourceArg::Server(_)));
+        assert!(matches!(parse("https://host/dir/"), SourceArg::Mirror(_)));
+        assert!(matches!(parse(&format!("https://host/snapshot-5-{HASH}.tar.zst?x=1")), SourceArg::Archive(_)));
+        assert!(matches!(parse("http://host:8899/snapshot.tar.bz2"), SourceArg::Archive(_)));
+        assert!(matches!(parse("/"), SourceArg::LocalDir(_)));
+        assert!(SourceArg::parse("s3://bucket/x").is_err() && SourceArg::parse("/no/such/path").is_err());
+        let url = parse("https://user:secret@host/dir/?token=secret");
+        assert!(!url.to_string().contains("secret"), "{url}");
+    }
+
+    #[test]
+    fn listings() {
+        let (full, incremental) =
+            (format!("snapshot-5-{HASH}.tar.zst"), format!("incremental-snapshot-5-9-{HASH}.tar.zst"));
+        for listing in [
+            format!(
+                "<a href=\"{full}\">snapshot-5-D5jEKFz..&gt;</a> 5 <a href='./{incremental}'>x</a>\n<a href=\"../\">../</a>"
+            ),
+            format!("[{{\"name\":\"{full}\",\"size\":5}},{{\"name\":\"{incremental}\"}}]"),
+            format!("{incremental}\n{full}\n"),
+            format!("<Key>dir/{full}</Key><Key>http://10.0.0.1/{incremental}</Key>"),
+        ] {
+            let names: Vec<String> = listed_names(listing.as_bytes()).iter().map(ToString::to_string).collect();
+            assert_eq!(names, [incremental.clone(), full.clone()], "{listing}");
+        }
+        assert!(listed_names(b"\xff\xfe<html>").is_empty());
+        assert_eq!(below(&Url::parse("http://h/a/b/?k=1").expect("a URL"), "x").as_str(), "http://h/a/b/x?k=1");
+        assert_eq!(below(&Url::parse("http://h").expect("a URL"), "x").as_str(), "http://h/x");
+    }
+
+    #[test]
+    fn what_is_asked_for() {
+        let name = |base_slot, slot| {
+            let hash = slotpress_format::ledger::names::Hash([7; 32]);
+            ArchiveName { base_slot, slot, hash, extension: slotpress_format::ledger::names::Extension::TarZstd }
+        };
+        let fulls = (1..8).map(|number| name(None, number * 100));
+        let incrementals = (1..8).flat_map(|base| (1..5).map(move |more| (base * 100, base * 100 + more)));
+        let all = fulls.chain(incrementals.map(|(base, slot)| name(Some(base), slot))).collect();
+        let asked: Vec<(Option<u64>, u64)> =
+            worth_asking(all).into_iter().map(|name| (name.base_slot, name.slot)).collect();
+        let fulls = [700, 600, 500, 400].map(|slot| (None, slot));
+        let incrementals = [700, 600, 500, 400].map(|base| [(Some(base), base + 4), (Some(base), base + 3)]).concat();
+        assert_eq!(asked, [fulls.to_vec(), incrementals].concat());
+    }
+
+    proptest! {
+        #[test]
+        fn listings_never_panic(listing in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let _ = listed_names(&listing);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Bytes of a file: a range of it, or all.
+
+use {
+    super::{
+        Client, NetError, NetErrorKind, Remote, Url,
+        content_range::ContentRange,
+        redirect::Scope,
+        remote::{content_length, validators},
+        request::{Ask, check_encoding, field, refused, send},
+    },
+    reqwest::{
+        Method, Response, StatusCode,
+        header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE},
+    },
+    slotpress_base::{bytes::range_bytes, progress::Progress},
+    std::{
+        ops::{ControlFlow, Range},
+        time::{Duration, Instant},
+    },
+    tokio::time::{sleep, timeout},
+};
+
+/// What the server sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The range that was asked for.
+    Range,
+    /// The file from its beginning: that was asked for, or the server does not know ranges.
+    Whole,
+}
+
+/// A transfer that ended without an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// What was sent.
+    pub outcome: Outcome,
+    /// The range that the server was asked for and did not send: it sent the file from its beginning.
+    pub were_ranges_ignored: bool,
+    /// Bytes of the body that came.
+    pub got_bytes: u64,
+    /// Whether all of it came; `false` where the receiver ended it.
+    pub is_complete: bool,
+    /// The length of the whole file, where it is known now.
+    pub length_bytes: Option<u64>,
+    /// From the request to the head of the answer.
+    pub first_byte: Duration,
+    /// From the request to the end.
+    pub elapsed: Duration,
+}
+
+impl Client {
+    /// Fetches a range of a file, or all of it. `on_bytes` is called on the calling thread with the place in the file
+    /// and the bytes, as they come, and may end the transfer.
+    ///
+    /// A server may answer a range with the whole file: `on_bytes` then gets it from 0 on, and the transfer says so.
+    /// Bytes that came before an error are good as far as anybody knows: an error never says otherwise of what
+    /// `on_bytes` got, except [`NetErrorKind::Changed`] and [`NetErrorKind::BadAnswer`], which come before any.
+    ///
+    /// # Errors
+    /// No answer, another status, another file than `remote` describes, another range than was asked, fewer or more bytes
+    /// than stated, or nothing for too long.
+    pub fn get(
+        &self,
+        remote: &Remote,
+        range: Option<Range<u64>>,
+        stop: &dyn Progress,
+        on_bytes: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<Transfer, NetError> {
+        let start = Instant::now();
+        self.wait(stop, async {
+            let named = remote.is_operator.then_some(&remote.asked);
+            let scope = Scope { named, allow_private: self.inner.options.allow_private };
+            let mut ask = Ask::new(Method::GET);
+            if let Some(range) = &range {
+                // Servers have no words for an empty range.
+                if range.is_empty() {
+                    let why = "an empty range cannot be asked for";
+                    return Err(NetError::new(NetErrorKind::BadAnswer, &remote.url, why));
+                }
+                let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+                ask.headers.insert(RANGE, value(&remote.url, &text)?);
+                if let Some(validator) = remote.etag.as_ref().or(remote.last_modified.as_ref()) {
+                    ask.headers.insert(IF_RANGE, value(&remote.url, validator)?);
+                }
+            }
+            let (response, url) = send(self, &scope, &remote.url, &ask).await?;
+            let first_byte = start.elapsed();
+            let body = expect(remote, range.as_ref(), &url, &response)?;
+            let (got_bytes, is_complete) = self.receive(&url, response, &body, stop, on_bytes).await?;
+            Ok(Transfer {
+                outcome: body.outcome,
+                were_ranges_ignored: range.is_some() && body.outcome == Outcome::Whole,
+                got_bytes,
+                is_complete,
+                length_bytes: body.total_bytes,
+                first_byte,
+                elapsed: start.elapsed(),
+            })
+        })
+    }
+
+    /// The body, piece by piece.
+    async fn receive(
+        &self,
+        url: &Url,
+        mut response: Response,
+        body: &Body,
+        stop: &dyn Progress,
+        on_bytes: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(u64, bool), NetError> {
+        let limit = self.inner.options.read_timeout;
+        let mut got_bytes = 0u64;
+        loop {
+            let piece = match timeout(limit, response.chunk()).await {
+                Ok(Ok(piece)) => piece,
+                Ok(Err(error)) => return Err(NetError::of_body(url, &error.without_url(), got_bytes)),
+                Err(_) => {
+                    let why = format!("nothing came for {} s, after {got_bytes} bytes", limit.as_secs_f32());
+                    return Err(NetError::new(NetErrorKind::Timeout, url, why));
+                }
+            };
+            let Some(piece) = piece else {
+                return match body.length_bytes {
+                    Some(length) if got_bytes < length => {
+                        let why = format!("ended early, after {got_bytes} of {length} bytes");
+                        Err(NetError::new(NetErrorKind::Truncated { got_bytes }, url, why))
+                    }
+                    _ => Ok((got_bytes, true)),
+                };
+            };
+            let end = got_bytes.saturating_add(piece.len() as u64);
+            if body.length_bytes.is_some_and(|length| end > length) {
+                let why =
+                    format!("more bytes came than the {} that were stated", body.length_bytes.unwrap_or_default());
+                return Err(NetError::new(NetErrorKind::TooLong, url, why));
+            }
+            // Whoever takes bytes slowly would never get around to the clock.
+            if stop.is_interrupted() {
+                return Err(NetError::interrupted());
+            }
+            let flow = on_bytes(body.start.saturating_add(got_bytes), &piece);
+            got_bytes = end;
+            if flow.is_break() {
+                return Ok((got_bytes, body.length_bytes == Some(got_bytes)));
+            }
+            if let Some(bucket) = &self.inner.bucket {
+                sleep(bucket.take(piece.len() as u64, Instant::now())).await;
+            }
+        }
+    }
+}
+
+/// What the body of an answer must be.
+struct Body {
+    outcome: Outcome,
+    /// Where in the file it starts.
+    start: u64,
+    /// How long it is, where that is known.
+    length_bytes: Option<u64>,
+    /// How long the file is, where that is known.
+    total_bytes: Option<u64>,
+}
+
+/// Checks the head of an answer against what was asked and what the file was like.
+fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: &Url, response: &Response) -> Result<Body, NetError> {
+    let bad = |why: &str| NetError::new(NetErrorKind::BadAnswer, url, why);
+    let headers = response.headers();
+    let stated = content_length(url, headers)?;
+    let body = match (response.status(), asked) {
+        (StatusCode::OK, _) => Body { outcome: Outcome::Whole, start: 0, length_bytes: stated, total_bytes: stated },
+        (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
+            let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
+            let range = range.ok_or_else(|| bad("a range without a place"))?;
+            if range.range.as_ref() != Some(asked) {
+                return Err(bad("sent another range than was asked for"));
+            }
+            let length = range_bytes(asked);
+            if stated.is_some_and(|stated| stated != length) {
+                return Err(bad("the length of the answer is not that of the range"));
+            }
+            Body {
+                outcome: Outcome::Range,
+                start: asked.start,
+                length_bytes: Some(length),
+                total_bytes: range.total_bytes,
+            }
+        }
+        (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that was not requested")),
+        _ => return Err(refused(url, response)),
+    };
+    check_encoding(url, response)?;
+    let (etag, last_modified) = validators(headers);
+    let differs = |before: &Option<String>, now: &Option<String>| before.is_some() && now.is_some() && before != now;
+    let is_length_other = remote.length_bytes.zip(body.total_bytes).is_some_and(|(before, now)| before != now);
+    // Where a strong ETag is the same, a time may differ between machines that serve the same file.
+    let is_other = match (&remote.etag, &etag) {
+        (Some(before), Some(now)) => before != now,
+        _ => differs(&remote.last_modified, &last_modified),
+    };
+    if is_other || is_length_other {
+        return Err(NetError::new(NetErrorKind::Changed, url, "the file on the server has changed"));
+    }
+    // Of a whole file without a stated length, what was known before is the bound.
+    let total_bytes = body.total_bytes.or(remote.length_bytes);
+    let length_bytes = body.length_bytes.or(remote.length_bytes);
+    Ok(Body { total_bytes, length_bytes, ..body })
+}
+
+fn value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {
+    HeaderValue::from_str(text)
+        .map_err(|_| NetError::new(NetErrorKind::BadAnswer, url, "an ETag that cannot be sent back"))
+}

@@ -1,0 +1,276 @@
+//! An archive on a server, read by ranges: the few pieces that are wanted, not all of it.
+
+use {
+    super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown},
+    slotpress_base::{
+        bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
+        error::{Error, ErrorKind, Result},
+        progress::{self, Progress},
+    },
+    slotpress_read::archive::source::Source,
+    std::{
+        io,
+        ops::{ControlFlow, Range},
+        path::{Path, PathBuf},
+        sync::{
+            Arc, Mutex, PoisonError,
+            atomic::{AtomicBool, AtomicU64, Ordering},
+        },
+        time::Duration,
+    },
+};
+
+/// What a small read fetches at least, such as that of a frame's header.
+const PIECE_BYTES: u64 = 64 * 1024;
+
+/// What readers that go on where they stopped get to at once, step by step: fewer round trips.
+const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Pieces that are kept, without the tail.
+const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The end is fetched at once: seek table and index of mainnet's archives take 4 MB.
+const TAIL_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Tries without a byte of progress, before a read fails.
+const TRIES_MAX: u32 = 5;
+
+/// Before the second try; then twice as long each time.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// What was fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transferred {
+    /// Requests, with the first one for the length.
+    pub requests: u64,
+    /// Bytes of bodies.
+    pub bytes: u64,
+}
+
+/// A file of a server that sends ranges.
+#[derive(Debug)]
+pub struct UrlSource {
+    client: Client,
+    remote: Remote,
+    length_bytes: u64,
+    path: PathBuf,
+    stop: StopFlag,
+    cache: Mutex<Cache>,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Pieces, the one that was used last at the end.
+#[derive(Debug, Default)]
+struct Cache {
+    pieces: Vec<Piece>,
+    tail: Option<Piece>,
+    /// Where the last small fetch ended, and its length.
+    last: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+struct Piece {
+    start: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+impl Piece {
+    fn copy(&self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        let from = usize::try_from(offset_bytes.checked_sub(self.start)?).ok()?;
+        let bytes = self.bytes.get(from..).filter(|bytes| !bytes.is_empty())?;
+        Some(copy_at_most(bytes, to))
+    }
+}
+
+/// A wish to stop that outlives whoever reads.
+#[derive(Clone, Debug, Default)]
+pub struct StopFlag(pub Arc<AtomicBool>);
+
+impl Progress for StopFlag {
+    fn is_interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl UrlSource {
+    /// Asks for the file's length. Reads end when `stop` is set.
+    ///
+    /// # Errors
+    /// The server does not answer, does not tell a length, or does not send ranges.
+    pub fn open(client: &Client, url: &Url, stop: StopFlag) -> Result<Self> {
+        let remote = client.head(url, &stop)?;
+        Self::of_remote(client, remote, stop)
+    }
+
+    /// The same for a file that was asked about already.
+    ///
+    /// # Errors
+    /// The server does not tell a length, or does not send ranges.
+    pub fn of_remote(client: &Client, remote: Remote, stop: StopFlag) -> Result<Self> {
+        let Some(length_bytes) = remote.length_bytes.filter(|_| remote.accepts_ranges) else {
+            return Err(no_ranges(&remote.url));
+        };
+        Ok(Self {
+            client: client.clone(),
+            path: PathBuf::from(shown(&remote.url)),
+            remote,
+            length_bytes,
+            stop,
+            cache: Mutex::default(),
+            requests: AtomicU64::new(1),
+            bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// What the server said of the file.
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// What was fetched so far.
+    pub fn transferred(&self) -> Transferred {
+        Transferred { requests: self.requests.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+    }
+
+    /// Which range to fetch for a small read at a place.
+    fn piece_around(&self, cache: &mut Cache, offset_bytes: u64) -> Range<u64> {
+        let tail_at = self.length_bytes.saturating_sub(TAIL_BYTES);
+        if offset_bytes >= tail_at {
+            return tail_at..self.length_bytes;
+        }
+        let length = match cache.last {
+            Some((end, length)) if end == offset_bytes => length.saturating_mul(2).min(PIECE_BYTES_MAX),
+            _ => PIECE_BYTES,
+        };
+        let range = offset_bytes..offset_bytes.saturating_add(length).min(self.length_bytes);
+        cache.last = Some((range.end, length));
+        range
+    }
+
+    /// Fetches a range, again where it fails in a way that may pass; what has come is not fetched again.
+    fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let mut at = range.start;
+        let mut tries = 0u32;
+        while at < range.end {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let before = at;
+            let result = self.client.get(&self.remote, Some(at..range.end), &self.stop, &mut |offset, bytes| {
+                if offset != at {
+                    return ControlFlow::Break(());
+                }
+                self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                let (wanted, _) = split_at_most(bytes, to_usize(range.end.saturating_sub(at)));
+                take(wanted);
+                count(&mut at, wanted.len() as u64);
+                // A server that sends more than the range sends the whole file.
+                if at >= range.end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            match result {
+                Ok(transfer) if transfer.outcome == Outcome::Whole && at < range.end => {
+                    return Err(no_ranges(&self.remote.url));
+                }
+                Ok(_) => {}
+                Err(error) if error.is_retryable() => {
+                    tries = if at > before { 1 } else { tries.saturating_add(1) };
+                    if tries >= TRIES_MAX {
+                        return Err(Error::from(error).hint("try again later"));
+                    }
+                    self.pause(&error, tries)?;
+                }
+                Err(error) if error.kind() == NetErrorKind::Changed => {
+                    return Err(Error::from(error).hint("start again: another file is there now"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn pause(&self, error: &NetError, tries: u32) -> Result<()> {
+        let wait = error.retry_after().unwrap_or(FIRST_WAIT.saturating_mul(1 << tries.saturating_sub(1).min(6)));
+        progress::wait(&self.stop, wait);
+        self.stop.check()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        let left = self.length_bytes.saturating_sub(offset_bytes);
+        let wanted = (to.len() as u64).min(left);
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let is_in_tail = offset_bytes >= self.length_bytes.saturating_sub(TAIL_BYTES);
+        let range = {
+            let mut cache = self.lock();
+            if let Some(copied) = cache.copy(to, offset_bytes) {
+                return Ok(copied);
+            }
+            match wanted >= PIECE_BYTES && !is_in_tail {
+                true => offset_bytes..offset_bytes.saturating_add(wanted),
+                false => self.piece_around(&mut cache, offset_bytes),
+            }
+        };
+        // What is large is wanted once, and goes where it is wanted.
+        if wanted >= PIECE_BYTES && !is_in_tail {
+            let mut filled = 0usize;
+            self.fetch(&range, &mut |bytes| {
+                let copied = copy_at_most(bytes, to.get_mut(filled..).unwrap_or_default());
+                filled = filled.saturating_add(copied);
+            })?;
+            return Ok(filled);
+        }
+        let mut bytes = Vec::with_capacity(to_usize(range_bytes(&range)));
+        self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
+        let piece = Piece { start: range.start, bytes: Arc::new(bytes) };
+        let copied = piece.copy(to, offset_bytes).unwrap_or_default();
+        self.lock().keep(piece, is_in_tail);
+        Ok(copied)
+    }
+}
+
+impl Cache {
+    fn copy(&mut self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        if let Some(copied) = self.tail.as_ref().and_then(|tail| tail.copy(to, offset_bytes)) {
+            return Some(copied);
+        }
+        let (at, copied) =
+            self.pieces.iter().enumerate().find_map(|(at, piece)| Some((at, piece.copy(to, offset_bytes)?)))?;
+        let used = self.pieces.remove(at);
+        self.pieces.push(used);
+        Some(copied)
+    }
+
+    fn keep(&mut self, piece: Piece, is_tail: bool) {
+        if is_tail {
+            self.tail = Some(piece);
+            return;
+        }
+        self.pieces.push(piece);
+        while self.pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() > CACHE_BYTES_MAX {
+            self.pieces.remove(0);
+        }
+    }
+}
+
+impl Source for UrlSource {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        Some(self.length_bytes)
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read(to, offset_bytes).map_err(io::Error::other)
+    }
+}
+
+fn no_ranges(url: &Url) -> Error {
+    Error::new(ErrorKind::Network, format!("{}: the server does not send ranges of the file", shown(url)))
+        .hint("`slotpress fetch` fetches the whole archive; then use the file")
+}

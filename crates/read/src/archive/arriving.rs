@@ -1,0 +1,191 @@
+//! An archive that is still arriving: somebody appends to a file, and readers wait for what is not there yet.
+//!
+//! The file is the channel: a reader that falls behind holds nobody back, and what has been read once can be read again.
+//! Today standard input arrives so; a download can.
+
+use {
+    super::source::Source,
+    slotpress_base::{
+        bytes::{at_most_mut, count, split_at_most, to_usize},
+        error::{Error, IoContext, Result},
+        io::pipes::Interruptible,
+        progress::Progress,
+        threads::{guarded, panic_point},
+    },
+    std::{
+        fs::File,
+        io::{self, Read},
+        os::{fd::AsFd, unix::fs::FileExt},
+        path::{Path, PathBuf},
+        sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    },
+};
+
+/// Taken from standard input at a time: some times what a pipe holds.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+/// A file that grows.
+#[derive(Debug)]
+pub struct Arriving {
+    path: PathBuf,
+    file: File,
+    arrived: Mutex<Arrived>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    bytes: u64,
+    is_complete: bool,
+    /// Why no more will come.
+    error: Option<Error>,
+    /// Nobody reads any more.
+    is_unwanted: bool,
+}
+
+impl Arriving {
+    /// Nothing is there yet. `file` can be read and written; `path` is what errors name.
+    pub fn new(file: File, path: PathBuf) -> Self {
+        Self { path, file, arrived: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes everything from `input`, until its end, an interrupt, or until nobody reads any more. What goes wrong is
+    /// told to the readers too.
+    pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
+        // Readers wait until they are told how it ended.
+        let result = guarded(|| self.take_all(input, progress));
+        let mut arrived = self.lock();
+        match &result {
+            Ok(()) => arrived.is_complete = true,
+            Err(error) => arrived.error = Some(error.clone()),
+        }
+        self.changed.notify_all();
+        result
+    }
+
+    fn take_all(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
+        let wish = Wanted { progress, arriving: self };
+        let mut input = Interruptible::new(input, &wish);
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut bytes = 0;
+        while !self.lock().is_unwanted {
+            panic_point("standard input");
+            let read = match input.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) if self.lock().is_unwanted => return Ok(()),
+                Err(error) => {
+                    progress.check()?;
+                    return Err(Error::io("read", &self.path, &error));
+                }
+            };
+            self.file.write_all_at(split_at_most(&piece, read).0, bytes).or_path("write", &self.path)?;
+            count(&mut bytes, read as u64);
+            self.lock().bytes = bytes;
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Nobody reads any more: whoever fills the file can stop.
+    pub fn stop(&self) {
+        self.lock().is_unwanted = true;
+    }
+}
+
+/// Ends a wait for bytes that nobody reads any more.
+struct Wanted<'a> {
+    progress: &'a dyn Progress,
+    arriving: &'a Arriving,
+}
+
+impl Progress for Wanted<'_> {
+    fn is_interrupted(&self) -> bool {
+        self.progress.is_interrupted() || self.arriving.lock().is_unwanted
+    }
+}
+
+impl Source for Arriving {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        let arrived = self.lock();
+        arrived.is_complete.then_some(arrived.bytes)
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let mut arrived = self.lock();
+        loop {
+            let there = arrived.bytes.saturating_sub(offset_bytes);
+            if there > 0 {
+                drop(arrived);
+                return self.file.read_at(at_most_mut(to, to_usize(there)), offset_bytes);
+            }
+            if let Some(error) = &arrived.error {
+                return Err(io::Error::other(error.to_string()));
+            }
+            if arrived.is_complete || to.is_empty() {
+                return Ok(0);
+            }
+            arrived = self.changed.wait(arrived).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        slotpress_base::{error::ErrorKind, progress::NoProgress},
+        std::io::Write,
+    };
+
+    fn arriving() -> Arriving {
+        Arriving::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))
+    }
+
+    /// What comes through a pipe is read as it comes, again and from any place, and its length is known at its end.
+    #[test]
+    fn bytes_are_waited_for() {
+        let content: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+        let (mut read_end, mut write_end) = std::io::pipe().expect("a pipe");
+        let arriving = arriving();
+        std::thread::scope(|scope| {
+            scope.spawn(|| arriving.receive(&mut read_end, &NoProgress).expect("received"));
+            let content = &content;
+            scope.spawn(move || content.chunks(70_000).for_each(|part| write_end.write_all(part).expect("written")));
+            let mut found = vec![0; 1_000_000];
+            arriving.read_exact_at(&mut found, 1_500_000).expect("waited for");
+            assert!(found == content[1_500_000..2_500_000]);
+            let mut all = Vec::new();
+            super::super::source::stream(&arriving, slotpress_base::io::IoHint::None)
+                .read_to_end(&mut all)
+                .expect("read");
+            assert!(all == *content);
+            assert_eq!(arriving.length_bytes(), Some(content.len() as u64));
+        });
+    }
+
+    /// A sender that says nothing does not keep an interrupt waiting, and readers learn of it.
+    #[test]
+    fn an_idle_pipe_is_interrupted() {
+        struct Interrupted;
+        impl Progress for Interrupted {
+            fn is_interrupted(&self) -> bool {
+                true
+            }
+        }
+        let (mut read_end, _write_end) = std::io::pipe().expect("a pipe");
+        let arriving = arriving();
+        let error = arriving.receive(&mut read_end, &Interrupted).expect_err("interrupted");
+        assert_eq!(error.kind(), ErrorKind::Interrupted);
+        assert!(arriving.read_at(&mut [0], 0).is_err());
+    }
+}

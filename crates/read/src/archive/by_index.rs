@@ -1,0 +1,355 @@
+//! One loop over the frames of an archive with an index: every worker reads, decodes and parses frames on its own, in
+//! any order.
+//!
+//! The index is a hint: what stands in front of a frame must be skippable, the headers that are decoded must be those
+//! that it promised, and what contradicts it makes it worthless ([`ReadError::Index`]); the archive is then read in
+//! order instead. A frame that does not decode is damage where the mark in front of it agrees with the index about its
+//! length, and otherwise another contradiction.
+//!
+//! What lies across the ends of frames (a record, a document) is passed on: the worker of a frame tells that of the next
+//! one where it stands, as soon as it has walked over its headers. Frames are taken in order, so whoever waits, waits for
+//! a worker that is at work.
+
+mod events;
+
+use {
+    super::{
+        Archive, Pass, ReadArchive, ReadError,
+        decode::FrameDecoder,
+        documents::{DocumentReader, Documents},
+        source::Pieces,
+        tail::{DataFrame, Tail, check_skippable},
+        visit::{EntryUse, Problem, RecordWorker, Visitor},
+        walk::SeenFrame,
+    },
+    crossbeam_channel::{Receiver, Sender, bounded},
+    events::{Carry, Events},
+    slotpress_base::{
+        bytes::{split_at_most, to_usize},
+        error::{Error, ErrorKind, Result},
+        pipeline::run_in_order,
+        progress::{Part, timed},
+    },
+    slotpress_format::{
+        archive::{
+            entry::Entry,
+            entry_parser::{EntryParser, TarEnd},
+            frame_hashes::{FrameHash, frame_hash},
+            frames::FrameSpan,
+            zstd_frame::{FRAME_HEADER_BYTES_MAX, FrameStart, PZSTD_FRAME_BYTES, parse_frame_start, pzstd_frame},
+        },
+        ledger::records::RecordWalker,
+    },
+    std::sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// Which frames are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All of them.
+    #[default]
+    Everything,
+    /// Those that hold something wanted; of the others, mark and header.
+    WantedAndHeaders,
+    /// Those that hold something wanted.
+    Wanted,
+}
+
+/// Reads an archive by its index.
+pub fn read_by_index(
+    archive: &Archive,
+    tail: &Tail,
+    pass: &Pass<'_>,
+    visitor: &dyn Visitor,
+) -> Result<ReadArchive, ReadError> {
+    let uses = (0..)
+        .zip(&tail.index.entries)
+        .map(|(number, entry)| visitor.entry(number, entry))
+        .collect::<Result<Vec<EntryUse>>>()
+        // What must not be in an archive may be in its index only.
+        .map_err(|error| match error.kind() {
+            ErrorKind::Damaged => ReadError::Index(error),
+            _ => ReadError::Other(error),
+        })?;
+    let reading = Reading {
+        pieces: Pieces::new(archive.source.as_ref(), archive.manners.io_hint),
+        archive,
+        tail,
+        uses,
+        pass,
+        visitor,
+        frames_with_checksum: AtomicU64::default(),
+        contradiction: Mutex::new(None),
+    };
+    let new_worker = || {
+        let mut worker = FrameWorker {
+            decoder: FrameDecoder::new()?,
+            compressed: Vec::new(),
+            records: visitor.records().map(|records| records.new_worker()),
+            walker: RecordWalker::default(),
+        };
+        let reading = &reading;
+        Ok(move |item: FrameItem, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
+    };
+    let mut read = ReadArchive { is_whole: true, tar_bytes: tail.index.tar_bytes(), ..ReadArchive::default() };
+    read.frames.frames = tail.frames.len() as u64;
+    read.frames.skippable_bytes = tail.skippable_bytes;
+    let result = run_in_order(reading.items().map(Ok), pass.threads, &new_worker, pass.progress, &mut |_, frame| {
+        read.documents.merge(frame.documents);
+        pass.progress.advance(frame.compressed_bytes, frame.content_bytes);
+        Ok(())
+    });
+    if let Some(error) = reading.contradiction.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(ReadError::Index(error));
+    }
+    result?;
+    visitor.check()?;
+    read.frames.frames_with_checksum = reading.frames_with_checksum.into_inner();
+    Ok(read)
+}
+
+/// The error for an index that contradicts what is there.
+fn contradicts(why: impl std::fmt::Display) -> Error {
+    Error::damaged(format!("the archive's index disagrees with its content: {why}"))
+}
+
+struct Reading<'a> {
+    archive: &'a Archive,
+    pieces: Pieces<'a>,
+    tail: &'a Tail,
+    /// What each entry is wanted for.
+    uses: Vec<EntryUse>,
+    pass: &'a Pass<'a>,
+    visitor: &'a dyn Visitor,
+    frames_with_checksum: AtomicU64,
+    /// How the index contradicts the content.
+    contradiction: Mutex<Option<Error>>,
+}
+
+/// A frame to read, and its ends to its neighbours where an entry lies across.
+struct FrameItem {
+    number: usize,
+    frame: DataFrame,
+    span: FrameSpan,
+    /// Whether its content is wanted.
+    is_decoded: bool,
+    before: Option<Receiver<Carry>>,
+    after: Option<Sender<Carry>>,
+}
+
+/// One worker's belongings.
+struct FrameWorker<'a> {
+    decoder: FrameDecoder,
+    compressed: Vec<u8>,
+    records: Option<Box<dyn RecordWorker + 'a>>,
+    walker: RecordWalker,
+}
+
+#[derive(Default)]
+struct ReadFrame {
+    documents: Documents,
+    compressed_bytes: u64,
+    content_bytes: u64,
+}
+
+impl Reading<'_> {
+    /// The frames to read, with their links, in the order in which they are read.
+    fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
+        match self.pass.is_newest_first {
+            true => Box::new(newest_first(self.forward_items().collect()).into_iter()),
+            false => Box::new(self.forward_items()),
+        }
+    }
+
+    fn forward_items(&self) -> impl Iterator<Item = FrameItem> + Send + '_ {
+        let extent = self.pass.extent;
+        let mut items = self.tail.spans().enumerate().filter_map(move |(number, (frame, span))| {
+            let is_wanted = extent == Extent::Everything || self.is_wanted(&span);
+            (is_wanted || extent == Extent::WantedAndHeaders).then_some((number, frame, span, is_wanted))
+        });
+        let mut next = items.next();
+        let mut before = None;
+        std::iter::from_fn(move || {
+            let (number, frame, span, is_decoded) = next.take()?;
+            next = items.next();
+            let mut item = FrameItem { number, frame, span, is_decoded, before: before.take(), after: None };
+            let goes_on = |(next, _, span, is_next_decoded): &(usize, DataFrame, FrameSpan, bool)| {
+                Some(*next) == number.checked_add(1) && span.offset_bytes > 0 && is_decoded && *is_next_decoded
+            };
+            if next.as_ref().is_some_and(goes_on) {
+                let (after, next_before) = bounded(1);
+                (item.after, before) = (Some(after), Some(next_before));
+            }
+            Some(item)
+        })
+    }
+
+    /// Whether a frame holds anything that must be decoded.
+    fn is_wanted(&self, span: &FrameSpan) -> bool {
+        let uses = self.uses.get(to_usize(span.first_entry)..entries_begun_by(span, &self.tail.index.entries));
+        uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
+    }
+
+    /// Remembers that the index is worthless.
+    fn contradiction(&self, error: Error) -> Error {
+        self.contradiction.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error).clone()
+    }
+
+    fn read_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &mut Vec<u8>) -> Result<ReadFrame> {
+        slotpress_base::threads::panic_point("frame by index");
+        self.visitor.check()?;
+        let FrameItem { number, frame, span, is_decoded, .. } = item;
+        let mut read = ReadFrame::default();
+        let frame_bytes = match is_decoded {
+            true => u64::from(frame.compressed_bytes),
+            false => u64::from(frame.compressed_bytes).min(FRAME_HEADER_BYTES_MAX as u64),
+        };
+        let progress = self.pass.progress;
+        let range = frame.gap_at()..frame.offset_bytes.saturating_add(frame_bytes);
+        let bytes = timed(progress, Part::Reading, || {
+            self.archive.manners.wait(frame_bytes, progress);
+            self.pieces.read(&range, &mut worker.compressed)
+        })?;
+        let (gap, bytes) = split_at_most(bytes, to_usize(frame.gap_bytes));
+        check_skippable(gap).map_err(|error| self.contradiction(error))?;
+        let mark = mark_of(gap);
+        if gap != pzstd_frame(frame.compressed_bytes) {
+            let (offset_bytes, compressed_bytes) = (frame.offset_bytes, u64::from(frame.compressed_bytes));
+            let number = number as u64;
+            self.visitor.problem(Problem::WrongMark { number, offset_bytes, compressed_bytes, mark })?;
+        }
+        let has_witness = mark == Some(u64::from(frame.compressed_bytes));
+        let decoded = self.check_header(number, &frame, bytes).and_then(|()| match is_decoded {
+            true => timed(progress, Part::Decompressing, || {
+                worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content)
+            }),
+            false => Ok(()),
+        });
+        match decoded {
+            Err(error) if error.kind() == ErrorKind::Damaged && has_witness => {
+                let number = number as u64;
+                self.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end: false })?;
+                self.visitor.problem(Problem::LostRecords { which: "not those in frames that do not decode" })?;
+                return Ok(read);
+            }
+            Err(error) if error.kind() == ErrorKind::Damaged => return Err(self.contradiction(error)),
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+        if is_decoded {
+            let length = zstd_safe::find_frame_compressed_size(bytes);
+            if length != Ok(bytes.len()) || content.len() as u64 != span.length_bytes {
+                let why = format!("the frame at offset {} is of another length", frame.offset_bytes);
+                return Err(self.contradiction(contradicts(why)));
+            }
+            // What does not decode is told as such.
+            if self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
+                self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
+            }
+            read.documents = timed(progress, Part::Unpacking, || self.parse_frame(item, worker, content))?;
+        }
+        read.compressed_bytes = u64::from(frame.compressed_bytes);
+        read.content_bytes = u64::from(frame.content_bytes);
+        Ok(read)
+    }
+
+    /// The hash of a frame, where there is one, and hashes are to be checked.
+    fn hash_of(&self, number: usize) -> Option<&FrameHash> {
+        self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes)?.frames.get(number)
+    }
+
+    /// Shows the frame's header to the visitor, and checks it against the seek table.
+    fn check_header(&self, number: usize, frame: &DataFrame, bytes: &[u8]) -> Result<()> {
+        let start = parse_frame_start(bytes).map_err(|error| error.at_offset(frame.offset_bytes))?;
+        let (number, offset_bytes) = (Some(number as u64), frame.offset_bytes);
+        self.visitor.frame(SeenFrame { number, offset_bytes, start, content: &[] })?;
+        match start {
+            FrameStart::Zstd(header)
+                if header.content_bytes.is_none_or(|content| content == u64::from(frame.content_bytes)) =>
+            {
+                self.frames_with_checksum.fetch_add(u64::from(header.has_checksum), Relaxed);
+                Ok(())
+            }
+            _ => {
+                let why = format!("the frame at offset {} does not match the seek table", frame.offset_bytes);
+                Err(self.contradiction(contradicts(why)))
+            }
+        }
+    }
+
+    /// Parses one frame's tar. Every header must be the one that the index promised.
+    fn parse_frame(&self, item: FrameItem, worker: &mut FrameWorker<'_>, content: &[u8]) -> Result<Documents> {
+        slotpress_base::threads::panic_point("entries by index");
+        let FrameItem { span, before, after, .. } = item;
+        let entries = &self.tail.index.entries;
+        let mut events = Events {
+            reading: self,
+            worker,
+            sink: self.visitor.new_sink(),
+            documents: DocumentReader::default(),
+            number: to_usize(span.first_entry),
+            wanted: EntryUse::default(),
+            after,
+            stopped: None,
+        };
+        let mut parser = EntryParser::new();
+        if span.offset_bytes > 0 {
+            let Some(entry) = entries.get(events.number) else {
+                // Inside the end of the archive: nothing but zeros.
+                return match content.iter().all(|byte| *byte == 0) {
+                    true => Ok(Documents::default()),
+                    false => Err(self.contradiction(contradicts("something other than zeros ends it"))),
+                };
+            };
+            parser = EntryParser::inside(*entry, span.offset_bytes)
+                .ok_or_else(|| self.contradiction(contradicts("an entry is cut inside its header")))?;
+            // A link that was dropped: the frame before is lost, and the run goes on without it.
+            events.resume(entry, span.offset_bytes, before.and_then(|before| before.recv().ok()))?;
+        }
+        let result = parser.feed(content, &mut |event| events.event(event));
+        if let Some(error) = events.stopped.take() {
+            return Err(error);
+        }
+        result.map_err(|error| self.contradiction(contradicts(error)))?;
+        // Zeros in place of a header end a tar stream: entries after them would silently be missing.
+        let begun = entries_begun_by(&span, entries);
+        let is_over = parser.end() != TarEnd::Inside;
+        if events.number != begun || (is_over && begun != entries.len()) || parser.end() == TarEnd::Junk {
+            return Err(self.contradiction(contradicts("the tar stream ends early")));
+        }
+        events.suspend()?;
+        Ok(events.documents.finish())
+    }
+}
+
+/// What a mark of `pzstd` in a gap says.
+fn mark_of(gap: &[u8]) -> Option<u64> {
+    let mark = gap.get(gap.len().checked_sub(PZSTD_FRAME_BYTES)?..)?;
+    let length = mark.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))?;
+    (mark == pzstd_frame(length)).then_some(u64::from(length))
+}
+
+/// The last frames first; frames that are linked stay behind each other, since each waits for the one before.
+fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
+    let starts = items.iter().enumerate().filter(|(_, item)| item.before.is_none());
+    let starts: Vec<usize> = starts.map(|(at, _)| at).collect();
+    let mut reversed = Vec::with_capacity(items.len());
+    for start in starts.into_iter().rev() {
+        reversed.extend(items.drain(start..));
+    }
+    reversed
+}
+
+/// How many entries have begun when a frame ends.
+fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
+    let mut number = to_usize(span.first_entry);
+    let mut left = span.offset_bytes.saturating_add(span.length_bytes);
+    while let Some(entry) = entries.get(number).filter(|_| left > 0) {
+        left = left.saturating_sub(entry.tar_bytes());
+        number = number.saturating_add(1);
+    }
+    number
+}

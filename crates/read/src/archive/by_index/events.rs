@@ -1,0 +1,151 @@
+//! What the parser finds in one frame, on its way to visitor, sink and documents; and what goes on to the next frame.
+//!
+//! Not here: which frames are read, and by whom ([`by_index`](super)).
+
+use {
+    super::{FrameWorker, Reading, contradicts},
+    crate::archive::{
+        documents::DocumentReader,
+        visit::{EntrySink, EntryUse},
+    },
+    crossbeam_channel::Sender,
+    slotpress_base::error::{Error, Result},
+    slotpress_format::{
+        archive::{entry::Entry, entry_parser::TarEvent},
+        ledger::records::{NoSink, RecordWalker},
+    },
+};
+
+/// What a frame that starts inside an entry must know. Where it comes to nothing (a frame before was lost), the rest of
+/// the entry is lost too.
+pub(super) enum Carry {
+    Records(Box<RecordWalker>),
+    Document(Box<DocumentReader>),
+}
+
+/// An entry's number as sinks and visitors know it: an index names no more entries than fit.
+fn entry_number(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Takes what the parser finds in one frame.
+pub(super) struct Events<'a, 'w, 'r> {
+    pub reading: &'a Reading<'a>,
+    pub worker: &'w mut FrameWorker<'r>,
+    pub sink: Box<dyn EntrySink + 'a>,
+    pub documents: DocumentReader,
+    /// The entry that begins next.
+    pub number: usize,
+    /// What the current one is wanted for.
+    pub wanted: EntryUse,
+    pub after: Option<Sender<Carry>>,
+    /// An error that is not the index's.
+    pub stopped: Option<Error>,
+}
+
+impl Events<'_, '_, '_> {
+    /// The frame starts inside an entry.
+    pub fn resume(&mut self, entry: &Entry, offset_bytes: u64, carry: Option<Carry>) -> Result<()> {
+        self.wanted = self.reading.uses.get(self.number).copied().unwrap_or_default();
+        if self.wanted.is_for_sink {
+            self.sink.begin(entry_number(self.number), entry, offset_bytes)?;
+        }
+        match (carry, self.wanted.records_of, &mut self.worker.records) {
+            (Some(Carry::Records(walker)), Some(storage), Some(records)) => {
+                self.worker.walker = *walker;
+                records.begin(storage);
+            }
+            (carry, ..) => {
+                self.wanted.records_of = None;
+                if let Some(Carry::Document(documents)) = carry {
+                    self.documents = *documents;
+                }
+            }
+        }
+        self.number = self.number.saturating_add(1);
+        Ok(())
+    }
+
+    /// Takes what comes next.
+    pub fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
+        let result = match event {
+            TarEvent::Begin(entry) => match self.reading.tail.index.entries.get(self.number) {
+                Some(expected) if *expected == entry => self.begin(&entry),
+                // Not the visitor's error, but the index's.
+                _ => return Err(contradicts(format!("{} is not where it says", entry.kind))),
+            },
+            TarEvent::Content { offset_bytes, bytes } => self.content(offset_bytes, bytes),
+            TarEvent::End(entry) => self.end(&entry),
+        };
+        result.map_err(|error| self.stopped.insert(error).clone())
+    }
+
+    fn begin(&mut self, entry: &Entry) -> Result<()> {
+        let number = self.number;
+        self.wanted = self.reading.uses.get(number).copied().unwrap_or_default();
+        self.number = number.saturating_add(1);
+        if let (Some(storage), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
+            records.begin(storage);
+            self.worker.walker.restart();
+        }
+        if self.wanted.is_document {
+            self.documents.begin(entry);
+        }
+        if self.wanted.is_for_sink {
+            self.sink.begin(entry_number(number), entry, 0)?;
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        if self.wanted.is_for_sink {
+            self.sink.content(offset_bytes, bytes)?;
+        }
+        self.documents.content(bytes);
+        if let (Some(_), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
+            let walker = &mut self.worker.walker;
+            let entry = self.reading.tail.index.entries.get(self.number.saturating_sub(1));
+            let end = offset_bytes.saturating_add(bytes.len() as u64);
+            let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
+            if goes_on && let Some(after) = self.after.take() {
+                // First things first: the worker of the next frame may be waiting. Walking over headers is a small part
+                // of what is done with records.
+                let mut next = walker.clone();
+                next.feed(bytes, &mut NoSink);
+                // Fails only when the next frame was given up.
+                let _ = after.send(Carry::Records(Box::new(next)));
+            }
+            walker.feed(bytes, records.as_mut());
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, entry: &Entry) -> Result<()> {
+        if self.wanted.is_for_sink {
+            self.sink.end(entry)?;
+        }
+        self.documents.end();
+        if let (Some(_), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
+            self.worker.walker.finish(records.as_mut());
+        }
+        self.wanted = EntryUse::default();
+        Ok(())
+    }
+
+    /// The frame ends; its last entry may go on in the next.
+    pub fn suspend(&mut self) -> Result<()> {
+        let last = self.number.checked_sub(1).and_then(|last| self.reading.tail.index.entries.get(last));
+        if self.wanted.is_for_sink
+            && let Some(entry) = last
+        {
+            self.sink.end(entry)?;
+        }
+        if self.documents.is_reading()
+            && let Some(after) = self.after.take()
+        {
+            let documents = Box::new(std::mem::take(&mut self.documents));
+            let _ = after.send(Carry::Document(documents));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! How an archive is compressed, told by its first bytes: its name does not matter.
+
+use {
+    serde::{Serialize, Serializer},
+    slotpress_base::error::{Error, Result},
+    slotpress_format::{archive::entry::Entry, ledger::names::Extension},
+};
+
+/// How a tar stream is compressed, by the first bytes of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// zstd frames.
+    Zstd,
+    /// An lz4 frame.
+    Lz4,
+    /// bzip2, from before 2024.
+    Bzip2,
+    /// gzip, from before 2024.
+    Gzip,
+    /// Not compressed.
+    None,
+}
+
+impl Compression {
+    /// The ending of an archive's file name.
+    pub fn extension(self) -> Extension {
+        match self {
+            Self::Zstd => Extension::TarZstd,
+            Self::Lz4 => Extension::TarLz4,
+            Self::Bzip2 => Extension::TarBzip2,
+            Self::Gzip => Extension::TarGzip,
+            Self::None => Extension::Tar,
+        }
+    }
+
+    /// Its name, as `--format` calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Bzip2 => "bzip2",
+            Self::Gzip => "gzip",
+            Self::None => "none",
+        }
+    }
+}
+
+impl Serialize for Compression {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// What the first bytes say.
+pub fn sniff(start: &[u8]) -> Result<Compression> {
+    match start {
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Compression::Zstd),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Ok(Compression::Lz4),
+        [b'B', b'Z', b'h', ..] => Ok(Compression::Bzip2),
+        [0x1f, 0x8b, ..] => Ok(Compression::Gzip),
+        [] => Err(Error::damaged("the file is empty").hint("the download did not start: download it again")),
+        _ => match start.try_into().ok().map(Entry::parse_header) {
+            Some(Ok(_)) => Ok(Compression::None),
+            _ => Err(Error::damaged("not a snapshot archive: no known compression and not a tar, by its first bytes")
+                .hint("a server's error page may have been saved in its place: look into the file")),
+        },
+    }
+}

@@ -1,0 +1,141 @@
+//! Decoding a stream in order on all cores, from its first byte to its last.
+
+use {
+    crate::archive::{
+        compression::Compression,
+        streams::StreamPieces,
+        walk::{FrameStatistics, FrameWalker, OnFrame, Piece, Recycler, undecodable},
+    },
+    slotpress_base::{
+        bytes::to_usize,
+        error::{Error, ErrorKind, Result},
+        pipeline::run_in_order,
+        progress::{Part, Progress, timed},
+    },
+    std::io::Read,
+    zstd_safe::DCtx,
+};
+
+/// Decodes a stream in order, and returns what its frames are like.
+pub fn decode_in_order(
+    input: impl Read + Send,
+    compression: Compression,
+    threads: usize,
+    progress: &dyn Progress,
+    on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<FrameStatistics> {
+    decode_observed(input, compression, threads, progress, Box::new(|_| Ok(())), &mut stop_at_loss(on_content))
+}
+
+/// What comes out of decoding, in the order of the stream.
+#[derive(Debug)]
+pub enum Decoded<'a> {
+    /// Bytes of tar.
+    Content(&'a [u8]),
+    /// A frame does not decode, but its end is known, so that the next can be read.
+    Lost(LostFrame),
+}
+
+/// A frame whose content is lost.
+#[derive(Clone, Debug)]
+pub struct LostFrame {
+    /// Which of the frames that hold content it is, from 0.
+    pub number: u64,
+    /// Bytes of content, where the frame states it.
+    pub content_bytes: Option<u64>,
+    /// Why it does not decode; says where it starts.
+    pub error: Error,
+}
+
+/// For who has no use for what follows a lost frame.
+fn stop_at_loss(on_content: &mut dyn FnMut(&[u8]) -> Result<()>) -> impl FnMut(Decoded<'_>) -> Result<()> {
+    |decoded| match decoded {
+        Decoded::Content(bytes) => on_content(bytes),
+        Decoded::Lost(lost) => Err(lost.error),
+    }
+}
+
+/// The same, telling `on_frame` of every frame, and of those that do not decode.
+pub fn decode_observed<'a>(
+    input: impl Read + Send + 'a,
+    compression: Compression,
+    threads: usize,
+    progress: &dyn Progress,
+    on_frame: OnFrame<'a>,
+    on_decoded: &mut dyn FnMut(Decoded<'_>) -> Result<()>,
+) -> Result<FrameStatistics> {
+    let recycler = Recycler::default();
+    let new_worker = || {
+        let mut decoder = FrameDecoder::new()?;
+        let recycler = recycler.clone();
+        Ok(move |piece: Piece, to: &mut Vec<u8>| match piece {
+            Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max } => {
+                slotpress_base::threads::panic_point("decoder");
+                let decoded = timed(progress, Part::Decompressing, || {
+                    decoder.decode(&bytes, offset_bytes, content_bytes_max, to)
+                });
+                let lost = match decoded {
+                    Ok(()) => None,
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        Some(LostFrame { number, content_bytes, error })
+                    }
+                    Err(error) => return Err(error),
+                };
+                let compressed_bytes = bytes.len() as u64;
+                recycler.give(bytes);
+                Ok((compressed_bytes, lost))
+            }
+            Piece::Content { mut bytes, compressed_bytes } => {
+                std::mem::swap(to, &mut bytes);
+                recycler.give(bytes);
+                Ok((compressed_bytes, None))
+            }
+        })
+    };
+    let mut statistics = None;
+    let mut pieces: Box<dyn Iterator<Item = Result<Piece>> + Send + '_> = match compression {
+        Compression::Zstd => {
+            let walker = FrameWalker::new(input, recycler.clone()).observed(on_frame);
+            statistics = Some(walker.statistics());
+            Box::new(walker)
+        }
+        _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
+    };
+    // A stream that cannot be split is decompressed while it is read.
+    let pieces = std::iter::from_fn(move || timed(progress, Part::Reading, || pieces.next()));
+    run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
+        timed(progress, Part::Unpacking, || match lost {
+            Some(lost) => on_decoded(Decoded::Lost(lost)),
+            None => on_decoded(Decoded::Content(content)),
+        })?;
+        progress.advance(compressed_bytes, content.len() as u64);
+        Ok(())
+    })?;
+    Ok(statistics.and_then(|statistics| statistics.lock().ok().map(|statistics| *statistics)).unwrap_or_default())
+}
+
+/// Decodes one whole frame after another, reusing its context.
+pub struct FrameDecoder {
+    context: DCtx<'static>,
+}
+
+impl FrameDecoder {
+    /// A decoder.
+    pub fn new() -> Result<Self> {
+        let context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
+        Ok(Self { context })
+    }
+
+    /// Decodes a frame into `to`, replacing what it holds. `offset_bytes` says where the frame is, for errors.
+    pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
+        to.clear();
+        to.reserve(to_usize(content_bytes_max));
+        self.context.decompress(to, frame).map_err(|code| undecodable(offset_bytes, code))?;
+        Ok(())
+    }
+
+    /// Bytes that the context takes.
+    pub fn context_bytes(&self) -> usize {
+        self.context.sizeof()
+    }
+}

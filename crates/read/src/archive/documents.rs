@@ -1,0 +1,251 @@
+//! The entries that are not storages: version, status cache, bank file. Their bytes are pushed as they come; each is
+//! parsed as a stream on a thread of its own, so that neither a file nor a gigabyte of memory is needed in between.
+
+use {
+    crossbeam_channel::{Receiver, Sender, bounded},
+    slotpress_base::{
+        bytes::{copy_at_most, split_at_most},
+        error::{Error, Result},
+        threads::{cannot_start, guarded, panic_point, panicked},
+    },
+    slotpress_format::{
+        archive::entry::{Entry, EntryKind},
+        ledger::{
+            bank_file::{BankFile, StorageMapItem, parse_bank_file_and_end},
+            directory::VERSION_BYTES_MAX,
+            fields::FieldReader,
+            status_cache::{StatusCache, parse_status_cache},
+            storages::STORAGES_MAX,
+        },
+    },
+    std::{
+        io::{BufRead, Read},
+        sync::{Arc, Mutex, PoisonError},
+        thread::{Builder, JoinHandle},
+    },
+};
+
+/// What was found in one archive's, or one ledger's, documents. `None`: not there, or not read to its end.
+#[derive(Debug, Default)]
+pub struct Documents {
+    /// The bank file.
+    pub bank: Option<Result<ParsedBank>>,
+    /// The status cache.
+    pub status_cache: Option<Result<StatusCache>>,
+    /// The version.
+    pub version: Option<Vec<u8>>,
+}
+
+/// A bank file that could be read up to its lattice hash.
+#[derive(Debug)]
+pub struct ParsedBank {
+    /// Its fields.
+    pub bank: BankFile,
+    /// Its storage map.
+    pub map: Vec<StorageMapItem>,
+    /// What is wrong behind the lattice hash.
+    pub end_error: Option<Error>,
+}
+
+/// Parses the bank file from fields, keeping its storage map.
+pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
+    let mut map = Vec::new();
+    let (bank, end_error) = parse_bank_file_and_end(fields, &mut |item| {
+        if map.len() as u64 >= STORAGES_MAX {
+            return Err(Error::damaged(format!("the storage map names more than {STORAGES_MAX} storages")));
+        }
+        map.push(item);
+        Ok(())
+    })?;
+    Ok(ParsedBank { bank, map, end_error })
+}
+
+/// Collects documents from pushed bytes.
+#[derive(Default)]
+pub struct DocumentReader {
+    found: Documents,
+    current: Option<Current>,
+}
+
+enum Current {
+    Short(Vec<u8>),
+    Bank(Pushed<ParsedBank>),
+    StatusCache(Pushed<StatusCache>),
+}
+
+impl DocumentReader {
+    /// An entry begins.
+    pub fn begin(&mut self, entry: &Entry) {
+        self.abandon();
+        let length = entry.content_bytes;
+        self.current = match entry.kind {
+            EntryKind::Version => Some(Current::Short(Vec::new())),
+            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(move |reader| {
+                parse_bank(FieldReader::new(reader, length, "the bank file"))
+            }))),
+            // The bank's slot may not be known yet: what is above it is found out later.
+            EntryKind::StatusCache => Some(Current::StatusCache(Pushed::start(move |reader| {
+                parse_status_cache(FieldReader::new(reader, length, "the status cache"), u64::MAX)
+            }))),
+            _ => None,
+        };
+    }
+
+    /// Whether the current entry is a document.
+    pub fn is_reading(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Some of its bytes.
+    pub fn content(&mut self, bytes: &[u8]) {
+        match &mut self.current {
+            Some(Current::Short(text)) => {
+                // One byte too many tells that it is too long.
+                let room = (VERSION_BYTES_MAX + 1).saturating_sub(text.len());
+                text.extend_from_slice(split_at_most(bytes, room).0);
+            }
+            Some(Current::Bank(pushed)) => pushed.push(bytes),
+            Some(Current::StatusCache(pushed)) => pushed.push(bytes),
+            None => {}
+        }
+    }
+
+    /// The entry is complete.
+    pub fn end(&mut self) {
+        match self.current.take() {
+            // Of two, the later counts: unpacking overwrites.
+            Some(Current::Short(text)) => self.found.version = Some(text),
+            Some(Current::Bank(pushed)) => self.found.bank = Some(pushed.finish()),
+            Some(Current::StatusCache(pushed)) => self.found.status_cache = Some(pushed.finish()),
+            None => {}
+        }
+    }
+
+    /// The entry will never be complete: what it would have said is unknown, not wrong.
+    pub fn abandon(&mut self) {
+        match self.current.take() {
+            Some(Current::Bank(pushed)) => drop(pushed.finish()),
+            Some(Current::StatusCache(pushed)) => drop(pushed.finish()),
+            _ => {}
+        }
+    }
+
+    /// Everything that was found.
+    pub fn finish(mut self) -> Documents {
+        self.abandon();
+        std::mem::take(&mut self.found)
+    }
+}
+
+impl Documents {
+    /// Takes what was found further on.
+    pub fn merge(&mut self, other: Self) {
+        self.bank = other.bank.or(self.bank.take());
+        self.status_cache = other.status_cache.or(self.status_cache.take());
+        self.version = other.version.or(self.version.take());
+    }
+}
+
+/// A parser that bytes are pushed to: on its own thread, or, where none can be started, when all bytes are there.
+struct Pushed<T> {
+    pieces: Sender<Vec<u8>>,
+    parser: Parser<T>,
+}
+
+enum Parser<T> {
+    Thread(JoinHandle<Result<T>>),
+    /// `error` is why there is no thread.
+    Here {
+        parse: Parse<T>,
+        pieces: Receiver<Vec<u8>>,
+        held: Vec<u8>,
+        error: Error,
+    },
+}
+
+type Parse<T> = Box<dyn FnOnce(PieceReader) -> Result<T> + Send>;
+
+/// Pieces under way: the parser is the slower side only for a moment.
+const PIECES_MAX: usize = 4;
+
+/// Without a thread, a document is held in memory until it is whole. Mainnet's bank files are near half of this.
+const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
+impl<T: Send + 'static> Pushed<T> {
+    fn start(parse: impl FnOnce(PieceReader) -> Result<T> + Send + 'static) -> Self {
+        let (pieces, receiver) = bounded(PIECES_MAX);
+        // Whoever gets the work takes it out: a thread that does not start would drop it.
+        let parse: Arc<Mutex<Option<Parse<T>>>> = Arc::new(Mutex::new(Some(Box::new(parse))));
+        let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (shared, on_thread) = (Arc::clone(&parse), receiver.clone());
+        let work = move || match take(&shared) {
+            Some(parse) => guarded(|| {
+                panic_point("document");
+                parse(PieceReader { pieces: on_thread, current: Vec::new(), at: 0 })
+            }),
+            None => Err(Error::failed("a document was parsed already")),
+        };
+        let parser = match Builder::new().spawn(work) {
+            Ok(thread) => Parser::Thread(thread),
+            Err(error) => Parser::Here {
+                parse: take(&parse).unwrap_or_else(|| Box::new(|_| Err(Error::failed("nobody parses a document")))),
+                pieces: receiver,
+                held: Vec::new(),
+                error: cannot_start(&error),
+            },
+        };
+        Self { pieces, parser }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        match &mut self.parser {
+            // A parser that has ended already has found what is wrong; the rest is of no interest.
+            Parser::Thread(_) => drop(self.pieces.send(bytes.to_vec())),
+            // One byte too many tells that it is too long.
+            Parser::Here { held, .. } => {
+                let room = (HELD_BYTES_MAX + 1).saturating_sub(held.len());
+                held.extend_from_slice(split_at_most(bytes, room).0);
+            }
+        }
+    }
+
+    fn finish(self) -> Result<T> {
+        drop(self.pieces);
+        match self.parser {
+            Parser::Thread(thread) => thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
+            Parser::Here { held, error, .. } if held.len() > HELD_BYTES_MAX => Err(error),
+            Parser::Here { parse, pieces, held, .. } => guarded(|| parse(PieceReader { pieces, current: held, at: 0 })),
+        }
+    }
+}
+
+/// Reads what is pushed.
+struct PieceReader {
+    pieces: Receiver<Vec<u8>>,
+    current: Vec<u8>,
+    at: usize,
+}
+
+impl BufRead for PieceReader {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        while self.at == self.current.len() {
+            match self.pieces.recv() {
+                Ok(piece) => (self.current, self.at) = (piece, 0),
+                Err(_) => return Ok(&[]),
+            }
+        }
+        Ok(self.current.get(self.at..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.at = self.at.saturating_add(count).min(self.current.len());
+    }
+}
+
+impl Read for PieceReader {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let count = copy_at_most(self.fill_buf()?, to);
+        self.consume(count);
+        Ok(count)
+    }
+}

@@ -1,0 +1,281 @@
+//! One loop over an archive of any maker, in the order of its tar stream: decoded on all cores where its frames allow,
+//! parsed on the calling thread, and its records handed to workers in batches.
+//!
+//! A frame that does not decode, or a tar header that makes no sense, need not end the reading: where the next frame
+//! starts is known from block headers, and the next entry is searched for. Whether it does is the visitor's to say.
+
+use {
+    super::{
+        ArchiveStream, Pass, ReadArchive,
+        batches::{Batch, BatchVisitor, Batcher, Workers, visit_batches},
+        decode::{Decoded, LostFrame, decode_observed},
+        documents::DocumentReader,
+        visit::{EntrySink, Problem, Visitor},
+        walk::SeenFrame,
+    },
+    crossbeam_channel::bounded,
+    slotpress_base::{
+        bytes::{count, split_at_most, to_usize},
+        error::{Error, ErrorKind, Result},
+        threads::{guarded, panic_point, spawn_workers},
+    },
+    slotpress_format::archive::{
+        entry_parser::{EntryParser, TarEnd, TarEvent},
+        header_search::HeaderSearch,
+    },
+    std::{
+        borrow::Cow,
+        sync::{Mutex, PoisonError},
+    },
+};
+
+/// Reads a stream in order, to its end or to the first error that the visitor or the sink returns.
+pub fn read_in_order(
+    stream: ArchiveStream<'_>,
+    pass: &Pass<'_>,
+    visitor: &dyn Visitor,
+    sink: &mut dyn EntrySink,
+) -> Result<ReadArchive> {
+    let (batches, free) =
+        (bounded::<Batch>(pass.threads), bounded::<Batch>(pass.threads.saturating_mul(2).saturating_add(2)));
+    let events =
+        Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
+    let mut reading =
+        Reading { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
+    // An error of the visitor's, which is not to be taken for one of the archive.
+    let stopped = Mutex::new(None);
+    let stop = |error: Error| {
+        *stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        Error::failed("reading was stopped")
+    };
+    // Why a worker has died: what it should have seen, nobody has.
+    let died = Mutex::new(None);
+    let check = || match died.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        Some(error) => Err(error),
+        None => visitor.check(),
+    };
+    let decoded = std::thread::scope(|scope| {
+        if let Some(records) = visitor.records() {
+            let started = spawn_workers(scope, pass.threads, pass.progress, || {
+                let (batches, free, died) = (batches.1.clone(), free.0.clone(), &died);
+                move || {
+                    if let Err(error) = guarded(|| {
+                        visit_batches(records, &batches, &free);
+                        Ok(())
+                    }) {
+                        died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                }
+            });
+            reading.events.batcher = Some(Batcher::new(match started {
+                0 => Workers::Here(BatchVisitor::new(records)),
+                _ => Workers::Threads { batches: batches.0, free: free.1 },
+            }));
+        }
+        drop((batches.1, free.0));
+        let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(stop);
+        let decoders = pass.decoders.unwrap_or(pass.threads);
+        let (reader, compression) = (stream.reader, stream.compression);
+        // Whatever breaks, the workers must learn that there are no more batches: they would wait for ever.
+        let decoded = guarded(|| {
+            decode_observed(reader, compression, decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
+                let result = check().and_then(|()| match decoded {
+                    Decoded::Content(bytes) => reading.content(bytes),
+                    Decoded::Lost(lost) => reading.lose_frame(&lost),
+                });
+                result.map_err(stop)
+            })
+        });
+        let ended = guarded(|| {
+            reading.events.abandon();
+            Ok(())
+        });
+        let batcher = reading.events.batcher.take();
+        let ended = ended.and(guarded(|| {
+            drop(batcher);
+            Ok(())
+        })); // The workers end with it.
+        decoded.and_then(|decoded| ended.map(|()| decoded))
+    });
+    if let Some(error) = stopped.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    visitor.check()?;
+    let Reading { parser, search, has_lost, events, .. } = reading;
+    let mut read = ReadArchive {
+        documents: events.documents.finish(),
+        tar_bytes: parser.position().saturating_add(search.as_ref().map_or(0, HeaderSearch::passed_bytes)),
+        ..ReadArchive::default()
+    };
+    let is_over = parser.end() != TarEnd::Inside;
+    match decoded {
+        Ok(frames) => {
+            read.frames = frames;
+            if search.is_none() {
+                Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
+                read.is_whole = is_over || parser.is_between_entries();
+                if !read.is_whole {
+                    visitor.problem(Problem::LostRecords { which: "it ends at the damage" })?;
+                }
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
+            if !is_over {
+                visitor.problem(Problem::LostRecords { which: "it ends at the damage" })?;
+            }
+            read.is_whole = is_over;
+        }
+        Err(error) => return Err(error),
+    }
+    read.is_whole &= !has_lost;
+    Ok(read)
+}
+
+/// The tar stream, and what to do where a part of it is lost.
+struct Reading<'a> {
+    parser: EntryParser,
+    /// Where the parser has lost its place: for the entry to go on with.
+    search: Option<HeaderSearch>,
+    /// Whether anything was ever lost.
+    has_lost: bool,
+    damaged_headers: u64,
+    events: Events<'a>,
+}
+
+/// Damaged headers after which a stream is given up: one is damage, so many are somebody's intention.
+const DAMAGED_HEADERS_MAX: u64 = 50;
+
+impl Reading<'_> {
+    fn content(&mut self, bytes: &[u8]) -> Result<()> {
+        panic_point("entries in order");
+        let mut bytes = Cow::Borrowed(bytes);
+        while self.damaged_headers < DAMAGED_HEADERS_MAX {
+            if let Some(search) = &mut self.search {
+                let Some(found) = search.look_into(&bytes) else { return Ok(()) };
+                self.parser.restart_after(search.passed_bytes());
+                self.search = None;
+                bytes = Cow::Owned(found);
+            }
+            let Some(used) = self.parse(&bytes)? else { return Ok(()) };
+            bytes = Cow::Owned(split_at_most(&bytes, used).1.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Hands bytes to the parser. Where a header makes no sense, returns how many bytes lie in front of it.
+    fn parse(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+        let start = self.parser.position();
+        let events = &mut self.events;
+        let mut stopped = None;
+        let result =
+            self.parser.feed(bytes, &mut |event| events.event(event).map_err(|error| stopped.insert(error).clone()));
+        if let Some(error) = stopped {
+            return Err(error);
+        }
+        let visitor = self.events.visitor;
+        for (oddity, header) in self.parser.take_oddities() {
+            visitor.problem(Problem::OddHeader { oddity, header: &header })?;
+        }
+        let Err(error) = result else { return Ok(None) };
+        visitor.problem(Problem::DamagedHeader { error: &error, offset_bytes: self.parser.position() })?;
+        let used = self.parser.position().saturating_sub(start);
+        count(&mut self.damaged_headers, 1);
+        if self.parser.is_full() {
+            self.damaged_headers = DAMAGED_HEADERS_MAX;
+        }
+        self.lose(match self.damaged_headers {
+            ..DAMAGED_HEADERS_MAX => "not those behind a damaged header, up to the next entry",
+            _ => "it ends at the damage",
+        })?;
+        // The header may have begun before these bytes; the next one does not.
+        Ok(Some(to_usize(used).min(bytes.len())))
+    }
+
+    /// A frame does not decode: what was in it is unknown, and what follows must be found again.
+    fn lose_frame(&mut self, lost: &LostFrame) -> Result<()> {
+        let is_after_end = self.parser.end() != TarEnd::Inside;
+        let problem = Problem::LostFrame { number: lost.number, error: &lost.error, is_after_end };
+        self.events.visitor.problem(problem)?;
+        if !is_after_end {
+            self.lose("not those in frames that do not decode, up to the next entry")?;
+            self.parser.restart_after(lost.content_bytes.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, which: &'static str) -> Result<()> {
+        self.events.visitor.problem(Problem::LostRecords { which })?;
+        self.events.abandon();
+        self.has_lost = true;
+        let passed_bytes = self.search.replace(HeaderSearch::default()).map_or(0, |search| search.passed_bytes());
+        self.parser.restart_after(passed_bytes);
+        Ok(())
+    }
+}
+
+/// Hands on what the parser finds.
+struct Events<'a> {
+    visitor: &'a dyn Visitor,
+    sink: &'a mut dyn EntrySink,
+    documents: DocumentReader,
+    /// Entries so far.
+    entries: u32,
+    batcher: Option<Batcher<'a>>,
+    /// Whether the current entry is for the sink.
+    is_open: bool,
+}
+
+impl Events<'_> {
+    fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
+        match event {
+            TarEvent::Begin(entry) => {
+                let number = self.entries;
+                self.entries = number.saturating_add(1); // The parser refuses more than a `u32` holds.
+                let wanted = self.visitor.entry(number, &entry)?;
+                if let Some(batcher) = &mut self.batcher {
+                    batcher.begin(wanted.records_of);
+                }
+                if wanted.is_document {
+                    self.documents.begin(&entry);
+                }
+                self.is_open = wanted.is_for_sink;
+                if self.is_open {
+                    self.sink.begin(number, &entry, 0)?;
+                }
+            }
+            TarEvent::Content { offset_bytes, bytes } => {
+                // The sink first: what fails there need not be looked at any further.
+                if self.is_open {
+                    self.sink.content(offset_bytes, bytes)?;
+                }
+                self.documents.content(bytes);
+                if let Some(batcher) = &mut self.batcher {
+                    batcher.content(bytes);
+                }
+            }
+            TarEvent::End(entry) => {
+                if std::mem::take(&mut self.is_open) {
+                    self.sink.end(&entry)?;
+                }
+                self.documents.end();
+                if let Some(batcher) = &mut self.batcher {
+                    batcher.end();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream ends inside an entry, or after one.
+    fn abandon(&mut self) {
+        self.documents.abandon();
+        self.is_open = false;
+        if let Some(batcher) = &mut self.batcher {
+            batcher.abandon();
+        }
+    }
+}

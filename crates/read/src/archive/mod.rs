@@ -1,0 +1,279 @@
+//! Reading an archive: from any source, of any maker, for any purpose.
+//!
+//! [`Archive::open`] looks at the first bytes and, where there is one, at the index. Then one of two loops reads it:
+//! [`by_index`], every worker on its own, or [`in_order`], as a stream. Both tell a [`Visitor`] what
+//! they find; what is wrong is the visitor's to judge, by the book of rules or by its own.
+//!
+//! Where bytes come from is a [`Source`]. Here live also the decoders of every compression that archives ever had, and
+//! the parsing of documents while they stream by. Not here: what an archive may hold, and what becomes of it.
+
+// Everything here reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+pub mod arriving;
+mod batches;
+pub mod by_index;
+pub mod compression;
+pub mod decode;
+pub mod documents;
+pub mod in_order;
+pub mod named;
+mod peeker;
+pub mod range;
+pub mod size_limit;
+pub mod source;
+mod streams;
+pub mod tail;
+pub mod visit;
+pub mod walk;
+
+use {
+    crate::archive::{
+        by_index::{Extent, read_by_index},
+        compression::{Compression, sniff},
+        documents::Documents,
+        in_order::read_in_order,
+        source::{LocalFile, SharedSource, Source, stream},
+        tail::Tail,
+        visit::Visitor,
+        walk::FrameStatistics,
+    },
+    slotpress_base::{
+        bytes::split_at_most,
+        error::{Error, ErrorKind, IoContext, Result},
+        io::Manners,
+        progress::Progress,
+    },
+    slotpress_format::{
+        archive::{entry::BLOCK, frame_hashes::Root},
+        ledger::names::ArchiveName,
+    },
+    std::{
+        io::Read,
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
+};
+
+/// What to think of an archive's index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IndexPolicy {
+    /// A hint: it is followed as long as it fits, and passed over where there is none or it does not.
+    #[default]
+    Hint,
+    /// Not looked at.
+    Ignore,
+    /// Needed: without one that fits, opening fails.
+    Require,
+}
+
+/// An archive that is open for reading.
+#[derive(Debug)]
+pub struct Archive {
+    /// Where its bytes come from.
+    pub source: SharedSource,
+    /// What its name says.
+    pub name: Option<ArchiveName>,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// Its seek table and index, where they are to be followed.
+    pub tail: Option<Tail>,
+    /// Why the index is not followed although there is one.
+    pub index_error: Option<Error>,
+    /// How it is read.
+    pub manners: Manners,
+}
+
+/// A stream that is an archive.
+pub struct ArchiveStream<'a> {
+    /// Its bytes.
+    pub reader: Box<dyn Read + Send + 'a>,
+    /// How it is compressed.
+    pub compression: Compression,
+}
+
+/// How an archive is read.
+pub struct Pass<'a> {
+    /// Threads that work, 1 to 1024.
+    pub threads: usize,
+    /// Of those, workers that decode where records go to others; all of them unless told otherwise.
+    pub decoders: Option<usize>,
+    /// Which frames are read, where there is an index.
+    pub extent: Extent,
+    /// Where there is an index, the last storages of the archive, which are the newest, are read first.
+    pub is_newest_first: bool,
+    /// Where frames have hashes, those that are decoded are compared with them.
+    pub checks_hashes: bool,
+    /// Who is told.
+    pub progress: &'a dyn Progress,
+}
+
+impl<'a> Pass<'a> {
+    /// Reads everything.
+    pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
+        let (extent, is_newest_first, checks_hashes) = (Extent::Everything, false, false);
+        Self { threads: threads.max(1), decoders: None, extent, is_newest_first, checks_hashes, progress }
+    }
+}
+
+/// What reading an archive found out, beside what its visitor was told.
+#[derive(Debug, Default)]
+pub struct ReadArchive {
+    /// The documents that were wanted.
+    pub documents: Documents,
+    /// What its frames are like; by the index, only how many there are.
+    pub frames: FrameStatistics,
+    /// Bytes of tar, as far as they are known.
+    pub tar_bytes: u64,
+    /// Whether it was read to its end, and nothing lost.
+    pub is_whole: bool,
+}
+
+/// Why an archive could not be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The index contradicts what is there: read the archive without it.
+    Index(Error),
+    /// Anything else.
+    Other(Error),
+}
+
+impl From<Error> for ReadError {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Index(error) | ReadError::Other(error) => error,
+        }
+    }
+}
+
+impl Archive {
+    /// Opens a file.
+    pub fn open(path: &Path, policy: IndexPolicy, manners: &Manners) -> Result<Self> {
+        let source = LocalFile::open(path)?;
+        Self::of_source(Arc::new(source), ArchiveName::of_path(path), policy, manners)
+    }
+
+    /// Opens any source. Of one whose length is not known yet, no index is known either.
+    pub fn of_source(
+        source: SharedSource,
+        name: Option<ArchiveName>,
+        policy: IndexPolicy,
+        manners: &Manners,
+    ) -> Result<Self> {
+        let path = source.path();
+        let mut start = [0; BLOCK];
+        let read = read_start(source.as_ref(), &mut start).or_path("read", path)?;
+        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.display()))?;
+        let mut archive = Self { source, name, compression, tail: None, index_error: None, manners: manners.clone() };
+        if policy != IndexPolicy::Ignore && compression == Compression::Zstd {
+            match Tail::read(archive.source.as_ref()) {
+                Ok(tail) => archive.tail = tail,
+                Err(error) if error.kind() == ErrorKind::Damaged => archive.index_error = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (policy, &archive.tail, &archive.index_error) {
+            (IndexPolicy::Require, None, Some(error)) => Err(error.clone().within(archive.path().display())),
+            (IndexPolicy::Require, None, None) => {
+                Err(Error::failed(format!("{} has no index", archive.path().display()))
+                    .hint("`slotpress recompress` makes one"))
+            }
+            _ => Ok(archive),
+        }
+    }
+
+    /// Its path, or what stands for it.
+    pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    /// The same, for keeping.
+    pub fn path_buf(&self) -> PathBuf {
+        self.path().to_path_buf()
+    }
+
+    /// Its length in bytes; 0 as long as nobody knows it.
+    pub fn length_bytes(&self) -> u64 {
+        self.source.length_bytes().unwrap_or_default()
+    }
+
+    /// The base slot that its name gives.
+    pub fn base_slot(&self) -> Option<u64> {
+        self.name.as_ref().and_then(|name| name.base_slot)
+    }
+
+    /// The index is worthless: it is not followed any more. Why is kept.
+    pub fn distrust_index(&mut self, error: Error) {
+        self.tail = None;
+        self.index_error = Some(error);
+    }
+
+    /// What stands for all of its bytes, where its frames are hashed, and its index is followed.
+    pub fn root(&self) -> Option<Root> {
+        Some(self.tail.as_ref()?.hashes.as_ref()?.root)
+    }
+
+    /// Says why the index is not followed, where there is one.
+    pub fn warn_of_index(&self, progress: &dyn Progress) {
+        if let Some(error) = &self.index_error {
+            progress.warn(&format!("{}: {error}; reading it without its index", self.path().display()));
+        }
+    }
+
+    /// Its bytes from the first to the last.
+    pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> ArchiveStream<'a> {
+        let reader = stream(self.source.as_ref(), self.manners.io_hint);
+        ArchiveStream { reader: Box::new(self.manners.paced(reader, progress)), compression: self.compression }
+    }
+
+    /// Reads it for a visitor: by its index where that is to be followed, in order otherwise.
+    pub fn read(&self, pass: &Pass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive, ReadError> {
+        match &self.tail {
+            Some(tail) => read_by_index(self, tail, pass, visitor),
+            None => {
+                let mut sink = visitor.new_sink();
+                Ok(read_in_order(self.stream(pass.progress), pass, visitor, sink.as_mut())?)
+            }
+        }
+    }
+
+    /// Decodes it in order, and hands the tar stream over. Returns what its frames are like.
+    pub fn decode_in_order(
+        &self,
+        threads: usize,
+        progress: &dyn Progress,
+        on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<FrameStatistics> {
+        let ArchiveStream { reader, compression } = self.stream(progress);
+        decode::decode_in_order(reader, compression, threads, progress, on_content)
+            .map_err(|error| error.within_damaged(self.path().display()))
+    }
+}
+
+fn read_start(source: &dyn Source, to: &mut [u8]) -> std::io::Result<usize> {
+    let mut read = 0;
+    while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
+        match source.read_at(left, read as u64) {
+            Ok(0) => break,
+            Ok(more) => read = read.saturating_add(more),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}

@@ -1,0 +1,59 @@
+//! Which archive is meant: a path, or a source of any kind, and the name that counts.
+
+use {
+    super::{Archive, IndexPolicy, source::SharedSource},
+    slotpress_base::error::{IoContext, Result},
+    slotpress_format::ledger::names::ArchiveName,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
+};
+
+/// An archive: where it is, and the name that it has or is to have.
+#[derive(Clone, Debug)]
+pub struct NamedArchive {
+    /// Where it is; of a source, what errors name.
+    pub path: PathBuf,
+    /// What its name says.
+    pub name: Option<ArchiveName>,
+    /// Where its bytes come from, if not from the file at `path`.
+    pub source: Option<SharedSource>,
+}
+
+impl NamedArchive {
+    /// A file, of the name that its path has.
+    pub fn of_path(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), name: ArchiveName::of_path(path), source: None }
+    }
+
+    /// What comes from elsewhere.
+    pub fn of_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
+        Self { path: source.path().to_path_buf(), name, source: Some(source) }
+    }
+
+    /// Opens it; its index is a hint.
+    ///
+    /// # Errors
+    /// It cannot be read, or is nothing that an archive could be.
+    pub fn open(&self) -> Result<Archive> {
+        let manners = Default::default();
+        let mut archive = match &self.source {
+            Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, &manners)?,
+            None => Archive::open(&self.path, IndexPolicy::Hint, &manners)?,
+        };
+        archive.name = self.name.clone();
+        Ok(archive)
+    }
+
+    /// Its length; 0 as long as nobody knows it.
+    ///
+    /// # Errors
+    /// It cannot be found.
+    pub fn length_bytes(&self) -> Result<u64> {
+        match &self.source {
+            Some(source) => Ok(source.length_bytes().unwrap_or_default()),
+            None => Ok(fs::metadata(&self.path).or_path("read", &self.path)?.len()),
+        }
+    }
+}

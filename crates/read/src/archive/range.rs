@@ -1,0 +1,51 @@
+//! Ranges of the tar stream of an archive with an index, by decoding the frames that hold them.
+
+use {
+    super::{Archive, decode::FrameDecoder, source::Pieces, tail::Tail},
+    slotpress_base::{
+        bytes::{copy_at_most, count, to_usize},
+        error::{Error, Result},
+    },
+};
+
+/// Where each frame's content starts in the tar stream.
+#[derive(Debug)]
+pub struct FrameOffsets(Vec<u64>);
+
+impl FrameOffsets {
+    /// Of the frames that a tail lists.
+    pub fn of(tail: &Tail) -> Self {
+        let mut at = 0;
+        let mut start = |content_bytes: u32| {
+            let start = at;
+            count(&mut at, u64::from(content_bytes));
+            start
+        };
+        Self(tail.frames.iter().map(|frame| start(frame.content_bytes)).collect())
+    }
+}
+
+/// Reads, of an archive with an index, the bytes of the tar stream from `offset_bytes` on into `to`.
+pub fn read_range(archive: &Archive, offsets: &FrameOffsets, mut offset_bytes: u64, mut to: &mut [u8]) -> Result<()> {
+    let contradiction = || Error::damaged("the archive's index does not fit its frames");
+    let frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default();
+    let pieces = Pieces::new(archive.source.as_ref(), archive.manners.io_hint);
+    let mut decoder = FrameDecoder::new()?;
+    let (mut compressed, mut content) = (Vec::new(), Vec::new());
+    let mut number = offsets.0.partition_point(|start| *start <= offset_bytes).saturating_sub(1);
+    while !to.is_empty() {
+        let (start, frame) = offsets.0.get(number).zip(frames.get(number)).ok_or_else(contradiction)?;
+        let bytes = pieces.read(&(frame.offset_bytes..frame.end_bytes()), &mut compressed)?;
+        decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
+        if content.len() != frame.content_bytes as usize {
+            return Err(contradiction());
+        }
+        let from = to_usize(offset_bytes.checked_sub(*start).ok_or_else(contradiction)?);
+        let part = content.get(from..).ok_or_else(contradiction)?;
+        let copied = copy_at_most(part, to);
+        to = to.get_mut(copied..).unwrap_or_default();
+        count(&mut offset_bytes, copied as u64);
+        number = number.saturating_add(1);
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! How much archives may unpack to, where an operator says so: refused by their indexes before anything is written, and by
+//! their tar headers before the entry that is too much.
+
+use {
+    super::Archive,
+    slotpress_base::{
+        error::{Error, Result},
+        quantity::bytes,
+    },
+    slotpress_format::archive::entry::{END_OF_ARCHIVE_BYTES, Entry},
+    std::sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Counts what archives unpack to, and refuses more than a limit. One for all archives of a command; each time that they
+/// are read from the start, a new one.
+#[derive(Debug)]
+pub struct SizeLimit {
+    max_bytes: u64,
+    seen_bytes: AtomicU64,
+}
+
+impl SizeLimit {
+    /// A limit in bytes of entries, as they are in the tar stream; `None` for no limit.
+    pub fn new(max_bytes: Option<u64>) -> Self {
+        Self { max_bytes: max_bytes.unwrap_or(u64::MAX), seen_bytes: AtomicU64::new(0) }
+    }
+
+    /// What the indexes of archives say, as far as there are any. An index may lie: entries are counted all the same.
+    ///
+    /// # Errors
+    /// They say that it is more than the limit.
+    pub fn check_indexes<'a>(&self, archives: impl Iterator<Item = &'a Archive>) -> Result<()> {
+        let told = archives.filter_map(|archive| Some(archive.tail.as_ref()?.index.tar_bytes()));
+        let told = told.map(|tar_bytes| tar_bytes.saturating_sub(END_OF_ARCHIVE_BYTES));
+        let told_bytes = told.fold(0, u64::saturating_add);
+        if told_bytes <= self.max_bytes {
+            return Ok(());
+        }
+        Err(self.error(&format!("unpacks to {}, as the index says", bytes(told_bytes))))
+    }
+
+    /// An entry begins: its whole size counts before anything of it is written.
+    ///
+    /// # Errors
+    /// It is more than the limit with it.
+    pub fn entry(&self, entry: &Entry) -> Result<()> {
+        let entry_bytes = entry.tar_bytes();
+        let before = self.seen_bytes.fetch_add(entry_bytes, Relaxed);
+        let seen_bytes = before.saturating_add(entry_bytes);
+        if seen_bytes <= self.max_bytes {
+            return Ok(());
+        }
+        Err(self.error(&format!("unpacks to {} with {}, and may go on", bytes(seen_bytes), entry.kind)))
+    }
+
+    fn error(&self, found: &str) -> Error {
+        Error::failed(format!("the archive {found}, more than the {} of `max_bytes`", bytes(self.max_bytes))).hint(
+            "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, slotpress_format::archive::entry::EntryKind};
+
+    #[test]
+    fn the_last_byte_counts() {
+        let entry = Entry { kind: EntryKind::Storage { slot: 5, id: 6 }, content_bytes: 1000 };
+        let entry_bytes = entry.tar_bytes();
+        let limit = SizeLimit::new(Some(2 * entry_bytes));
+        assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_ok());
+        let said = limit.entry(&entry).expect_err("too much").to_string();
+        assert!(said.contains("accounts/5.6") && said.contains("`max_bytes`") && said.contains("4.50 KiB"), "{said}");
+        let limit = SizeLimit::new(Some(2 * entry_bytes - 1));
+        assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_err());
+        let huge = Entry { content_bytes: u64::MAX - 1024, ..entry };
+        let limit = SizeLimit::new(None);
+        assert!(limit.entry(&entry).is_ok() && limit.entry(&huge).is_ok(), "nobody asked");
+    }
+}

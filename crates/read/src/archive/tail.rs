@@ -1,0 +1,233 @@
+//! The end of an archive that slotpress made: its frame hashes, its index, which tells where every entry lies, and its
+//! seek table.
+//!
+//! All are hints. A tail that is missing, damaged or contradicts the file is no tail: the archive is then read in
+//! order, by its frames alone. What the tail says of a frame, and of what stands in front of it, is checked when that
+//! frame is read.
+
+use {
+    super::{source::Source, walk::WHOLE_FRAME_BYTES_MAX},
+    slotpress_base::{
+        bytes::{count, split_at_most, to_usize},
+        error::{Error, IoContext, Result},
+    },
+    slotpress_format::archive::{
+        entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
+        frame_hashes::{self, FRAME_HASHES_KIND, FrameHash, Root},
+        frames::FrameSpan,
+        index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index},
+        seek_table::{SEEK_TABLE_FOOTER_BYTES, parse_seek_table, seek_table_bytes},
+        zstd_frame::{FrameStart, SKIPPABLE_HEADER_BYTES, parse_frame_start, skippable_frame_bytes},
+    },
+    std::ops::Range,
+};
+
+/// Where the first read, of the end, begins: seek table, index and frame hashes of an archive of mainnet's size (55,000 frames, 430,000
+/// storages) take less, so that one read suffices. Of a small archive an eighth at most: whoever waits for its end as it
+/// arrives need not wait for all of it.
+pub fn first_read_at(length_bytes: u64) -> u64 {
+    length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
+}
+
+/// The most bytes of a seek table: 450 GB of tar in the smallest frames take half of it.
+const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// What may stand in front of a frame at most: a mark of `pzstd`, and as much padding as anybody makes.
+pub const GAP_BYTES_MAX: u64 = 4096;
+
+/// A frame of the archive that holds tar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataFrame {
+    /// Where it starts in the file.
+    pub offset_bytes: u64,
+    /// Its length in the file.
+    pub compressed_bytes: u32,
+    /// Bytes of tar inside.
+    pub content_bytes: u32,
+    /// Bytes of skippable frames right in front of it: at most [`GAP_BYTES_MAX`].
+    pub gap_bytes: u32,
+}
+
+impl DataFrame {
+    /// Where it ends in the file.
+    pub fn end_bytes(&self) -> u64 {
+        self.offset_bytes.saturating_add(u64::from(self.compressed_bytes))
+    }
+
+    /// Where the bytes in front of it, that belong to it, start in the file.
+    pub fn gap_at(&self) -> u64 {
+        self.offset_bytes.saturating_sub(u64::from(self.gap_bytes))
+    }
+}
+
+/// Seek table and index, which agree with each other and with the file's length.
+#[derive(Debug)]
+pub struct Tail {
+    /// The entries.
+    pub index: Index,
+    /// Hashes of frames, where it has them.
+    pub hashes: Option<Hashes>,
+    /// The frames that hold tar, in order.
+    pub frames: Vec<DataFrame>,
+    /// Bytes of skippable frames: marks, index, seek table.
+    pub skippable_bytes: u64,
+    /// Whether nothing but frame hashes, index and seek table, as slotpress writes them, follows the last frame.
+    pub is_plain: bool,
+}
+
+/// What the hashes of an archive's frames say.
+#[derive(Debug)]
+pub struct Hashes {
+    /// Of each frame that holds tar, in order, with what stands in front of it.
+    pub frames: Vec<FrameHash>,
+    /// What stands for all bytes of the archive.
+    pub root: Root,
+    /// Where the frame that holds them starts in the file.
+    pub offset_bytes: u64,
+}
+
+/// The last bytes of a source, read at most twice.
+struct LastBytes<'a> {
+    source: &'a dyn Source,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl LastBytes<'_> {
+    /// A range that ends before, or where, the source ends.
+    fn get(&mut self, range: Range<u64>) -> Result<&[u8]> {
+        let missing = self.start.saturating_sub(range.start);
+        if missing > 0 {
+            let mut more = vec![0; to_usize(missing)];
+            self.source.read_exact_at(&mut more, range.start).or_path("read", self.source.path())?;
+            more.extend_from_slice(&self.bytes);
+            (self.bytes, self.start) = (more, range.start);
+        }
+        let within = |at: u64| to_usize(at.saturating_sub(self.start));
+        Ok(self.bytes.get(within(range.start)..within(range.end)).unwrap_or_default())
+    }
+}
+
+impl Tail {
+    /// Reads the tail of a source, whose length is known. `Ok(None)`: there is none. An error of the kind
+    /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged): there is one, but it makes no sense.
+    pub fn read(source: &dyn Source) -> Result<Option<Self>> {
+        let Some(length_bytes) = source.length_bytes() else { return Ok(None) };
+        let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
+        let mut last = LastBytes { source, start: length_bytes, bytes: Vec::new() };
+        last.get(first_read_at(length_bytes)..length_bytes)?;
+        let footer = last.get(footer_at..length_bytes)?.first_chunk();
+        let Some(table_bytes) = footer.and_then(seek_table_bytes) else { return Ok(None) };
+        if table_bytes > SEEK_TABLE_BYTES_MAX {
+            return Ok(None);
+        }
+        let has_plain_table = footer.is_some_and(|footer| footer[4] == 0);
+        let wrong = || Error::damaged("the seek table at the archive's end does not fit the file");
+        let leaves_out = || Error::damaged("the seek table at the archive's end leaves too much out");
+        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(wrong)?;
+        let items = parse_seek_table(last.get(table_at..length_bytes)?)?;
+
+        let mut frames = Vec::with_capacity((items.len() / 2).saturating_add(1));
+        let (mut at, mut gap_at) = (0u64, 0);
+        for item in &items {
+            if item.content_bytes > 0 {
+                if u64::from(item.content_bytes) > WHOLE_FRAME_BYTES_MAX {
+                    return Ok(None);
+                }
+                let gap_bytes = at.saturating_sub(gap_at);
+                let gap_bytes = u32::try_from(gap_bytes).ok().filter(|_| gap_bytes <= GAP_BYTES_MAX);
+                let frame = DataFrame {
+                    offset_bytes: at,
+                    compressed_bytes: item.compressed_bytes,
+                    content_bytes: item.content_bytes,
+                    gap_bytes: gap_bytes.ok_or_else(leaves_out)?,
+                };
+                gap_at = frame.end_bytes();
+                frames.push(frame);
+            }
+            count(&mut at, u64::from(item.compressed_bytes));
+        }
+        if at != table_at {
+            return Err(wrong());
+        }
+        let frames_end = frames.last().map_or(0, DataFrame::end_bytes);
+        let Some(index_bytes) = items.last().map(|item| u64::from(item.compressed_bytes)) else { return Ok(None) };
+        if !(SKIPPABLE_HEADER_BYTES as u64..=INDEX_FRAME_BYTES_MAX).contains(&index_bytes) {
+            return Ok(None);
+        }
+        let between_bytes = table_at.checked_sub(index_bytes).and_then(|index_at| index_at.checked_sub(frames_end));
+        let Some(between_bytes) = between_bytes else { return Ok(None) };
+        if between_bytes > INDEX_FRAME_BYTES_MAX {
+            return Err(leaves_out());
+        }
+        let after_frames = last.get(frames_end..table_at)?;
+        let (between, index_frame) = split_at_most(after_frames, to_usize(between_bytes));
+        match parse_frame_start(index_frame)? {
+            FrameStart::Skippable { kind: INDEX_FRAME_KIND, content_bytes }
+                if skippable_frame_bytes(content_bytes) == index_bytes => {}
+            _ => return Ok(None),
+        }
+        // Every other reader would find tar there.
+        check_skippable(after_frames)?;
+        let index = Index::parse_frame(index_frame)?;
+        let hashes = match parse_frame_start(between) {
+            Ok(FrameStart::Skippable { kind: FRAME_HASHES_KIND, content_bytes })
+                if skippable_frame_bytes(content_bytes) == between.len() as u64 =>
+            {
+                Some(frame_hashes::parse_frame(between, frames.len())?)
+            }
+            _ => None,
+        };
+        let is_plain = has_plain_table && (hashes.is_some() || between.is_empty());
+        let hashes = match hashes {
+            Some(hashes) => {
+                let root = Root::new(length_bytes, [last.get(frames_end..length_bytes)?]);
+                Some(Hashes { frames: hashes, root, offset_bytes: frames_end })
+            }
+            None => None,
+        };
+
+        let sum = |bytes: fn(&DataFrame) -> u32| frames.iter().map(bytes).map(u64::from).fold(0, u64::saturating_add);
+        let (content_bytes, compressed_bytes) = (sum(|frame| frame.content_bytes), sum(|frame| frame.compressed_bytes));
+        if index.tar_bytes() != content_bytes {
+            return Err(wrong());
+        }
+        let skippable_bytes = length_bytes.saturating_sub(compressed_bytes);
+        let tail = Self { index, hashes, frames, skippable_bytes, is_plain };
+        if tail.spans().any(|(_, span)| span.offset_bytes > 0 && span.offset_bytes < BLOCK_BYTES) {
+            return Err(Error::damaged("the archive's index cuts an entry inside its header"));
+        }
+        Ok(Some(tail))
+    }
+
+    /// Every frame, with what it covers of the entries.
+    pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
+        let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
+        let mut lengths = lengths.enumerate();
+        // The entry that the next frame starts with, where in it, and its length.
+        let mut entry = lengths.next();
+        let mut offset_bytes = 0u64;
+        self.frames.iter().map(move |frame| {
+            let (number, _) = entry.unwrap_or((self.index.entries.len().saturating_add(1), 0));
+            let length_bytes = u64::from(frame.content_bytes);
+            let span = FrameSpan { first_entry: number as u64, offset_bytes, length_bytes };
+            count(&mut offset_bytes, length_bytes);
+            while let Some(left) = entry.and_then(|(_, length)| offset_bytes.checked_sub(length)) {
+                offset_bytes = left;
+                entry = lengths.next();
+            }
+            (*frame, span)
+        })
+    }
+}
+
+/// Refuses anything but whole skippable frames: a frame of tar that a seek table passes over would be read by every
+/// other reader.
+pub fn check_skippable(mut bytes: &[u8]) -> Result<()> {
+    let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
+    while !bytes.is_empty() {
+        let Ok(FrameStart::Skippable { content_bytes, .. }) = parse_frame_start(bytes) else { return Err(hidden()) };
+        bytes = bytes.get(to_usize(skippable_frame_bytes(content_bytes))..).ok_or_else(hidden)?;
+    }
+    Ok(())
+}

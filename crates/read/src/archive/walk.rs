@@ -1,0 +1,410 @@
+//! Finding the frames of a zstd stream from any maker, by walking frame and block headers as the bytes come.
+//!
+//! A frame of a bounded size is handed on whole, so that any worker can decode it. A larger one, such as the single
+//! frame of `zstd` or Agave up to 4.2, is decoded here, piece by piece. Nothing is trusted: lengths are limited before
+//! memory is taken for them.
+
+use {
+    crate::archive::peeker::{Peeker, cut_off},
+    serde::Serialize,
+    slotpress_base::{
+        bytes::{count, split_at_most, to_usize},
+        error::{Error, Result},
+    },
+    slotpress_format::archive::{
+        limits::AGAVE_WINDOW_LOG_MAX,
+        zstd_frame::{
+            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
+            parse_frame_start, skippable_frame_bytes,
+        },
+    },
+    std::{
+        io::Read,
+        sync::{Arc, Mutex},
+    },
+    zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer},
+};
+
+/// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer make frames of 32 MiB
+/// and a little; twice that leaves room, and bounds a worker.
+pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Bytes decoded at a time from a frame that is too large to be handed on whole: they stay in the second-level cache
+/// until they are parsed.
+const STREAM_PIECE_BYTES: usize = 1024 * 1024;
+
+/// What the walker found next.
+#[derive(Debug)]
+pub enum Piece {
+    /// A whole frame, compressed.
+    Frame {
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// Which of the frames that hold content it is, from 0.
+        number: u64,
+        /// Where it starts in the stream.
+        offset_bytes: u64,
+        /// Bytes of content, where the frame states it.
+        content_bytes: Option<u64>,
+        /// The most bytes that it decodes to.
+        content_bytes_max: u64,
+    },
+    /// Bytes of tar, decoded already.
+    Content {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Compressed bytes that they came from.
+        compressed_bytes: u64,
+    },
+}
+
+/// Buffers that workers have emptied, to be filled again: without it, every frame would fault in fresh pages.
+#[derive(Clone, Debug, Default)]
+pub struct Recycler(Arc<Mutex<Vec<Vec<u8>>>>);
+
+/// More buffers than are ever under way; a bound all the same.
+const RECYCLED_MAX: usize = 64;
+
+impl Recycler {
+    /// An empty buffer.
+    pub fn take(&self) -> Vec<u8> {
+        self.0.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default()
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        if let Ok(mut buffers) = self.0.lock()
+            && buffers.len() < RECYCLED_MAX
+        {
+            buffers.push(buffer);
+        }
+    }
+}
+
+/// A frame that the walker has come to, for whoever checks frames.
+#[derive(Clone, Copy, Debug)]
+pub struct SeenFrame<'a> {
+    /// Which of the frames that hold tar it is, from 0, where that is not told by the order.
+    pub number: Option<u64>,
+    /// Where it starts in the stream.
+    pub offset_bytes: u64,
+    /// What it is.
+    pub start: FrameStart,
+    /// The first bytes of a skippable frame's content: at most [`SEEN_CONTENT_BYTES_MAX`].
+    pub content: &'a [u8],
+}
+
+/// As much of a skippable frame's content as an observer sees: enough to tell what it is.
+pub const SEEN_CONTENT_BYTES_MAX: usize = 16;
+
+/// Who is told of frames. An error ends the walk.
+pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame<'_>) -> Result<()> + Send + 'a>;
+
+/// Walks the frames of a stream.
+pub struct FrameWalker<'a, R> {
+    on_frame: Option<OnFrame<'a>>,
+    input: Peeker<R>,
+    recycler: Recycler,
+    streamed: Option<StreamedFrame>,
+    is_over: bool,
+    /// Frames that hold content, so far.
+    frames: u64,
+    statistics: Arc<Mutex<FrameStatistics>>,
+}
+
+/// What the frames of a stream are like, as far as it was walked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FrameStatistics {
+    /// Frames that hold content.
+    pub frames: u64,
+    /// Of those, frames that end with a checksum.
+    pub frames_with_checksum: u64,
+    /// Of those, frames that state their content size.
+    pub frames_with_content_size: u64,
+    /// The largest content size that one states, in bytes.
+    pub content_bytes_max: u64,
+    /// The largest window that a decoder needs, in bytes.
+    pub window_bytes_max: u64,
+    /// Skippable frames.
+    pub skippable_frames: u64,
+    /// Bytes of skippable frames.
+    pub skippable_bytes: u64,
+}
+
+struct StreamedFrame {
+    context: DCtx<'static>,
+    /// What was read of the frame before it turned out to be large, and how much of it is decoded.
+    read: Vec<u8>,
+    used: usize,
+    offset_bytes: u64,
+}
+
+impl<'a, R: Read> FrameWalker<'a, R> {
+    /// Walks `input`, and takes buffers from `recycler`.
+    pub fn new(input: R, recycler: Recycler) -> Self {
+        Self {
+            on_frame: None,
+            input: Peeker::new(input),
+            recycler,
+            streamed: None,
+            is_over: false,
+            frames: 0,
+            statistics: Arc::default(),
+        }
+    }
+
+    /// Where the walker counts; readable when the walker is gone.
+    pub fn statistics(&self) -> Arc<Mutex<FrameStatistics>> {
+        self.statistics.clone()
+    }
+
+    fn note(&self, count: impl FnOnce(&mut FrameStatistics)) {
+        if let Ok(mut statistics) = self.statistics.lock() {
+            count(&mut statistics);
+        }
+    }
+
+    /// Tells `on_frame` of every frame, skippable ones too, before it is read.
+    #[must_use]
+    pub fn observed(mut self, on_frame: OnFrame<'a>) -> Self {
+        self.on_frame = Some(on_frame);
+        self
+    }
+
+    fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
+        let Some(on_frame) = &mut self.on_frame else { return Ok(()) };
+        let content = match start {
+            FrameStart::Skippable { content_bytes, .. } => {
+                let length = to_usize(content_bytes).min(SEEN_CONTENT_BYTES_MAX);
+                let bytes = self.input.peek(SKIPPABLE_HEADER_BYTES.saturating_add(length))?;
+                split_at_most(bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default(), length).0
+            }
+            FrameStart::Zstd(_) => &[],
+        };
+        on_frame(SeenFrame { number: None, offset_bytes, start, content })
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Piece>> {
+        loop {
+            if self.streamed.is_some() {
+                return self.continue_streamed().map(Some);
+            }
+            let offset_bytes = self.input.position();
+            let start = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
+            if start.is_empty() {
+                return Ok(None);
+            }
+            let start = parse_frame_start(start).map_err(|error| at(error, offset_bytes))?;
+            self.observe(offset_bytes, start)?;
+            match start {
+                FrameStart::Skippable { content_bytes, .. } => {
+                    let frame_bytes = skippable_frame_bytes(content_bytes);
+                    self.note(|statistics| {
+                        count(&mut statistics.skippable_frames, 1);
+                        count(&mut statistics.skippable_bytes, frame_bytes);
+                    });
+                    self.input.skip(frame_bytes)?;
+                }
+                FrameStart::Zstd(header) => {
+                    let number = self.frames;
+                    count(&mut self.frames, 1);
+                    self.note(|statistics| {
+                        count(&mut statistics.frames, 1);
+                        count(&mut statistics.frames_with_checksum, u64::from(header.has_checksum));
+                        count(&mut statistics.frames_with_content_size, u64::from(header.content_bytes.is_some()));
+                        statistics.content_bytes_max =
+                            statistics.content_bytes_max.max(header.content_bytes.unwrap_or(0));
+                        statistics.window_bytes_max = statistics.window_bytes_max.max(header.window_bytes);
+                    });
+                    if let Some(piece) = self.start_frame(&header, number, offset_bytes)? {
+                        return Ok(Some(piece));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a whole frame; or, when it turns out to be large, sets it up for streaming.
+    fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<Piece>> {
+        let mut bytes = self.recycler.take();
+        let stated = header.content_bytes;
+        let mut is_small = stated.is_none_or(|content| content <= WHOLE_FRAME_BYTES_MAX);
+        let mut blocks: u64 = 0;
+        self.input.take(header.header_bytes, &mut bytes)?;
+        while is_small {
+            let block_header = self.input.peek(3)?.first_chunk().copied();
+            let block_header = block_header.ok_or_else(|| self.cut_off())?;
+            let block = parse_block_header(block_header).map_err(|error| at(error, self.input.position()))?;
+            self.input.take(to_usize(block.stored_bytes).saturating_add(3), &mut bytes)?;
+            count(&mut blocks, 1);
+            if block.is_last {
+                if header.has_checksum {
+                    self.input.take(4, &mut bytes)?;
+                }
+                let bound = blocks.saturating_mul(header.block_bytes_max);
+                let content_bytes_max = stated.unwrap_or(bound);
+                let content_bytes = stated;
+                return Ok(Some(Piece::Frame { bytes, number, offset_bytes, content_bytes, content_bytes_max }));
+            }
+            is_small = match stated {
+                // What compresses to more than this was not made by zstd.
+                Some(content) => bytes.len() <= zstd_safe::compress_bound(to_usize(content)),
+                None => blocks.saturating_add(1).saturating_mul(header.block_bytes_max) <= WHOLE_FRAME_BYTES_MAX,
+            };
+        }
+        let mut context = DCtx::try_create().ok_or_else(|| Error::failed("not enough memory to decompress"))?;
+        context
+            .set_parameter(DParameter::WindowLogMax(AGAVE_WINDOW_LOG_MAX))
+            .map_err(|code| Error::failed(zstd_safe::get_error_name(code)))?;
+        self.streamed = Some(StreamedFrame { context, read: bytes, used: 0, offset_bytes });
+        Ok(None)
+    }
+
+    fn continue_streamed(&mut self) -> Result<Piece> {
+        let mut content = self.recycler.take();
+        let Some(frame) = &mut self.streamed else { return Err(self.cut_off()) };
+        content.reserve(STREAM_PIECE_BYTES);
+        let mut out = PieceBuffer { bytes: &mut content };
+        let mut compressed_bytes = 0;
+        let mut is_end = false;
+        while out.bytes.len() < STREAM_PIECE_BYTES && !is_end {
+            let prefix = frame.read.get(frame.used..).unwrap_or_default();
+            let is_prefix = !prefix.is_empty();
+            let available = if is_prefix { prefix } else { self.input.peek(1)? };
+            if available.is_empty() {
+                return Err(cut_off(self.input.position()));
+            }
+            let mut input = InBuffer::around(available);
+            let left =
+                out.decode(&mut frame.context, &mut input).map_err(|code| undecodable(frame.offset_bytes, code))?;
+            let used = input.pos();
+            count(&mut compressed_bytes, used as u64);
+            if is_prefix {
+                frame.used = frame.used.saturating_add(used);
+            } else {
+                self.input.consume(used);
+            }
+            is_end = left == 0;
+        }
+        if is_end {
+            self.streamed = None;
+        }
+        Ok(Piece::Content { bytes: content, compressed_bytes })
+    }
+
+    fn cut_off(&self) -> Error {
+        cut_off(self.input.position())
+    }
+}
+
+struct PieceBuffer<'a> {
+    bytes: &'a mut Vec<u8>,
+}
+
+impl PieceBuffer<'_> {
+    fn decode(&mut self, context: &mut DCtx<'static>, input: &mut InBuffer<'_>) -> Result<usize, usize> {
+        let at = self.bytes.len();
+        let mut out = OutBuffer::around_pos(self.bytes, at);
+        context.decompress_stream(&mut out, input)
+    }
+}
+
+impl<R: Read> Iterator for FrameWalker<'_, R> {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let piece = self.next_piece().transpose();
+        self.is_over = !matches!(piece, Some(Ok(_)));
+        piece
+    }
+}
+
+/// The error for a frame that does not decode.
+pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
+    // `ZSTD_error_memory_allocation`, which the bindings tell by its words only.
+    if zstd_safe::get_error_name(code).starts_with("Allocation error") {
+        return Error::failed("not enough memory to decompress")
+            .hint("raise the limit (ulimit -v, MemoryMax of the service), or give fewer `threads`");
+    }
+    Error::damaged(format!(
+        "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",
+        zstd_safe::get_error_name(code)
+    ))
+    .hint("download the archive again, from another source if it comes out the same")
+    .at_offset(offset_bytes)
+}
+
+fn at(error: Error, offset_bytes: u64) -> Error {
+    let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
+    error.hint("download the archive again, from another source if it comes out the same").at_offset(offset_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn decode(stream: &[u8]) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        for piece in FrameWalker::new(stream, Recycler::default()) {
+            match piece? {
+                Piece::Frame { bytes, content_bytes_max, .. } => content.extend(
+                    zstd::bulk::decompress(&bytes, content_bytes_max as usize)
+                        .map_err(|error| Error::damaged(error.to_string()))?,
+                ),
+                Piece::Content { bytes, .. } => content.extend(bytes),
+            }
+        }
+        Ok(content)
+    }
+
+    proptest! {
+        /// Streams of several frames, of known and unknown content size, with skippable frames anywhere.
+        #[test]
+        fn streams_of_many_frames(
+            frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5000), 0u8..4), 0..6),
+        ) {
+            let (mut stream, mut expected) = (Vec::new(), Vec::new());
+            for (content, kind) in frames {
+                match kind {
+                    0 => stream.extend(zstd::bulk::compress(&content, 1).expect("compresses")),
+                    1 => stream.extend(zstd::stream::encode_all(content.as_slice(), 1).expect("compresses")),
+                    _ => {
+                        stream.extend(slotpress_format::archive::zstd_frame::skippable_frame(kind, &content).expect("small"));
+                        continue;
+                    }
+                }
+                expected.extend(content);
+            }
+            prop_assert_eq!(decode(&stream).expect("a good stream"), expected);
+        }
+
+        /// Cut off anywhere but between frames, a stream is refused.
+        #[test]
+        fn truncation_is_found(content in proptest::collection::vec(any::<u8>(), 0..3000), at in any::<prop::sample::Index>()) {
+            let stream = zstd::bulk::compress(&content, 1).expect("compresses");
+            let at = 1 + at.index(stream.len() - 1);
+            prop_assert!(decode(&stream[..at]).is_err());
+        }
+
+        #[test]
+        fn hostile_streams_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut stream = 0xFD2F_B528u32.to_le_bytes().to_vec();
+            stream.extend(bytes);
+            let _ = decode(&stream);
+        }
+    }
+
+    #[test]
+    fn a_large_frame_is_streamed() {
+        let content: Vec<u8> = (0..WHOLE_FRAME_BYTES_MAX as u32 / 4 + 100_000).flat_map(u32::to_le_bytes).collect();
+        let stream = zstd::stream::encode_all(content.as_slice(), 1).expect("compresses");
+        let mut pieces = FrameWalker::new(stream.as_slice(), Recycler::default());
+        assert!(matches!(pieces.next(), Some(Ok(Piece::Content { .. }))));
+        assert!(decode(&stream).expect("a good stream") == content);
+        assert!(decode(&stream[..stream.len() - 1]).is_err());
+    }
+}

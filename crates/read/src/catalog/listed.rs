@@ -1,0 +1,108 @@
+//! The list of archives that `slotpress serve` gives to programs (`docs/serving.md` describes it), as a client reads it.
+//! What it says is the server's claim.
+
+use {
+    super::{Archive, Catalog, FrameHashes},
+    serde::Deserialize,
+    slotpress_format::{
+        archive::{
+            frame_hashes::Root,
+            listing::{FrameHashesAt, VERSION},
+        },
+        ledger::names::ArchiveName,
+    },
+};
+
+/// An archive that a server lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedArchive {
+    /// Its name.
+    pub name: ArchiveName,
+    /// Its length.
+    pub size_bytes: Option<u64>,
+    /// How long ago it was modified.
+    pub age_seconds: Option<u64>,
+    /// What stands for every byte of it, where it has frame hashes.
+    pub root: Option<Root>,
+    /// Where its frame hashes are.
+    pub frame_hashes: Option<FrameHashesAt>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    version: u32,
+    archives: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    size_bytes: Option<u64>,
+    age_seconds: Option<u64>,
+    root: Option<String>,
+    frame_hashes: Option<FrameHashesAt>,
+}
+
+/// Reads a list: `None` where it is something else. What has not the name of an archive is left out.
+pub fn parse(document: &[u8]) -> Option<Vec<ListedArchive>> {
+    let list: List = serde_json::from_slice(document).ok()?;
+    if list.version != VERSION {
+        return None;
+    }
+    let listed = list.archives.into_iter().filter_map(|entry| {
+        Some(ListedArchive {
+            name: ArchiveName::parse(&entry.name)?,
+            size_bytes: entry.size_bytes,
+            age_seconds: entry.age_seconds,
+            root: entry.root.and_then(|root| root.parse().ok()),
+            frame_hashes: entry.frame_hashes,
+        })
+    });
+    Some(listed.collect())
+}
+
+impl Catalog {
+    /// Of what the server at `url` listed.
+    pub fn of_listing(listed: Vec<ListedArchive>, url: &str, now_ns: u64) -> Self {
+        Self::new(listed.into_iter().map(|listed| {
+            let age_ns = listed.age_seconds.map(|seconds| seconds.saturating_mul(1_000_000_000));
+            Archive {
+                modified_ns: age_ns.map_or(0, |age| now_ns.saturating_sub(age).max(1)),
+                hashes: listed.root.zip(listed.frame_hashes).map(|(root, fields)| FrameHashes {
+                    root,
+                    offset_bytes: fields.offset_bytes,
+                    frames: fields.frames,
+                }),
+                ..Archive::of_server(listed.name, url.trim_end_matches('/'), listed.size_bytes.unwrap_or_default())
+            }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
+
+    #[test]
+    fn only_archives_of_a_known_version() {
+        let list = |version: u32| {
+            format!(
+                r#"{{"version":{version},"archives":[{{"name":"{NAME}"}},{{"name":"../x","size_bytes":1}}],"more":1}}"#
+            )
+        };
+        assert_eq!(parse(list(1).as_bytes()).map(|listed| listed.len()), Some(1));
+        assert_eq!(parse(list(2).as_bytes()), None);
+        assert_eq!(parse(b"<html>"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn junk_never_panics(text in ".{0,200}", age in any::<u64>()) {
+            let _ = parse(text.as_bytes());
+            let json = format!(r#"{{"version":1,"archives":[{{"name":"{NAME}","age_seconds":{age},"root":"x"}}]}}"#);
+            prop_assert!(parse(json.as_bytes()).is_some());
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Archives as JSON has them, in `slotpress list` and in what the server tells programs. Fields are added, never renamed or
+//! removed.
+
+use {
+    super::{Archive, Catalog, FileId},
+    serde::Serialize,
+    slotpress_format::{
+        archive::{frame_hashes::Root, listing::FrameHashesAt},
+        ledger::names::{ArchiveName, Hash},
+    },
+    std::{
+        path::PathBuf,
+        time::{Duration, SystemTime},
+    },
+};
+
+impl Archive {
+    /// An archive on a server, below `url`; of no known time. A size of 0 is not known.
+    pub fn of_server(name: ArchiveName, url: &str, size_bytes: u64) -> Self {
+        Self {
+            name,
+            dir: PathBuf::from(url),
+            is_remote: false,
+            size_bytes,
+            modified_ns: 0,
+            file_id: FileId::default(),
+            hashes: None,
+        }
+    }
+}
+
+/// What a node would choose.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChoiceFields {
+    full: String,
+    incremental: Option<String>,
+}
+
+/// An archive, as JSON has it here and in `slotpress list`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArchiveFields {
+    name: String,
+    path: String,
+    kind: &'static str,
+    slot: u64,
+    base_slot: Option<u64>,
+    base: Option<String>,
+    hash: Hash,
+    format: &'static str,
+    size_bytes: Option<u64>,
+    modified_unix_seconds: Option<u64>,
+    age_seconds: Option<u64>,
+    slots_behind: u64,
+    etag: Option<String>,
+    root: Option<Root>,
+    frame_hashes: Option<FrameHashesAt>,
+}
+
+impl ChoiceFields {
+    /// Of these.
+    pub fn new(catalog: &Catalog) -> Option<Self> {
+        let choice = catalog.choice()?;
+        let incremental = choice.incremental.map(|archive| archive.name.to_string());
+        Some(Self { full: choice.full.name.to_string(), incremental })
+    }
+}
+
+impl ArchiveFields {
+    /// Of an archive among others.
+    pub fn new(archive: &Archive, catalog: &Catalog, now: SystemTime) -> Self {
+        let name = archive.name.to_string();
+        let is_dated = archive.modified_ns > 0;
+        Self {
+            path: format!("/{name}"),
+            name,
+            kind: if archive.is_full() { "full" } else { "incremental" },
+            slot: archive.name.slot,
+            base_slot: archive.name.base_slot,
+            base: catalog.base_of(archive).map(|base| base.name.to_string()),
+            hash: archive.name.hash,
+            format: archive.name.extension.as_str(),
+            size_bytes: Some(archive.size_bytes).filter(|bytes| *bytes > 0),
+            modified_unix_seconds: is_dated.then_some(archive.modified_ns / 1_000_000_000),
+            age_seconds: is_dated.then(|| archive.age(unix_ns(now)).as_secs()),
+            slots_behind: catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot),
+            etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
+            root: archive.hashes.map(|hashes| hashes.root),
+            frame_hashes: archive
+                .hashes
+                .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
+        }
+    }
+}
+
+/// Nanoseconds since 1970.
+pub fn unix_ns(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::{
+        super::{FrameHashes, listed::parse},
+        *,
+    };
+
+    const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
+
+    #[test]
+    fn what_is_listed_is_read() {
+        let mut archive = Archive::of_server(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
+        archive.modified_ns = 7_000_000_000;
+        archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), offset_bytes: 3, frames: 2 });
+        let catalog = Catalog::new([archive.clone()]);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
+        let fields = ArchiveFields::new(&archive, &catalog, now);
+        let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
+        let listed = parse(json.as_bytes()).expect("a list");
+        assert_eq!(Catalog::of_listing(listed, "/dir/", unix_ns(now)), catalog);
+    }
+}

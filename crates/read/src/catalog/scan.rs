@@ -1,0 +1,158 @@
+//! Looking at directories, and opening what is in them. No link is followed below the directory that was asked for.
+
+use {
+    super::{Archive, Catalog, FileId, FrameHashes, REMOTE},
+    crate::archive::{
+        source::{LocalFile, Source},
+        tail::{Tail, first_read_at},
+    },
+    rustix::{
+        fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
+        io::Errno,
+    },
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        io::IoHint,
+    },
+    slotpress_format::ledger::names::{ArchiveName, Extension},
+    std::{
+        fs::File,
+        io,
+        os::fd::OwnedFd,
+        path::{Path, PathBuf},
+    },
+};
+
+/// More archives than this are no archives' directory: validators keep six, mirrors some hundreds.
+const ARCHIVES_MAX: usize = 10_000;
+
+/// What archives the directories and their `remote` hold; of several files of one name, the first. Looks for their frame
+/// hashes, which takes a read of each archive's end.
+///
+/// # Errors
+/// A directory cannot be read, or holds too many.
+pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
+    scan_again(dirs, &Catalog::default())
+}
+
+/// The same; what was learned about files that are still the same is taken over.
+///
+/// # Errors
+/// See [`scan`].
+pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
+    let mut archives = Catalog::new(archives_of(dirs)?).archives;
+    for archive in &mut archives {
+        let is_same = |other: &&Archive| Archive { hashes: None, ..(*other).clone() } == *archive;
+        archive.hashes = match known.archives.iter().find(is_same) {
+            Some(known) => known.hashes,
+            None => frame_hashes(archive),
+        };
+    }
+    Ok(Catalog { archives })
+}
+
+/// What the end of an archive says, if it says anything: most have none.
+fn frame_hashes(archive: &Archive) -> Option<FrameHashes> {
+    if archive.name.extension != Extension::TarZstd {
+        return None;
+    }
+    let (file, _) = archive.open().ok()?;
+    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
+    let end = first_read_at(archive.size_bytes)..archive.size_bytes;
+    let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, archive.size_bytes));
+    let hashes = Tail::read(&source).ok()??.hashes?;
+    Some(FrameHashes { root: hashes.root, offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 })
+}
+
+/// The same, with all files of one name.
+///
+/// # Errors
+/// See [`scan`].
+pub fn scan_with_copies(dirs: &[PathBuf]) -> Result<Catalog> {
+    Ok(Catalog::with_copies(archives_of(dirs)?))
+}
+
+fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
+    let mut found = Vec::new();
+    for dir in dirs {
+        let fd = open_dir(dir).or_path("read", dir)?;
+        list(dir, false, &fd, &mut found)?;
+        let remote = dir.join(REMOTE);
+        match open_remote(&fd) {
+            Ok(fd) => list(dir, true, &fd, &mut found)?,
+            // A link, a file or nothing at all.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(error) => return Err(Error::io("read", &remote, &error.into())),
+        }
+    }
+    Ok(found)
+}
+
+fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> Result<()> {
+    for entry in Dir::read_from(fd).or_path("read", dir)? {
+        let entry = entry.or_path("read", dir)?;
+        let Some(name) = entry.file_name().to_str().ok().and_then(ArchiveName::parse) else { continue };
+        // What went away since, or cannot be looked at, is not served.
+        let Ok(stat) = rustix::fs::statat(fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            continue;
+        }
+        if found.len() >= ARCHIVES_MAX {
+            return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.display()))
+                .hint("give the directory that a validator writes its archives to"));
+        }
+        found.push(Archive {
+            name,
+            dir: dir.to_path_buf(),
+            is_remote,
+            size_bytes: stat.st_size.try_into().unwrap_or_default(),
+            modified_ns: modified_ns(&stat),
+            file_id: file_id(&stat),
+            hashes: None,
+        });
+    }
+    Ok(())
+}
+
+/// Nanoseconds since 1970; nothing before.
+pub fn modified_ns(stat: &Stat) -> u64 {
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or_default();
+    seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
+}
+
+/// Which file it is.
+pub fn file_id(stat: &Stat) -> FileId {
+    FileId { device: stat.st_dev, inode: stat.st_ino }
+}
+
+fn open_dir(dir: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn open_remote(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(dir, REMOTE, flags, Mode::empty())
+}
+
+impl Archive {
+    /// The directory that the file itself is in.
+    pub(super) fn open_parent(&self) -> rustix::io::Result<OwnedFd> {
+        let dir = open_dir(&self.dir)?;
+        if self.is_remote { open_remote(&dir) } else { Ok(dir) }
+    }
+
+    /// Opens the file for reading, with what it is now: length, time, identity.
+    ///
+    /// # Errors
+    /// It is gone, or no ordinary file any more.
+    pub fn open(&self) -> io::Result<(File, Stat)> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let parent = self.open_parent()?;
+        let file = rustix::fs::openat(parent, self.name.to_string(), flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok((file.into(), stat)),
+            _ => Err(io::Error::other("it is not a file")),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The order of archives, what a node chooses, and what may go, over made-up directories; and over real ones.
+
+use {
+    super::{
+        prune::{Keep, plan},
+        *,
+    },
+    proptest::prelude::*,
+    slotpress_format::ledger::names::Hash,
+    std::fs,
+};
+
+fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
+    Archive {
+        name: ArchiveName { base_slot, slot, hash: Hash([seed; 32]), extension },
+        dir: PathBuf::from("/archives"),
+        is_remote: false,
+        size_bytes: 1,
+        modified_ns: slot * 1_000_000_000,
+        file_id: FileId::default(),
+        hashes: None,
+    }
+}
+
+const EXTENSIONS: [Extension; 4] = [Extension::TarZstd, Extension::TarLz4, Extension::Tar, Extension::TarGzip];
+
+/// Few slots, so that archives meet.
+fn any_archive() -> impl Strategy<Value = Archive> {
+    (proptest::option::of(1u64..6), 1u64..12, 0u8..2, 0usize..4, 0u64..20).prop_map(
+        |(base, slot, seed, extension, modified)| {
+            let base = base.filter(|base| *base < slot);
+            let made = archive(base, slot, seed, EXTENSIONS[extension]);
+            Archive { modified_ns: modified * 1_000_000_000, ..made }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_order_keeps_all_and_puts_pairs_together(archives in proptest::collection::vec(any_archive(), 0..30)) {
+        let names: BTreeSet<String> = archives.iter().map(|archive| archive.name.to_string()).collect();
+        let catalog = Catalog::new(archives);
+        let sorted: BTreeSet<String> = catalog.archives().iter().map(|archive| archive.name.to_string()).collect();
+        prop_assert_eq!(&names, &sorted);
+        prop_assert_eq!(catalog.archives().len(), names.len());
+        let groups: Vec<u64> = catalog.archives().iter().filter(|a| a.is_full() || catalog.base_of(a).is_some())
+            .map(|archive| archive.name.base_slot.unwrap_or(archive.name.slot)).collect();
+        prop_assert!(groups.is_sorted_by(|a, b| a >= b), "{groups:?}");
+        let orphans: Vec<bool> = catalog.archives().iter()
+            .map(|archive| !archive.is_full() && catalog.base_of(archive).is_none()).collect();
+        prop_assert!(orphans.is_sorted(), "those without a full archive are last");
+        if let Some(choice) = catalog.choice() {
+            prop_assert!(choice.full.is_full());
+            if let Some(incremental) = choice.incremental {
+                prop_assert_eq!(incremental.name.base_slot, Some(choice.full.name.slot));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_goes_that_is_needed(
+        archives in proptest::collection::vec(any_archive(), 0..30),
+        full in 0usize..4,
+        incremental in 0usize..4,
+        within in 0u64..8,
+    ) {
+        let catalog = Catalog::new(archives);
+        let now_ns = 20_000_000_000;
+        let keep = Keep { full, incremental, within: Duration::from_secs(within) };
+        let reasons = plan(&catalog, &keep, now_ns);
+        prop_assert_eq!(reasons.len(), catalog.archives().len());
+        let kept = |wanted: &Archive| {
+            catalog.archives().iter().zip(&reasons).any(|(archive, reason)| archive == wanted && reason.is_some())
+        };
+        for (archive, reason) in catalog.archives().iter().zip(&reasons) {
+            if reason.is_some() {
+                for base in catalog.archives().iter().filter(|a| a.is_full() && Some(a.name.slot) == archive.name.base_slot) {
+                    prop_assert!(kept(base), "the full archive of one that stays goes");
+                }
+            }
+            if within > 0 && archive.age(now_ns) <= keep.within {
+                prop_assert!(reason.is_some());
+            }
+        }
+        let count = |is_full: bool| {
+            let all = catalog.archives().iter().filter(|archive| archive.is_full() == is_full).count();
+            let kept = catalog.archives().iter().zip(&reasons)
+                .filter(|(archive, reason)| archive.is_full() == is_full && reason.is_some()).count();
+            (all, kept)
+        };
+        let ((fulls, fulls_kept), (others, others_kept)) = (count(true), count(false));
+        prop_assert!(fulls_kept >= full.min(fulls) && others_kept >= incremental.min(others));
+        if let Some(choice) = catalog.choice() {
+            prop_assert!(kept(choice.full) && choice.incremental.is_none_or(kept), "what a node would choose goes");
+        }
+        let last = catalog.archives().iter().filter(|archive| catalog.base_of(archive).is_some())
+            .map(|archive| archive.name.slot).max();
+        if let Some(slot) = last {
+            prop_assert!(catalog.archives().iter().any(|a| a.name.slot == slot && kept(a) && catalog.base_of(a).is_some_and(kept)));
+        }
+        // Once pruned, nothing more goes.
+        let left: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
+        let again = Catalog::new(left);
+        prop_assert!(plan(&again, &keep, now_ns).iter().all(Option::is_some));
+    }
+
+    /// What is neither among the newest, nor recent, nor needed by what stays, goes.
+    #[test]
+    fn the_old_goes(count in 1u64..30, full in 1usize..5) {
+        let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
+        let keep = Keep { full, incremental: 0, within: Duration::ZERO };
+        let kept = plan(&catalog, &keep, u64::MAX).iter().filter(|reason| reason.is_some()).count();
+        prop_assert_eq!(kept, full.min(count as usize));
+    }
+}
+
+#[test]
+fn a_node_takes_the_newest_pair() {
+    let zst = |base, slot| archive(base, slot, 1, Extension::TarZstd);
+    let catalog = Catalog::new([
+        zst(None, 100),
+        zst(Some(100), 190),
+        zst(Some(100), 250),
+        archive(None, 200, 1, Extension::TarLz4),
+        zst(None, 200),
+        archive(None, 300, 1, Extension::TarGzip),
+        zst(Some(200), 210),
+        zst(Some(200), 220),
+    ]);
+    let choice = catalog.choice().expect("one");
+    assert_eq!((choice.full.name.slot, choice.full.name.extension), (200, Extension::TarZstd));
+    assert_eq!(choice.incremental.map(|archive| archive.name.slot), Some(220));
+    assert!(Catalog::default().choice().is_none());
+}
+
+const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+
+#[test]
+fn only_ordinary_files_of_the_directory_are_found() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let outside = tempfile::tempdir().expect("a directory");
+    let name = |slot: u64| format!("snapshot-{slot}-{HASH}.tar.zst");
+    fs::create_dir(dir.path().join("remote")).expect("created");
+    fs::write(dir.path().join(name(1)), "one").expect("written");
+    fs::write(dir.path().join("remote").join(name(2)), "two").expect("written");
+    fs::write(dir.path().join("remote").join(name(1)), "a copy").expect("written");
+    fs::write(dir.path().join(format!("tmp-{}", name(3))), "three").expect("written");
+    fs::write(dir.path().join("tmp-snapshot-archive-x.tar.zst"), "four").expect("written");
+    fs::create_dir(dir.path().join(name(5))).expect("created");
+    fs::write(outside.path().join(name(6)), "secret").expect("written");
+    std::os::unix::fs::symlink(outside.path().join(name(6)), dir.path().join(name(6))).expect("linked");
+    rustix::fs::mknodat(rustix::fs::CWD, dir.path().join(name(7)), FileKind::Fifo, 0o600.into(), 0).expect("a pipe");
+    let catalog = scan::scan(&[dir.path().to_path_buf()]).expect("read");
+    let slots: Vec<(u64, bool)> = catalog.archives().iter().map(|a| (a.name.slot, a.is_remote)).collect();
+    assert_eq!(slots, [(2, true), (1, false)]);
+    assert_eq!(scan::scan_with_copies(&[dir.path().to_path_buf()]).expect("read").archives().len(), 3);
+    let (file, stat) = catalog.archives()[0].open().expect("opened");
+    assert_eq!((std::io::read_to_string(file).expect("read"), stat.st_size), ("two".into(), 3));
+
+    // What becomes a link afterwards is not followed.
+    fs::remove_file(dir.path().join(name(1))).expect("removed");
+    std::os::unix::fs::symlink(outside.path().join(name(6)), dir.path().join(name(1))).expect("linked");
+    assert!(catalog.archives()[1].open().is_err());
+    assert!(prune::remove(&catalog.archives()[1]).is_err(), "another file now");
+    fs::rename(dir.path().join("remote"), outside.path().join("moved")).expect("moved");
+    std::os::unix::fs::symlink(outside.path().join("moved"), dir.path().join("remote")).expect("linked");
+    assert!(catalog.archives()[0].open().is_err());
+    let catalog = scan::scan(&[dir.path().to_path_buf()]).expect("read");
+    assert!(catalog.archives().is_empty());
+    assert!(scan::scan(&[dir.path().join("none")]).is_err());
+}
+
+use rustix::fs::FileType as FileKind;

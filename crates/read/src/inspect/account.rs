@@ -1,0 +1,164 @@
+//! One account out of an archive or a ledger: its newest version.
+//!
+//! No index says which storage holds which account, so that storages are searched, the newest first: what a newer one
+//! holds is the account's state, and older ones need not be looked at.
+
+use {
+    crate::{
+        archive::visit::{RecordVisitor, RecordWorker, StorageRef},
+        inspect::scan::{AccountsInput, Scan},
+    },
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::ledger::{
+        names::Hash,
+        records::{Record, RecordFault, RecordSink},
+    },
+    std::{
+        collections::HashSet,
+        sync::{Mutex, PoisonError},
+    },
+};
+
+/// Bytes of storages that one worker searches in the first round; every round that follows takes twice as many.
+const ROUND_BYTES: u64 = 16 * 1024 * 1024;
+
+/// An account, as the newest storage that knows it holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundAccount {
+    /// Its address.
+    pub pubkey: Hash,
+    /// The owner program.
+    pub owner: Hash,
+    /// The balance; 0 means that the account is closed.
+    pub lamports: u64,
+    /// Whether it is a program.
+    pub is_executable: bool,
+    /// Its data: at most 10 MiB.
+    pub data: Vec<u8>,
+    /// The slot of the storage.
+    pub slot: u64,
+    /// The id of the storage.
+    pub storage_id: u32,
+    /// Where in the storage, as it is archived, the record starts.
+    pub offset_bytes: u64,
+}
+
+impl FoundAccount {
+    /// Whether this record closes the account.
+    pub fn is_closed(&self) -> bool {
+        self.lamports == 0
+    }
+
+    fn version(&self) -> (u64, u64) {
+        (self.slot, self.offset_bytes)
+    }
+}
+
+/// Finds the newest version of an account; `None` where no storage holds any.
+pub fn find_account(
+    input: AccountsInput<'_>,
+    pubkey: Hash,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<Option<FoundAccount>> {
+    let mut scan = Scan::open(input, threads, progress)?;
+    loop {
+        match search(&scan, pubkey) {
+            Err(error) if scan.distrust_index(&error) => {}
+            Err(error) => return Err(error),
+            Ok(found) => {
+                scan.warn_of_departures();
+                return Ok(found);
+            }
+        }
+    }
+}
+
+fn search(scan: &Scan<'_>, pubkey: Hash) -> Result<Option<FoundAccount>> {
+    const STAGE: &str = "Searching";
+    let search = Search { pubkey, found: Mutex::new(None) };
+    let Some(mut storages) = scan.storages() else {
+        scan.read(STAGE, &search, None)?;
+        return Ok(search.into_found());
+    };
+    storages.sort_unstable_by_key(|storage| std::cmp::Reverse((storage.slot, storage.number)));
+    let mut round_bytes = ROUND_BYTES * scan.threads().max(1) as u64;
+    let mut left = storages.iter().peekable();
+    while left.peek().is_some() {
+        let mut wanted = HashSet::new();
+        let mut bytes = 0;
+        let mut last_slot = None;
+        // Storages of one slot, which only a broken archive has, stay together: which of them wins is not ours to say.
+        while let Some(storage) =
+            left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
+        {
+            wanted.insert(storage.number);
+            bytes += storage.content_bytes;
+            last_slot = Some(storage.slot);
+        }
+        scan.read(STAGE, &search, Some(&wanted))?;
+        if search.has_found() {
+            break;
+        }
+        round_bytes = round_bytes.saturating_mul(2);
+    }
+    Ok(search.into_found())
+}
+
+struct Search {
+    pubkey: Hash,
+    found: Mutex<Option<FoundAccount>>,
+}
+
+impl Search {
+    fn has_found(&self) -> bool {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn into_found(self) -> Option<FoundAccount> {
+        self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RecordVisitor for Search {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(SearchWorker { search: self, storage: StorageRef::default() })
+    }
+}
+
+struct SearchWorker<'a> {
+    search: &'a Search,
+    storage: StorageRef,
+}
+
+impl RecordWorker for SearchWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.storage = storage;
+    }
+}
+
+impl RecordSink for SearchWorker<'_> {
+    fn fault(&mut self, _: RecordFault) {}
+
+    fn record(&mut self, record: Record<'_>) {
+        let storage = self.storage;
+        let header = record.header;
+        if header.pubkey != self.search.pubkey.0 {
+            return;
+        }
+        let one = FoundAccount {
+            pubkey: self.search.pubkey,
+            owner: Hash(header.owner),
+            lamports: header.lamports,
+            is_executable: header.executable != 0,
+            data: record.data.to_vec(),
+            slot: storage.slot,
+            storage_id: storage.id,
+            offset_bytes: record.offset_bytes,
+        };
+        let mut found = self.search.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.as_ref().is_none_or(|other| other.version() <= one.version()) {
+            *found = Some(one);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! One pass over all records: accounts and bytes by owner and by size, the largest accounts, tombstones, and what is
+//! superseded.
+//!
+//! By owner and by size, records are counted, not accounts: an account that was written again keeps its older versions
+//! until a validator cleans them up. How many those are, [`superseded`](super::superseded) tells.
+
+use {
+    crate::{
+        archive::visit::{RecordVisitor, RecordWorker, StorageRef},
+        inspect::{
+            scan::{AccountsInput, ObsoleteTotals, Scan},
+            superseded::{SupersededCounter, SupersededTotals, SupersededWorker},
+        },
+        state::settle::log_bytes,
+    },
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
+    slotpress_format::ledger::{
+        names::Hash,
+        records::{Record, RecordFault, RecordSink},
+    },
+    std::{
+        collections::{BTreeSet, HashMap},
+        path::PathBuf,
+        sync::{Mutex, MutexGuard, PoisonError},
+    },
+};
+
+/// Owners that are counted one by one. Anybody can make up owners, so that memory must not grow with them; this many
+/// take about 150 MB, and are far more than there are programs.
+pub const OWNERS_MAX: usize = 1_000_000;
+
+/// Owners that a worker collects before it adds them to everybody's.
+const WORKER_OWNERS_MAX: usize = 16 * 1024;
+
+/// The most accounts that the list of the largest can have.
+pub const LARGEST_MAX: usize = 10_000;
+
+/// The size classes: the most bytes of data that an account of each has, and its name.
+pub const SIZE_CLASSES: [(u64, &str); 8] = [
+    (0, "0"),
+    (128, "1-128"),
+    (256, "129-256"),
+    (1024, "257-1K"),
+    (10 * 1024, "1K-10K"),
+    (100 * 1024, "10K-100K"),
+    (1024 * 1024, "100K-1M"),
+    (u64::MAX, "1M-10M"),
+];
+
+/// What to count.
+#[derive(Clone, Debug)]
+pub struct AccountsOptions {
+    /// Only records of this owner.
+    pub owner: Option<Hash>,
+    /// How many of the largest accounts to list; at most [`LARGEST_MAX`].
+    pub largest: usize,
+    /// Threads that work, 1 to 1024.
+    pub threads: usize,
+    /// The most memory for finding superseded records, in bytes.
+    pub memory_bytes: u64,
+    /// Where to spill what does not fit.
+    pub temporary_dir: PathBuf,
+}
+
+/// Records, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordTotals {
+    /// Records with lamports.
+    pub accounts: u64,
+    /// Bytes of their data.
+    pub data_bytes: u64,
+    /// Bytes that they take in storages: with header and padding.
+    pub stored_bytes: u64,
+    /// Their lamports; with older versions, more than exist.
+    pub lamports: u128,
+    /// Records without lamports, which close an account; nothing above counts them.
+    pub tombstones: u64,
+    /// Bytes that tombstones take in storages.
+    pub tombstone_bytes: u64,
+}
+
+impl RecordTotals {
+    fn add_record(&mut self, record: &Record<'_>) {
+        let header = record.header;
+        if header.lamports == 0 {
+            self.tombstones += 1;
+            self.tombstone_bytes += header.stored_bytes();
+            return;
+        }
+        self.accounts += 1;
+        self.data_bytes += header.data_len;
+        self.stored_bytes += header.stored_bytes();
+        self.lamports += u128::from(header.lamports);
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.accounts += other.accounts;
+        self.data_bytes += other.data_bytes;
+        self.stored_bytes += other.stored_bytes;
+        self.lamports += other.lamports;
+        self.tombstones += other.tombstones;
+        self.tombstone_bytes += other.tombstone_bytes;
+    }
+}
+
+/// An account that is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargeAccount {
+    /// Bytes of data.
+    pub data_bytes: u64,
+    /// Its address.
+    pub pubkey: Hash,
+    /// Its owner.
+    pub owner: Hash,
+    /// The slot of the storage that it is in.
+    pub slot: u64,
+    /// Its balance.
+    pub lamports: u64,
+}
+
+impl Ord for LargeAccount {
+    /// The largest first; then in an order that does not depend on who found them when.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |one: &Self| (one.pubkey, one.owner, one.lamports);
+        let by_size = other.data_bytes.cmp(&self.data_bytes);
+        by_size.then_with(|| other.slot.cmp(&self.slot)).then_with(|| key(self).cmp(&key(other)))
+    }
+}
+
+impl PartialOrd for LargeAccount {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What the records are like.
+#[derive(Clone, Debug)]
+pub struct AccountsSummary {
+    /// The archive, or the bank snapshot's directory.
+    pub path: PathBuf,
+    /// Everything that was counted.
+    pub totals: RecordTotals,
+    /// By owner, the one with most stored bytes first.
+    pub owners: Vec<(Hash, RecordTotals)>,
+    /// Of owners beyond [`OWNERS_MAX`]: which ones they are depends on what was read first.
+    pub other_owners: RecordTotals,
+    /// By [`SIZE_CLASSES`].
+    pub sizes: [RecordTotals; SIZE_CLASSES.len()],
+    /// The largest accounts, the largest first.
+    pub largest: Vec<LargeAccount>,
+    /// What a newer record supersedes, and the accounts that are left.
+    pub superseded: SupersededTotals,
+    /// What only a ledger has; not restricted to an owner.
+    pub obsolete: Option<ObsoleteTotals>,
+}
+
+/// Counts the records of an archive or a ledger.
+pub fn inspect_accounts(
+    input: AccountsInput<'_>,
+    options: &AccountsOptions,
+    progress: &dyn Progress,
+) -> Result<AccountsSummary> {
+    if options.largest > LARGEST_MAX {
+        return Err(Error::usage(format!("at most {LARGEST_MAX} of the largest accounts can be listed")));
+    }
+    let mut scan = Scan::open(input, options.threads, progress)?;
+    let (counted, superseded) = loop {
+        let room_bytes = log_bytes(scan.content_bytes_estimate());
+        let superseded = SupersededCounter::new(options.memory_bytes, &options.temporary_dir, room_bytes)?;
+        let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default(), superseded };
+        match scan.read("Counting", &tally, None) {
+            Err(error) if scan.distrust_index(&error) => {}
+            Err(error) => return Err(error),
+            Ok(()) => break (tally.counted.into_inner().unwrap_or_else(PoisonError::into_inner), tally.superseded),
+        }
+    };
+    progress.stage("Sorting", None);
+    let superseded = superseded.count(options.threads)?;
+    let Counted { totals, owners, other_owners, sizes, largest } = counted;
+    let mut owners: Vec<_> = owners.into_iter().collect();
+    owners.sort_unstable_by_key(|(owner, totals)| {
+        (std::cmp::Reverse((totals.stored_bytes, totals.accounts, totals.tombstones)), *owner)
+    });
+    let (path, obsolete) = (scan.path.clone(), scan.obsolete());
+    scan.warn_of_departures();
+    let largest = largest.into_iter().collect();
+    Ok(AccountsSummary { path, totals, owners, other_owners, sizes, largest, superseded, obsolete })
+}
+
+#[derive(Default)]
+struct Counted {
+    totals: RecordTotals,
+    owners: HashMap<Hash, RecordTotals>,
+    other_owners: RecordTotals,
+    sizes: [RecordTotals; SIZE_CLASSES.len()],
+    largest: BTreeSet<LargeAccount>,
+}
+
+impl Counted {
+    fn add_large(&mut self, account: LargeAccount, largest_max: usize) {
+        let is_larger = || self.largest.last().is_some_and(|smallest| account < *smallest);
+        if self.largest.len() < largest_max || is_larger() {
+            self.largest.insert(account);
+            if self.largest.len() > largest_max {
+                self.largest.pop_last();
+            }
+        }
+    }
+}
+
+struct Tally<'a> {
+    options: &'a AccountsOptions,
+    owners_max: usize,
+    counted: Mutex<Counted>,
+    superseded: SupersededCounter,
+}
+
+impl Tally<'_> {
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn merge_owners(&self, counted: &mut Counted, owners: &mut HashMap<Hash, RecordTotals>) {
+        for (owner, totals) in owners.drain() {
+            let is_full = counted.owners.len() >= self.owners_max;
+            match counted.owners.get_mut(&owner) {
+                Some(known) => known.add(&totals),
+                None if is_full => counted.other_owners.add(&totals),
+                None => drop(counted.owners.insert(owner, totals)),
+            }
+        }
+    }
+}
+
+impl RecordVisitor for Tally<'_> {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        let (part, superseded) = (Counted::default(), self.superseded.new_worker());
+        Box::new(TallyWorker { tally: self, storage: StorageRef::default(), part, superseded })
+    }
+}
+
+struct TallyWorker<'a> {
+    tally: &'a Tally<'a>,
+    storage: StorageRef,
+    part: Counted,
+    superseded: SupersededWorker<'a>,
+}
+
+impl RecordWorker for TallyWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.storage = storage;
+    }
+}
+
+impl RecordSink for TallyWorker<'_> {
+    fn fault(&mut self, _: RecordFault) {}
+
+    fn record(&mut self, record: Record<'_>) {
+        let (storage, record) = (self.storage, &record);
+        let header = record.header;
+        let (options, part) = (self.tally.options, &mut self.part);
+        let owner = Hash(header.owner);
+        let is_wanted = options.owner.is_none_or(|wanted| wanted == owner);
+        self.superseded.record(storage.slot, record, is_wanted);
+        if !is_wanted {
+            return;
+        }
+        part.totals.add_record(record);
+        part.owners.entry(owner).or_default().add_record(record);
+        if header.lamports > 0 {
+            let class = SIZE_CLASSES.iter().position(|(max, _)| header.data_len <= *max).unwrap_or_default();
+            part.sizes[class].add_record(record);
+            let (pubkey, slot, lamports) = (Hash(header.pubkey), storage.slot, header.lamports);
+            let account = LargeAccount { data_bytes: header.data_len, pubkey, owner, slot, lamports };
+            part.add_large(account, options.largest);
+        }
+        if part.owners.len() >= WORKER_OWNERS_MAX {
+            self.tally.merge_owners(&mut self.tally.lock(), &mut part.owners);
+        }
+    }
+}
+
+impl Drop for TallyWorker<'_> {
+    fn drop(&mut self) {
+        let mut counted = self.tally.lock();
+        self.tally.merge_owners(&mut counted, &mut self.part.owners);
+        counted.totals.add(&self.part.totals);
+        for (all, part) in counted.sizes.iter_mut().zip(&self.part.sizes) {
+            all.add(part);
+        }
+        for account in std::mem::take(&mut self.part.largest) {
+            counted.add_large(account, self.tally.options.largest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, slotpress_format::ledger::record::RecordHeader};
+
+    fn show(worker: &mut dyn RecordWorker, number: u8, data: &[u8]) {
+        let mut bytes = [0; 136];
+        bytes[8..16].copy_from_slice(&(data.len() as u64).to_le_bytes());
+        bytes[16..48].fill(number);
+        bytes[48] = 1;
+        bytes[64..96].fill(number);
+        let header = RecordHeader::parse(&bytes);
+        worker.begin(StorageRef { number: 0, slot: 7, id: 1 });
+        worker.record(Record { offset_bytes: 0, header: &header, data });
+    }
+
+    #[test]
+    fn memory_is_bounded_and_nothing_is_lost() {
+        let temporary_dir = std::env::temp_dir();
+        let superseded = SupersededCounter::new(0, &temporary_dir, 0).expect("random bytes");
+        let options = AccountsOptions { owner: None, largest: 3, threads: 1, memory_bytes: 0, temporary_dir };
+        let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default(), superseded };
+        for half in 0..2 {
+            let mut worker = tally.new_worker();
+            for number in 1..=10 {
+                show(worker.as_mut(), number, &vec![0; usize::from(number) * 100 + half]);
+            }
+        }
+        let counted = tally.counted.into_inner().expect("not poisoned");
+        let others = counted.other_owners.accounts;
+        let kept: u64 = counted.owners.values().map(|totals| totals.accounts).sum();
+        assert_eq!((counted.owners.len(), kept, others, counted.totals.accounts), (4, 8, 12, 20));
+        let largest: Vec<u64> = counted.largest.iter().map(|account| account.data_bytes).collect();
+        assert_eq!(largest, [1001, 1000, 901]);
+        let by_class: Vec<u64> = counted.sizes.iter().map(|totals| totals.accounts).collect();
+        assert_eq!(by_class, [0, 2, 2, 16, 0, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,312 @@
+//! What is in an archive or a ledger, without unpacking or changing anything.
+//!
+//! An archive of slotpress tells almost everything by its tail; only the frames that hold version and bank file are
+//! decoded. Any other is decoded once, in order.
+
+pub mod account;
+pub mod accounts;
+pub mod owners;
+pub mod scan;
+pub mod superseded;
+pub mod visit;
+
+use {
+    crate::{
+        archive::{
+            Archive, Pass, ReadArchive, ReadError,
+            by_index::Extent,
+            compression::Compression,
+            named::NamedArchive,
+            visit::{EntryUse, Problem, Visitor},
+            walk::{FrameStatistics, SeenFrame},
+        },
+        plan::Plan,
+        rules::{
+            archive::{ArchiveRules, SeenSlots},
+            bank::judge_map_presence,
+            clients::{Client, refusals},
+            findings::Findings,
+        },
+    },
+    serde::Serialize,
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+        text,
+    },
+    slotpress_format::{
+        archive::{
+            entry::{Entry, EntryKind},
+            frame_hashes::Root,
+        },
+        ledger::{
+            bank_file::BankFile,
+            directory::{Layout, LedgerPaths, find_bank_snapshot},
+            held_lock::is_ledger_lock_held,
+            names::ArchiveName,
+            storages::StorageFile,
+        },
+    },
+    std::{
+        path::PathBuf,
+        sync::{Mutex, PoisonError},
+    },
+};
+
+/// What an archive holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArchiveInspection {
+    /// The file.
+    #[serde(serialize_with = "text::path")]
+    pub path: PathBuf,
+    /// What its name says, where that is the name of an archive.
+    pub name: Option<ArchiveName>,
+    /// How it is compressed.
+    #[serde(rename = "format")]
+    pub compression: Compression,
+    /// What wrote it, and how, where an index tells.
+    pub writer: Option<WrittenBy>,
+    /// What stands for all of its bytes, where its frames are hashed.
+    pub root: Option<Root>,
+    /// The bank.
+    pub bank: BankFile,
+    /// The snapshot version.
+    pub version: String,
+    /// What the entries are.
+    pub entries: EntrySummary,
+    /// Length of the file in bytes.
+    pub file_bytes: u64,
+    /// What the frames are like.
+    pub frames: FrameStatistics,
+    /// For each client why it refuses the archive, as far as was looked at (accounts were not); nothing where it loads it.
+    pub clients: Vec<ClientReading>,
+}
+
+/// What an index says of who wrote its archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WrittenBy {
+    /// The program and its version.
+    pub name: String,
+    /// Its settings, in its own words.
+    pub settings: String,
+    /// Bytes of tar in a frame.
+    pub frame_size_bytes: u64,
+}
+
+/// Whether a client reads an archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClientReading {
+    /// The client.
+    pub client: Client,
+    /// Why it refuses the archive; nothing where it reads it.
+    pub refusals: Vec<&'static str>,
+}
+
+/// The entries of an archive, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EntrySummary {
+    /// Storages.
+    pub storages: u64,
+    /// Bytes of storages.
+    pub storage_bytes: u64,
+    /// The largest storage, in bytes.
+    pub storage_bytes_max: u64,
+    /// The highest slot of a storage.
+    pub storage_slot_max: u64,
+    /// Bytes of the bank file.
+    pub bank_file_bytes: u64,
+    /// Bytes of the status cache.
+    pub status_cache_bytes: u64,
+    /// Bytes of the whole tar stream.
+    pub tar_bytes: u64,
+}
+
+impl EntrySummary {
+    fn add(&mut self, entry: &Entry) {
+        match entry.kind {
+            EntryKind::Storage { slot, .. } => {
+                self.storages += 1;
+                self.storage_bytes += entry.content_bytes;
+                self.storage_bytes_max = self.storage_bytes_max.max(entry.content_bytes);
+                self.storage_slot_max = self.storage_slot_max.max(slot);
+            }
+            EntryKind::BankFile(_) => self.bank_file_bytes = entry.content_bytes,
+            EntryKind::StatusCache => self.status_cache_bytes = entry.content_bytes,
+            _ => {}
+        }
+    }
+}
+
+/// What a ledger holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerInspection {
+    /// The bank snapshot's directory.
+    #[serde(serialize_with = "text::path")]
+    pub path: PathBuf,
+    /// How its storages are found.
+    pub layout: Layout,
+    /// The bank.
+    pub bank: BankFile,
+    /// Storages that an archive would hold.
+    pub storages: u64,
+    /// Storages on disk that are split files, which an archive would hold as append vecs.
+    pub split_storages: u64,
+    /// Bytes of storage files on disk.
+    pub file_bytes: u64,
+    /// Bytes of storages that an archive would hold: without obsolete records.
+    pub storage_bytes: u64,
+    /// Storages of which nothing remains.
+    pub emptied_storages: u64,
+    /// Whether somebody, such as a validator, holds the ledger's lock; `None` where the system does not tell.
+    pub is_in_use: Option<bool>,
+}
+
+/// Looks into an archive.
+///
+/// # Errors
+/// The archive cannot be read, or what was looked at is damaged; accounts are not looked at.
+pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
+    let mut archive = input.open()?;
+    archive.warn_of_index(progress);
+    let inspected = loop {
+        match inspect_open(&archive, threads, progress) {
+            Err(ReadError::Index(error)) if archive.tail.is_some() => {
+                archive.distrust_index(error);
+                archive.warn_of_index(progress);
+            }
+            other => break other,
+        }
+    };
+    inspected.map_err(Error::from).map_err(|error| error.within_damaged(input.path.display()))
+}
+
+fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection, ReadError> {
+    let (findings, seen_slots) = (Findings::new(), SeenSlots::default());
+    let rules = ArchiveRules::of_archive(archive, archive.base_slot(), &seen_slots, &findings);
+    let inspector = Inspector { rules, summary: Mutex::default(), has_tail: archive.tail.is_some() };
+    progress.stage("Inspecting", archive.tail.is_none().then_some(archive.length_bytes()));
+    let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
+    let mut read = archive.read(&pass, &inspector)?;
+    let Inspector { rules, summary, .. } = inspector;
+    let mut entries = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    entries.tar_bytes = read.tar_bytes;
+    let frames = frame_statistics(archive, &read);
+    let version = read.documents.version.clone().unwrap_or_default();
+    let bank = match read.documents.bank.take() {
+        None => return Err(Error::damaged("the archive holds no bank file").into()),
+        Some(bank) => bank?,
+    };
+    if let Some(error) = bank.end_error {
+        return Err(error.into());
+    }
+    read.documents.bank = Some(Ok(crate::archive::documents::ParsedBank { end_error: None, ..bank }));
+    let judged = rules.finish(archive, &mut read)?;
+    let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file").into()) };
+    judge_map_presence(&bank, entries.storages, &findings)?;
+    let broken = findings.broken_rules();
+    Ok(ArchiveInspection {
+        path: archive.path_buf(),
+        name: archive.name.clone(),
+        compression: archive.compression,
+        writer: archive.tail.as_ref().map(|tail| {
+            let index = &tail.index;
+            WrittenBy {
+                name: index.writer.clone(),
+                settings: index.settings.clone(),
+                frame_size_bytes: index.frame_size_bytes,
+            }
+        }),
+        root: archive.root(),
+        bank,
+        version: slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim()),
+        entries,
+        file_bytes: archive.length_bytes(),
+        frames,
+        clients: Client::ALL
+            .map(|client| ClientReading { client, refusals: refusals(broken.keys().copied(), client) })
+            .to_vec(),
+    })
+}
+
+/// What the frames are like; of an archive with an index, which are not all looked at, as its settings say.
+fn frame_statistics(archive: &Archive, read: &ReadArchive) -> FrameStatistics {
+    let mut statistics = read.frames;
+    if let Some(tail) = &archive.tail {
+        let content_bytes_max = tail.frames.iter().map(|frame| u64::from(frame.content_bytes)).max();
+        statistics.content_bytes_max = content_bytes_max.unwrap_or_default();
+        // slotpress states the size of every frame, so that the window is never larger.
+        statistics.window_bytes_max = statistics.content_bytes_max;
+        statistics.frames_with_content_size = statistics.frames;
+        if !tail.index.settings.contains("no-checksum") {
+            statistics.frames_with_checksum = statistics.frames;
+        }
+    }
+    statistics
+}
+
+/// Adds up entries, and has version and bank file parsed.
+struct Inspector<'a> {
+    rules: ArchiveRules<'a>,
+    summary: Mutex<EntrySummary>,
+    has_tail: bool,
+}
+
+impl Visitor for Inspector<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        self.summary.lock().unwrap_or_else(PoisonError::into_inner).add(entry);
+        let is_document = match entry.kind {
+            EntryKind::Version | EntryKind::BankFile(_) => true,
+            // Not worth decoding for what it tells.
+            EntryKind::StatusCache => !self.has_tail,
+            _ => false,
+        };
+        Ok(EntryUse { is_document, ..EntryUse::default() })
+    }
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        match problem {
+            // What not every client reads is part of the picture; what cannot be read is not.
+            Problem::OddHeader { .. } | Problem::WrongMark { .. } | Problem::End { is_between_entries: false, .. } => {
+                self.rules.problem(problem)
+            }
+            problem => Err(problem.into_error()),
+        }
+    }
+}
+
+/// Looks into a ledger with `threads` threads. A validator may be running on it, or start meanwhile: its lock is not
+/// taken, and what is found may be gone a moment later.
+///
+/// # Errors
+/// There is no complete bank snapshot (of this slot), or a file of it cannot be read.
+pub fn inspect_ledger(
+    paths: &LedgerPaths,
+    slot: Option<u64>,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<LedgerInspection> {
+    progress.stage("Inspecting", None);
+    let is_in_use = is_ledger_lock_held(&paths.ledger);
+    let snapshot = find_bank_snapshot(paths, slot, threads)?;
+    let (path, layout) = (snapshot.dir.clone(), snapshot.layout);
+    let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
+    let split_storages = snapshot.storages.iter().filter(|storage| storage.is_split()).count() as u64;
+    let listed = snapshot.storages.len() as u64;
+    let plan = Plan::new(snapshot, None, threads, progress)?;
+    Ok(LedgerInspection {
+        path,
+        layout,
+        split_storages,
+        storages: plan.storages.len() as u64,
+        file_bytes,
+        storage_bytes: plan.storages.iter().map(|storage| storage.content_bytes).sum(),
+        emptied_storages: listed - plan.storages.len() as u64,
+        is_in_use,
+        bank: plan.bank,
+    })
+}

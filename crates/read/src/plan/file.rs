@@ -1,0 +1,170 @@
+//! Reading a file that the plan has seen: pieces of it, without obsolete records. One that is no longer what the plan saw
+//! (its length or its time of modification differ) is an error: a storage that changes while it is read cannot be archived.
+
+use {
+    slotpress_base::{
+        error::{Error, Result},
+        io::IoHint,
+    },
+    slotpress_format::ledger::storages::{StorageFile, modified_ns},
+    std::{
+        fs::File,
+        ops::Range,
+        os::unix::fs::{FileExt, MetadataExt},
+        path::{Path, PathBuf},
+    },
+};
+
+/// Kept ranges that lie closer together than this are read with one system call through a small buffer, and the
+/// obsolete records between them dropped; wider gaps are jumped over.
+const GAP_BYTES_MAX: u64 = 16 * 1024;
+
+/// The buffer for that: it stays in a core's second-level cache.
+const WINDOW_BYTES: usize = 256 * 1024;
+
+/// An open file, and what the plan knows of it.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub file: &'a File,
+    pub path: &'a dyn Fn() -> PathBuf,
+    pub file_bytes: u64,
+    pub modified_ns: i64,
+    pub io_hint: IoHint,
+}
+
+impl<'a> Source<'a> {
+    /// The file of an append vec, or the `.meta` file of a split storage.
+    pub fn of_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
+        let StorageFile { file_bytes, modified_ns, .. } = *storage;
+        Self { file, path, file_bytes, modified_ns, io_hint }
+    }
+
+    /// Reads a piece that no other worker reads.
+    pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        let _behind = self.io_hint.read_behind(self.file, &(offset..offset + to.len() as u64), self.file_bytes);
+        self.read_at(to, offset)
+    }
+
+    pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(to, offset).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => changed(&(self.path)()),
+            _ => Error::io("read", &(self.path)(), &error),
+        })
+    }
+
+    pub fn check_unchanged(&self) -> Result<()> {
+        let path = self.path;
+        let metadata = self.file.metadata().map_err(|error| Error::io("read", &path(), &error))?;
+        let is_same = metadata.len() == self.file_bytes
+            && modified_ns(metadata.mtime(), metadata.mtime_nsec()) == self.modified_ns;
+        if is_same { Ok(()) } else { Err(changed(&path())) }
+    }
+
+    /// Reads the kept ranges of the file as if they were one, from `offset`.
+    pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+        let mut wanted = Vec::new();
+        let mut left = to.len() as u64;
+        for range in kept {
+            let length = range.end - range.start;
+            if offset >= length {
+                offset -= length;
+                continue;
+            }
+            let start = range.start + offset;
+            let take = (length - offset).min(left);
+            wanted.push(start..start + take);
+            left -= take;
+            offset = 0;
+            if left == 0 {
+                break;
+            }
+        }
+        if left > 0 {
+            return Err(Error::damaged(format!(
+                "{}: {left} bytes fewer than planned remain without the obsolete records",
+                (self.path)().display()
+            )));
+        }
+        let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
+        let _behind = self.io_hint.read_behind(self.file, &(first.start..last.end), self.file_bytes);
+        let mut window = Vec::new();
+        let mut at = 0;
+        while at < wanted.len() {
+            let run = run_length(&wanted[at..]);
+            let (first, last) = (&wanted[at], &wanted[at + run - 1]);
+            if run == 1 {
+                let (part, rest) = to.split_at_mut((first.end - first.start) as usize);
+                self.read_at(part, first.start)?;
+                to = rest;
+            } else {
+                window.resize((last.end - first.start) as usize, 0);
+                self.read_at(&mut window, first.start)?;
+                for range in &wanted[at..at + run] {
+                    let (part, rest) = to.split_at_mut((range.end - range.start) as usize);
+                    part.copy_from_slice(&window[(range.start - first.start) as usize..][..part.len()]);
+                    to = rest;
+                }
+            }
+            at += run;
+        }
+        Ok(())
+    }
+}
+
+/// How many ranges, from the first, are best read with one system call.
+fn run_length(ranges: &[Range<u64>]) -> usize {
+    let mut run = 1;
+    while run < ranges.len()
+        && ranges[run].start - ranges[run - 1].end <= GAP_BYTES_MAX
+        && ranges[run].end - ranges[0].start <= WINDOW_BYTES as u64
+    {
+        run += 1;
+    }
+    run
+}
+
+pub(super) fn changed(path: &Path) -> Error {
+    Error::failed(format!("{} changed while it was read", path.display()))
+        .hint("something writes to the ledger; stop it and archive again")
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*, std::io::Write};
+
+    proptest! {
+        /// Reading kept ranges gives what cutting the whole file in memory gives, from any offset, at any length.
+        #[test]
+        fn kept_ranges_read_as_one(
+            pieces in proptest::collection::vec((1usize..40_000, any::<bool>()), 1..20),
+            from in any::<prop::sample::Index>(),
+            length in any::<prop::sample::Index>(),
+        ) {
+            let total: usize = pieces.iter().map(|(length, _)| length).sum();
+            let bytes: Vec<u8> = (0..total).map(|at| (at * 31 % 251) as u8).collect();
+            let mut file = tempfile::tempfile().expect("a temporary file");
+            file.write_all(&bytes).expect("written");
+            let mut kept: Vec<Range<u64>> = Vec::new();
+            let mut expected = Vec::new();
+            let mut at = 0;
+            for (length, is_kept) in pieces {
+                if is_kept {
+                    expected.extend_from_slice(&bytes[at..at + length]);
+                    match kept.last_mut() {
+                        Some(last) if last.end == at as u64 => last.end += length as u64,
+                        _ => kept.push(at as u64..(at + length) as u64),
+                    }
+                }
+                at += length;
+            }
+            let from = from.index(expected.len() + 1);
+            let length = length.index(expected.len() - from + 1);
+            let mut to = vec![0; length];
+            let source = Source { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
+            source.read_kept(&kept, from as u64, &mut to).expect("read");
+            prop_assert_eq!(&to, &expected[from..from + length]);
+            let mut more = vec![0; expected.len() - from + 1];
+            prop_assert!(source.read_kept(&kept, from as u64, &mut more).is_err());
+        }
+    }
+}

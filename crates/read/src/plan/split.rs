@@ -1,0 +1,426 @@
+//! Split storages as the append vecs that they are in an archive: how long each is, and any part of its bytes.
+//!
+//! Only the `.meta` file tells how long a storage's entry is, so planning reads all of it once, checks it, and notes a
+//! [`Checkpoint`] every so many bytes. From there any worker finds its part of the entry, as with an append vec. What
+//! the bytes of the files mean is in `ledger::split`.
+
+// It reads what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+use {
+    crate::plan::file::{Source, changed},
+    slotpress_base::{
+        bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
+        error::{Error, ErrorKind, Result},
+        io::{IoHint, Manners},
+        pipeline::run_in_order,
+        progress::Progress,
+    },
+    slotpress_format::ledger::{
+        lists::{ObsoleteItem, ObsoleteLists},
+        record::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX},
+        split::{
+            AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaRange, MetaWalk, ReadAt, SplitFile,
+            check_data_header, check_uids,
+        },
+        storages::{SplitDataFile, StorageFile, StorageKind, StorageRoot},
+    },
+    std::fs::File,
+};
+
+/// Checkpoints are so far apart in an entry, or as far as an account is long. A frame starts reading at most so much
+/// before its own part; the checkpoints of 450 GB of storages take 7 MB.
+const CHECKPOINT_BYTES: u64 = 1024 * 1024;
+
+/// Read at once when a whole file is scanned: large enough for a disk, small enough for the caches.
+const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
+
+/// Read at once for a part of an entry: it stays in a core's second-level cache.
+const READ_WINDOW_BYTES: usize = 256 * 1024;
+
+/// Small files are scanned together, up to so many bytes: handing each of 430,000 to another thread takes longer than
+/// reading it.
+const BATCH_BYTES: u64 = 4 * 1024 * 1024;
+
+/// As many at most, whatever their sizes: a few for each worker even where all are tiny.
+const BATCH_STORAGES_MAX: usize = 256;
+
+/// A place where a record begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// In the content of the archive's entry.
+    pub entry_offset: u64,
+    /// In the `.meta` file.
+    pub meta_offset: u64,
+}
+
+/// Where reading begins without a checkpoint.
+const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
+
+/// What a scan of a `.meta` file finds.
+#[derive(Debug, Default)]
+pub struct ScannedSplit {
+    /// The length of the archive's entry in bytes: of all records that are not obsolete.
+    pub content_bytes: u64,
+    /// Places to read it from.
+    pub checkpoints: Vec<Checkpoint>,
+}
+
+/// A split storage to scan: with where the list of its obsolete records begins, and how many they are.
+pub(super) struct ToScan<'a> {
+    pub storage: &'a StorageFile,
+    pub obsolete_list_offset: u64,
+    pub obsolete_count: u64,
+}
+
+/// Scans split storages on all workers. Damage to a storage is a result; what else fails ends it.
+pub(super) fn scan_splits<'a>(
+    storages: impl Iterator<Item = ToScan<'a>> + Send,
+    obsolete: Option<&ObsoleteLists>,
+    roots: &[StorageRoot],
+    (threads, manners): (usize, &Manners),
+    progress: &dyn Progress,
+) -> Result<Vec<Result<ScannedSplit>>> {
+    let scan_one = |to_scan: &ToScan<'_>, window: &mut Vec<u8>| {
+        let ToScan { storage, obsolete_list_offset, obsolete_count } = *to_scan;
+        let items = match obsolete {
+            Some(lists) if obsolete_count > 0 => lists.read_items(obsolete_list_offset, obsolete_count, true)?,
+            _ => Vec::new(),
+        };
+        let root = roots.get(usize::from(storage.root)).ok_or_else(|| Error::failed("a storage in no directory"))?;
+        let opened = SplitStorage::open(root, storage, manners.io_hint)?;
+        let on_read = &mut |bytes| {
+            progress.check()?;
+            manners.wait(bytes, progress);
+            progress.advance(bytes, 0);
+            Ok(())
+        };
+        match opened.scan(&items, window, on_read) {
+            Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
+            result => Ok(result),
+        }
+    };
+    let new_worker = || {
+        let mut window = Vec::new();
+        Ok(move |batch: Vec<ToScan<'_>>, _: &mut Vec<u8>| {
+            batch.iter().map(|to_scan| scan_one(to_scan, &mut window)).collect::<Result<Vec<_>>>()
+        })
+    };
+    let mut storages = storages.peekable();
+    let batches = std::iter::from_fn(|| {
+        let first = storages.next()?;
+        let mut bytes = first.storage.file_bytes;
+        let mut batch = vec![first];
+        while batch.len() < BATCH_STORAGES_MAX
+            && let Some(next) = storages.next_if(|next| bytes.saturating_add(next.storage.file_bytes) <= BATCH_BYTES)
+        {
+            count(&mut bytes, next.storage.file_bytes);
+            batch.push(next);
+        }
+        Some(Ok(batch))
+    });
+    let mut scanned = Vec::new();
+    run_in_order(batches, threads, &new_worker, progress, &mut |_, results| {
+        scanned.extend(results);
+        Ok(())
+    })?;
+    Ok(scanned)
+}
+
+/// Both files of a split storage, open.
+pub(super) struct SplitStorage<'a> {
+    root: &'a StorageRoot,
+    storage: &'a StorageFile,
+    meta: File,
+    data: Option<(File, SplitDataFile)>,
+    io_hint: IoHint,
+}
+
+impl<'a> SplitStorage<'a> {
+    /// Opens the files.
+    pub fn open(root: &'a StorageRoot, storage: &'a StorageFile, io_hint: IoHint) -> Result<Self> {
+        let meta = root.open_storage(&storage.file_name())?;
+        let data = match storage.kind {
+            StorageKind::Split { data: Some(data) } => Some((root.open_storage(&storage.data_file_name())?, data)),
+            _ => None,
+        };
+        Ok(Self { root, storage, meta, data, io_hint })
+    }
+
+    /// Calls `work` with both files, and makes sure that they stayed as they were found.
+    fn with_files<T>(&self, work: impl FnOnce(Source<'_>, Option<Source<'_>>) -> Result<T>) -> Result<T> {
+        let meta_path = || self.root.path.join(self.storage.file_name());
+        let data_path = || self.root.path.join(self.storage.data_file_name());
+        let meta = Source::of_storage(&self.meta, &meta_path, self.storage, self.io_hint);
+        let data = self.data.as_ref().map(|(file, SplitDataFile { file_bytes, modified_ns })| Source {
+            file,
+            path: &data_path,
+            file_bytes: *file_bytes,
+            modified_ns: *modified_ns,
+            io_hint: self.io_hint,
+        });
+        let result = work(meta, data);
+        // A file that changes may look damaged: say what it is.
+        meta.check_unchanged()?;
+        data.map_or(Ok(()), |data| data.check_unchanged())?;
+        result
+    }
+
+    /// Reads the whole `.meta` file through a window that is best used again, and checks it; of the `.data` file, only
+    /// what it begins with. `on_read` is told of bytes before they are read.
+    fn scan(
+        &self,
+        obsolete: &[ObsoleteItem],
+        window: &mut Vec<u8>,
+        on_read: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<ScannedSplit> {
+        self.with_files(|meta, data| {
+            // What is behind the reader is dropped window by window; the header comes with the first one.
+            let mut behind = None;
+            let mut read = |to: &mut [u8], offset: u64| {
+                let wanted = offset..offset.saturating_add(to.len() as u64);
+                if behind.as_ref().is_none_or(|(end, _)| wanted.end > *end) {
+                    let window_end = offset.saturating_add(SCAN_WINDOW_BYTES as u64);
+                    let window = offset..meta.file_bytes.min(window_end).max(wanted.end);
+                    on_read(range_bytes(&window))?;
+                    drop(behind.take());
+                    behind = Some((window.end, meta.io_hint.read_behind(meta.file, &window, meta.file_bytes)));
+                }
+                meta.read_at(to, offset)
+            };
+            let meta_uid = read_uid(SplitFile::Meta, &meta, &mut read)?;
+            if let Some(data) = &data {
+                let data_uid = read_uid(SplitFile::Data, data, &mut |to, offset| data.read_piece(to, offset))?;
+                check_uids(meta_uid, data_uid).map_err(|error| error.within((data.path)().display()))?;
+            }
+            let range = MetaRange {
+                meta_bytes: meta.file_bytes,
+                data_bytes: data.map(|data| data.file_bytes),
+                first: START.meta_offset,
+                limit: meta.file_bytes,
+                window_bytes: SCAN_WINDOW_BYTES,
+            };
+            scan_entries(range, obsolete, window, &mut read).map_err(|error| error.within((meta.path)().display()))
+        })
+    }
+
+    /// Reads part of the archive's entry, from `offset` of its content.
+    pub fn read(
+        &self,
+        checkpoints: &[Checkpoint],
+        obsolete: &[ObsoleteItem],
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<()> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let end = offset.saturating_add(to.len() as u64);
+        let before = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
+        let from = before.checked_sub(1).and_then(|at| checkpoints.get(at)).copied().unwrap_or(START);
+        let until = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset < end);
+        self.with_files(|meta, data| {
+            let range = MetaRange {
+                meta_bytes: meta.file_bytes,
+                data_bytes: data.map(|data| data.file_bytes),
+                first: from.meta_offset,
+                limit: checkpoints.get(until).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset),
+                window_bytes: READ_WINDOW_BYTES,
+            };
+            let _behind = self.io_hint.read_behind(meta.file, &(range.first..range.limit), meta.file_bytes);
+            let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
+            let mut piece = Piece { offset, to };
+            let large = fill_piece(range, from.entry_offset, obsolete, &mut piece, &mut read)
+                .map_err(|error| error.within((meta.path)().display()))?;
+            match (large, data) {
+                (None, _) => Err(changed(&(meta.path)())),
+                (Some(large), Some(data)) => read_large(&large, &data, piece.to),
+                (Some(_), None) => Ok(()),
+            }
+        })
+    }
+}
+
+/// Reads what a file begins with.
+fn read_uid(kind: SplitFile, source: &Source<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
+    let mut header = [0; FILE_HEADER_BYTES];
+    if source.file_bytes < header.len() as u64 {
+        let error = Error::damaged(format!("{} bytes, less than the file's own header takes", source.file_bytes));
+        return Err(error.within((source.path)().display()));
+    }
+    read(&mut header, 0)?;
+    kind.uid(&header).map_err(|error| error.within((source.path)().display()))
+}
+
+/// Tells obsolete entries from others, in the order of the file.
+struct Obsolete<'a>(&'a [ObsoleteItem]);
+
+impl Obsolete<'_> {
+    /// Whether the entry is obsolete. Entries of the list that are none of the file are damage.
+    fn has(&mut self, offset: u64, data_len: u32) -> Result<bool> {
+        match self.0 {
+            [item, rest @ ..] if item.offset == offset && item.data_len == u64::from(data_len) => {
+                self.0 = rest;
+                Ok(true)
+            }
+            [item, ..] if item.offset <= offset => Err(foreign(item)),
+            _ => Ok(false),
+        }
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.0.first().map_or(Ok(()), |item| Err(foreign(item)))
+    }
+}
+
+fn foreign(item: &ObsoleteItem) -> Error {
+    let ObsoleteItem { offset, data_len } = item;
+    let why = "which is no other account of the file";
+    Error::damaged(format!("an obsolete record at offset {offset} with {data_len} bytes of data, {why}"))
+        .at_offset(*offset)
+}
+
+/// Goes over all entries: the length of what is not obsolete, and checkpoints.
+fn scan_entries(
+    range: MetaRange,
+    obsolete: &[ObsoleteItem],
+    window: &mut Vec<u8>,
+    read: &mut ReadAt<'_>,
+) -> Result<ScannedSplit> {
+    let mut found = ScannedSplit::default();
+    let mut obsolete = Obsolete(obsolete);
+    let mut walk = MetaWalk::new(range, window, read);
+    let mut next_checkpoint = CHECKPOINT_BYTES;
+    while let Some(entry) = walk.next_entry()? {
+        if obsolete.has(entry.offset, entry.data_len)? {
+            continue;
+        }
+        if found.content_bytes >= next_checkpoint {
+            found.checkpoints.push(Checkpoint { entry_offset: found.content_bytes, meta_offset: entry.offset });
+            next_checkpoint = found.content_bytes.saturating_add(CHECKPOINT_BYTES);
+        }
+        count(&mut found.content_bytes, entry.record_bytes());
+    }
+    obsolete.finish()?;
+    if found.content_bytes > STORAGE_BYTES_MAX {
+        return Err(Error::failed(format!(
+            "a storage of {} bytes in an archive: more than the 16 GiB that an entry may have",
+            found.content_bytes
+        ))
+        .hint("only Agave 4.5 reads larger ones; archive with Agave itself"));
+    }
+    Ok(found)
+}
+
+/// Part of an entry's content.
+struct Piece<'a> {
+    offset: u64,
+    to: &'a mut [u8],
+}
+
+impl Piece<'_> {
+    /// Where the part of a range of the content that is wanted lies in `to`.
+    fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
+        let clip = |at: u64| to_usize(at.saturating_sub(self.offset)).min(self.to.len());
+        clip(offset)..clip(offset.saturating_add(length))
+    }
+
+    /// Writes bytes at an offset of the content, as far as they are wanted.
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let part = self.part_of(offset, bytes.len() as u64);
+        // How much of the bytes lies in front of what is wanted.
+        let (_, wanted) = split_at_most(bytes, to_usize(self.offset.saturating_sub(offset)));
+        copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
+    }
+}
+
+/// Data that is to be read from the `.data` file: at most one of these for each 4 KiB of a frame.
+struct LargeData {
+    pubkey: [u8; 32],
+    data_len: u32,
+    /// Where its entry begins in the file.
+    data_offset: u64,
+    /// How much of the data comes before the piece.
+    skipped: u64,
+    /// Where it goes.
+    to: std::ops::Range<usize>,
+}
+
+impl LargeData {
+    /// Where what is wanted of it begins in the file.
+    fn wanted_at(&self) -> u64 {
+        self.data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(self.skipped)
+    }
+}
+
+/// Writes everything but large data, which is returned; `None` when the file ends before the piece does. Walking begins
+/// at `range.first`, which is at `entry_offset` of the content.
+fn fill_piece(
+    range: MetaRange,
+    entry_offset: u64,
+    obsolete: &[ObsoleteItem],
+    piece: &mut Piece<'_>,
+    read: &mut ReadAt<'_>,
+) -> Result<Option<Vec<LargeData>>> {
+    let end = piece.offset.saturating_add(piece.to.len() as u64);
+    let mut large = Vec::new();
+    let passed = obsolete.partition_point(|item| item.offset < range.first);
+    let mut obsolete = Obsolete(obsolete.get(passed..).unwrap_or_default());
+    let mut window = Vec::new();
+    let mut walk = MetaWalk::new(range, &mut window, read);
+    let mut at = entry_offset;
+    while at < end {
+        let Some(entry) = walk.next_entry()? else { return Ok(None) };
+        if obsolete.has(entry.offset, entry.data_len)? {
+            continue;
+        }
+        let next = at.saturating_add(entry.record_bytes());
+        if next > piece.offset {
+            let data_at = at.saturating_add(RECORD_HEADER_BYTES as u64);
+            let data_end = data_at.saturating_add(u64::from(entry.data_len));
+            piece.put(at, &entry.record_header());
+            match entry.data {
+                AccountData::Inline(data) => piece.put(data_at, data),
+                AccountData::At(data_offset) => {
+                    let to = piece.part_of(data_at, u64::from(entry.data_len));
+                    if !to.is_empty() {
+                        let skipped = piece.offset.saturating_sub(data_at);
+                        let (pubkey, data_len) = (entry.pubkey(), entry.data_len);
+                        large.push(LargeData { pubkey, data_len, data_offset, skipped, to });
+                    }
+                }
+            }
+            piece.put(data_end, split_at_most(&[0; 8], to_usize(next.saturating_sub(data_end))).0);
+        }
+        at = next;
+    }
+    Ok(Some(large))
+}
+
+/// Reads large data into place; each must be that of its account.
+fn read_large(large: &[LargeData], data: &Source<'_>, to: &mut [u8]) -> Result<()> {
+    let (Some(first), Some(last)) = (large.first(), large.last()) else { return Ok(()) };
+    let end = last.wanted_at().saturating_add(last.to.len() as u64);
+    let _behind = data.io_hint.read_behind(data.file, &(first.data_offset..end), data.file_bytes);
+    for account in large {
+        let mut header = [0; DATA_HEADER_BYTES];
+        data.read_at(&mut header, account.data_offset)?;
+        check_data_header(&header, account.data_offset, &account.pubkey, account.data_len)
+            .map_err(|error| error.within((data.path)().display()))?;
+        data.read_at(to.get_mut(account.to.clone()).unwrap_or_default(), account.wanted_at())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "split_tests.rs"]
+mod tests;

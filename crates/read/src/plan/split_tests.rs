@@ -1,0 +1,275 @@
+use {
+    super::*,
+    proptest::prelude::*,
+    slotpress_format::ledger::{lists::ObsoleteItem, record::align8, storages::modified_ns},
+    std::{fs, os::unix::fs::MetadataExt, path::Path},
+};
+
+#[derive(Clone, Debug)]
+struct Account {
+    data_len: usize,
+    is_obsolete: bool,
+}
+
+/// A split storage, made by the format page, and the append vec that it must be in an archive.
+#[derive(Debug)]
+struct Made {
+    meta: Vec<u8>,
+    data: Vec<u8>,
+    obsolete: Vec<ObsoleteItem>,
+    entry: Vec<u8>,
+}
+
+fn file_header(magic: &[u8; 16]) -> Vec<u8> {
+    let mut header = magic.to_vec();
+    for field in [0, 1, 0, 0xfeed_u64, 0, 0] {
+        header.extend_from_slice(&field.to_le_bytes());
+    }
+    header
+}
+
+fn make(accounts: &[Account]) -> Made {
+    let (meta, data) = (file_header(b"agave meta file\0"), file_header(b"agave data file\0"));
+    let mut made = Made { meta, data, obsolete: Vec::new(), entry: Vec::new() };
+    for (number, Account { data_len, is_obsolete }) in accounts.iter().enumerate() {
+        let Made { meta, data, obsolete, entry } = &mut made;
+        let content: Vec<u8> = (0..*data_len).map(|at| (at * 7 + number) as u8 | 1).collect();
+        let pubkey = [number as u8 + 1; 32];
+        meta.resize(meta.len().next_multiple_of(32), 0);
+        let offset = meta.len() as u64;
+        meta.extend_from_slice(&pubkey);
+        meta.extend_from_slice(&[0xaa; 32]);
+        meta.extend_from_slice(&[3; 8]);
+        meta.extend_from_slice(&[0xff; 8]);
+        meta.extend_from_slice(&[(number % 2) as u8, 9, 9, 9]);
+        meta.extend_from_slice(&(*data_len as u32).to_le_bytes());
+        if *data_len <= 4008 {
+            meta.extend_from_slice(&content);
+        } else {
+            data.resize(data.len().next_multiple_of(4096), 0);
+            meta.extend_from_slice(&(data.len() as u64).to_le_bytes());
+            data.extend_from_slice(&pubkey);
+            data.extend_from_slice(&(*data_len as u32).to_le_bytes());
+            data.extend_from_slice(&content);
+        }
+        if *is_obsolete {
+            obsolete.push(ObsoleteItem { offset, data_len: *data_len as u64 });
+            continue;
+        }
+        entry.extend_from_slice(&[0; 8]);
+        entry.extend_from_slice(&(*data_len as u64).to_le_bytes());
+        entry.extend_from_slice(&pubkey);
+        entry.extend_from_slice(&[3; 8]);
+        entry.extend_from_slice(&[0xff; 8]);
+        entry.extend_from_slice(&[0xaa; 32]);
+        entry.extend_from_slice(&[(number % 2) as u8]);
+        entry.extend_from_slice(&[0; 39]);
+        entry.extend_from_slice(&content);
+        entry.resize(align8(entry.len() as u64) as usize, 0);
+    }
+    made
+}
+
+fn accounts() -> impl Strategy<Value = Vec<Account>> {
+    let length = prop_oneof![
+        4 => Just(0usize),
+        8 => 0usize..400,
+        4 => 3990usize..4030,
+        2 => 4009usize..20_000,
+        1 => 200_000usize..900_000,
+    ];
+    let account = (length, prop::bool::weighted(0.3));
+    let account = account.prop_map(|(data_len, is_obsolete)| Account { data_len, is_obsolete });
+    proptest::collection::vec(account, 0..30)
+}
+
+fn storage_of(dir: &Path, made: &Made, has_data: bool) -> StorageFile {
+    let stat = |ending: &str, bytes: &[u8]| {
+        let path = dir.join(format!("7.9.{ending}"));
+        fs::write(&path, bytes).expect("written");
+        let metadata = fs::metadata(&path).expect("there");
+        (metadata.len(), modified_ns(metadata.mtime(), metadata.mtime_nsec()))
+    };
+    let (file_bytes, meta_modified_ns) = stat("meta", &made.meta);
+    let data = has_data.then(|| {
+        let (file_bytes, modified_ns) = stat("data", &made.data);
+        SplitDataFile { file_bytes, modified_ns }
+    });
+    let kind = StorageKind::Split { data };
+    StorageFile { slot: 7, id: 9, root: 0, file_bytes, modified_ns: meta_modified_ns, kind }
+}
+
+/// Scans and reads all of a storage: the bytes of its entry in the archive.
+fn read_whole(dir: &Path, made: &Made, has_data: bool) -> Result<(Vec<u8>, ScannedSplit)> {
+    let storage = storage_of(dir, made, has_data);
+    let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
+    let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;
+    let scanned = opened.scan(&made.obsolete, &mut Vec::new(), &mut |_| Ok(()))?;
+    // What damaged files claim must not fill the memory: an entry is not much larger than both files.
+    assert!(scanned.content_bytes <= (made.meta.len() + made.data.len()) as u64 * 2, "bounded by what is there");
+    let mut whole = vec![0xee; scanned.content_bytes as usize];
+    opened.read(&scanned.checkpoints, &made.obsolete, 0, &mut whole)?;
+    Ok((whole, scanned))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whole or in pieces from anywhere, a split storage reads as the append vec that it stands for.
+    #[test]
+    fn any_part_is_the_append_vec(
+        accounts in accounts(),
+        pieces in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 12),
+    ) {
+        let made = make(&accounts);
+        let dir = tempfile::tempdir().expect("a directory");
+        let has_data = accounts.iter().any(|account| account.data_len > 4008);
+        let (whole, scanned) = read_whole(dir.path(), &made, has_data).expect("sound");
+        prop_assert!(whole == made.entry);
+        prop_assert!(scanned.checkpoints.len() as u64 <= scanned.content_bytes / CHECKPOINT_BYTES);
+
+        let storage = storage_of(dir.path(), &made, has_data);
+        let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
+        let opened = SplitStorage::open(&root, &storage, IoHint::None).expect("opened");
+        for (from, length) in pieces {
+            let from = from.index(whole.len() + 1);
+            let length = length.index(whole.len() - from + 1);
+            let mut to = vec![0xee; length];
+            opened.read(&scanned.checkpoints, &made.obsolete, from as u64, &mut to).expect("read");
+            prop_assert!(to == whole[from..from + length], "{length} bytes from {from}");
+        }
+        let mut more = vec![0; whole.len() + 1];
+        let error = opened.read(&scanned.checkpoints, &made.obsolete, 0, &mut more).expect_err("past the end");
+        prop_assert!(error.to_string().contains("changed while it was read"));
+    }
+
+    /// Damage anywhere, or bytes of nobody: an error with its place, or other accounts; never a panic.
+    #[test]
+    fn damage_never_panics(
+        accounts in accounts(),
+        changes in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in proptest::option::of((any::<bool>(), any::<prop::sample::Index>())),
+        has_data in any::<bool>(),
+        obsolete in proptest::collection::vec((0u64..4000, 0u64..5000), 0..3),
+    ) {
+        let mut made = make(&accounts);
+        for (is_meta, at, value) in changes {
+            let file = if is_meta { &mut made.meta } else { &mut made.data };
+            let at = at.index(file.len());
+            file[at] = value;
+        }
+        if let Some((is_meta, at)) = cut {
+            let file = if is_meta { &mut made.meta } else { &mut made.data };
+            file.truncate(at.index(file.len() + 1));
+        }
+        made.obsolete.extend(obsolete.into_iter().map(|(units, data_len)| ObsoleteItem { offset: units * 32, data_len }));
+        made.obsolete.sort_unstable_by_key(|item| item.offset);
+        let dir = tempfile::tempdir().expect("a directory");
+        if let Err(error) = read_whole(dir.path(), &made, has_data) {
+            prop_assert_eq!(error.kind(), ErrorKind::Damaged, "{}", error);
+            prop_assert!(error.to_string().contains("7.9."), "{}", error);
+        }
+    }
+}
+
+/// Each field that can be wrong, what is said, and where.
+#[test]
+fn damage_is_named() {
+    let lengths = [0, 165, 5000, 4008, 9000];
+    let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
+    let sound = make(&accounts);
+    // Where the entries begin: 64, then 64 + 96, then + 288 (88 + 165, padded), + 96 (88 + 8), + 4096.
+    let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
+    assert_eq!(sound.meta.len(), fifth + 96);
+    type Change = Box<dyn Fn(&mut Made)>;
+    let set = |is_meta: bool, at: usize, bytes: &[u8]| -> Change {
+        let bytes = bytes.to_vec();
+        Box::new(move |made| {
+            let file = if is_meta { &mut made.meta } else { &mut made.data };
+            file[at..at + bytes.len()].copy_from_slice(&bytes);
+        })
+    };
+    let (meta, data) = (|at, bytes: &[u8]| set(true, at, bytes), |at, bytes: &[u8]| set(false, at, bytes));
+    let cases: Vec<(Change, &str)> = vec![
+        (meta(0, b"agave data file"), "7.9.meta: not the magic of a .meta file, at offset 0"),
+        (data(0, b"x"), "7.9.data: not the magic of a .data file, at offset 0"),
+        (meta(24, &[2]), "7.9.meta: version 0.2.0, where slotpress knows 0.1.0, at offset 16"),
+        (data(32, &[1]), "7.9.data: version 0.1.1, where slotpress knows 0.1.0, at offset 16"),
+        (data(40, &[1]), "7.9.data: uid 000000000000fe01, where the .meta file has 000000000000feed, at offset 40"),
+        (
+            meta(third + 84, &[0xff; 4]),
+            "7.9.meta: an account of 4294967295 bytes of data; 10485760 is the most, at offset 416",
+        ),
+        (
+            meta(third + 88, &[1]),
+            "its data is at 4097 of the .data file, which is not a multiple of 4096, at offset 416",
+        ),
+        (
+            meta(third + 88, &[0; 2]),
+            "its data is at 0 of the .data file, where 4096 or more must follow, at offset 416",
+        ),
+        (meta(fifth + 88, &[0, 0x10]), "its data is at 4096 of the .data file, where 12288 or more must follow"),
+        (meta(third + 88, &[0, 0, 0, 1]), "past the end of that file at 21324, at offset 416"),
+        (meta(third + 88, &[0xff; 8]), "which is not a multiple of 4096"),
+        (meta(third, &[0]), "7.9.data: the data of another account than the .meta file says, at offset 4096"),
+        (data(4096 + 32, &[0]), "7.9.data: 4864 bytes of data, where the .meta file says 5000, at offset 4096"),
+        (
+            Box::new(|made| made.meta.truncate(made.meta.len() - 1)),
+            "an entry that runs past the end of the file, at offset 4608",
+        ),
+        (
+            Box::new(|made| made.meta.extend_from_slice(&[0; 33])),
+            "an entry that runs past the end of the file, at offset 4704",
+        ),
+        (Box::new(|made| made.meta.truncate(63)), "7.9.meta: 63 bytes, less than the file's own header takes"),
+        (Box::new(|made| made.data.truncate(1)), "7.9.data: 1 bytes, less than the file's own header takes"),
+        (
+            Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 96, data_len: 0 })),
+            "7.9.meta: an obsolete record at offset 96 with 0 bytes of data, which is no other account of the file",
+        ),
+        (
+            Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 160, data_len: 9 })),
+            "an obsolete record at offset 160",
+        ),
+        (
+            Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 1 << 30, data_len: 9 })),
+            "an obsolete record at offset",
+        ),
+        (
+            Box::new(|made| made.obsolete = vec![ObsoleteItem { offset: 64, data_len: 0 }; 2]),
+            "an obsolete record at offset 64",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut made = make(&accounts);
+        change(&mut made);
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = read_whole(dir.path(), &made, true).expect_err(expected);
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+        assert!(error.to_string().contains(expected), "{error}\n{expected}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = read_whole(dir.path(), &sound, false).expect_err("no .data file").to_string();
+    assert!(error.contains("5000 bytes of data, but the storage has no .data file, at offset 416"), "{error}");
+    assert!(read_whole(dir.path(), &sound, true).expect("sound").0 == sound.entry);
+}
+
+/// A file that changes after it was found is told apart from one that is damaged.
+#[test]
+fn changes_are_noticed() {
+    let accounts = [165, 5000].map(|data_len| Account { data_len, is_obsolete: false });
+    let made = make(&accounts);
+    for ending in ["meta", "data"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage = storage_of(dir.path(), &made, true);
+        let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
+        let opened = SplitStorage::open(&root, &storage, IoHint::Gentle).expect("opened");
+        let mut to = vec![0; made.entry.len()];
+        opened.read(&[], &[], 0, &mut to).expect("unchanged");
+        assert!(to == made.entry);
+        let file = fs::File::options().write(true).open(dir.path().join(format!("7.9.{ending}"))).expect("opened");
+        file.set_len(100).expect("cut");
+        let error = opened.read(&[], &[], 0, &mut to).expect_err("changed").to_string();
+        assert!(error.contains(&format!("7.9.{ending} changed while it was read")), "{error}");
+    }
+}

@@ -1,0 +1,43 @@
+//! What archiving and restoring ask of whoever checks their result before it counts: `verify` answers, from above.
+
+use {
+    serde::Serialize,
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::ledger::{directory::BankSnapshot, names::ArchiveName},
+    std::{fmt::Debug, path::Path},
+};
+
+/// What was read back, and found to be right.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReadBackReport {
+    /// Storages that were read.
+    pub storages: u64,
+    /// Accounts in the state, where it was checked.
+    pub accounts: Option<u64>,
+    /// The checks that were made to their end, by name.
+    pub checks: Vec<&'static str>,
+    /// The checks that were not, each with the reason.
+    pub unknown: Vec<String>,
+}
+
+/// Reads back what has just been written.
+pub trait ReadBack: Debug + Send + Sync {
+    /// Reads back an archive that does not have its name yet.
+    fn check_archive(
+        &self,
+        path: &Path,
+        name: &ArchiveName,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<ReadBackReport>;
+
+    /// Reads back a bank snapshot that is not complete yet. Of an incremental archive alone, `base_slot` says what it
+    /// builds on.
+    fn check_snapshot(
+        &self,
+        snapshot: BankSnapshot,
+        base_slot: Option<u64>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<ReadBackReport>;
+}

@@ -1,0 +1,187 @@
+//! The rules, applied to one archive while it is read: frames, entries, what is damaged, and at its end the documents.
+
+use {
+    super::{
+        clients::Rule,
+        documents::{BankAndMap, judge_documents, judge_name},
+        entries::EntryChecker,
+        findings::{Check, Findings, Place},
+        frames::{FrameWatch, check_window},
+    },
+    crate::archive::{Archive, ReadArchive, documents::Documents, visit::Problem, walk::SeenFrame},
+    slotpress_base::error::Result,
+    slotpress_format::archive::{
+        entry::Entry,
+        entry_parser::TarEnd,
+        zstd_frame::{FRAME_HEADER_BYTES_MAX, FrameStart},
+    },
+    std::{
+        collections::HashSet,
+        sync::{Mutex, MutexGuard, PoisonError},
+    },
+};
+
+/// The slots of the storages of all archives that make up a state.
+pub type SeenSlots = Mutex<HashSet<u64>>;
+
+/// The rules for one archive. Shared by all workers.
+pub struct ArchiveRules<'a> {
+    findings: &'a Findings,
+    seen_slots: &'a SeenSlots,
+    /// Whether frames come in any order, and marks are told apart from them.
+    is_by_index: bool,
+    /// Where the source's length is known.
+    length_bytes: Option<u64>,
+    entries: Mutex<EntryChecker>,
+    frames: Mutex<FrameWatch>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> ArchiveRules<'a> {
+    /// For an archive; an incremental one holds only storages above `base_slot`. `tail` tells whether it is read by its
+    /// index, and `length_bytes` how long it is, where that is known.
+    pub fn new(
+        base_slot: Option<u64>,
+        is_by_index: bool,
+        length_bytes: Option<u64>,
+        seen_slots: &'a SeenSlots,
+        findings: &'a Findings,
+    ) -> Self {
+        let entries = Mutex::new(EntryChecker::new(base_slot));
+        Self { findings, seen_slots, is_by_index, length_bytes, entries, frames: Mutex::default() }
+    }
+
+    /// For an open archive.
+    pub fn of_archive(
+        archive: &Archive,
+        base_slot: Option<u64>,
+        seen_slots: &'a SeenSlots,
+        findings: &'a Findings,
+    ) -> Self {
+        Self::new(base_slot, archive.tail.is_some(), archive.source.length_bytes(), seen_slots, findings)
+    }
+
+    /// The next entry.
+    pub fn entry(&self, entry: &Entry) -> Result<()> {
+        lock(&self.entries).entry(entry, &mut lock(self.seen_slots), self.findings)
+    }
+
+    /// A frame.
+    pub fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        match (self.is_by_index, frame.start) {
+            (false, _) => lock(&self.frames).see(frame, self.findings),
+            (true, FrameStart::Zstd(header)) => {
+                check_window(&header, Place::frame(frame.number, Some(frame.offset_bytes)), self.findings)
+            }
+            (true, FrameStart::Skippable { .. }) => Ok(()),
+        }
+    }
+
+    /// Something is wrong. An error where that ends the work.
+    pub fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        let findings = self.findings;
+        match problem {
+            Problem::LostFrame { number, error, is_after_end } => {
+                // Agave does not read on after the end of the tar stream.
+                let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
+                let place = Place::frame(Some(number), error.offset_bytes());
+                findings.add_error(Check::Frames, rule, place, error)
+            }
+            Problem::WrongMark { number, offset_bytes, compressed_bytes, mark } => {
+                let place = Place::frame(Some(number), Some(offset_bytes));
+                let found = mark.map_or_else(|| "another mark".to_string(), |mark| mark.to_string());
+                findings.add(Check::Frames, Rule::PzstdMark, place, compressed_bytes, found)
+            }
+            Problem::WrongHash { number, offset_bytes } => {
+                let place = Place::frame(Some(number), Some(offset_bytes));
+                findings.add(Check::Frames, Rule::FrameHash, place, "the frame that its hash is of", "another frame")
+            }
+            Problem::Unreadable { error, is_after_end } => {
+                let number = lock(&self.frames).number_of(error.offset_bytes());
+                let header_bytes = FRAME_HEADER_BYTES_MAX as u64;
+                let length_bytes = self.length_bytes.unwrap_or(u64::MAX);
+                let is_at_end =
+                    error.offset_bytes().is_some_and(|offset| offset.saturating_add(header_bytes) >= length_bytes);
+                let rule = match (is_after_end, is_at_end) {
+                    (true, _) => Rule::TrailingBytes,
+                    (false, true) => Rule::CutOff,
+                    (false, false) => Rule::FrameDamaged,
+                };
+                findings.add_error(Check::Frames, rule, Place::frame(number, error.offset_bytes()), error)
+            }
+            Problem::DamagedHeader { error, offset_bytes } => {
+                findings.add_error(Check::Entries, Rule::TarDamaged, Place::default().at(offset_bytes), error)
+            }
+            Problem::OddHeader { oddity, header } => lock(&self.entries).odd(oddity, header, findings),
+            Problem::End { end, zero_bytes, offset_bytes, is_between_entries, error } => {
+                let place = Place::default().at(offset_bytes);
+                let rule = match end {
+                    TarEnd::Clean => return Ok(()),
+                    TarEnd::Short => Rule::EndMissing,
+                    TarEnd::Long => Rule::EndLong,
+                    TarEnd::Junk => Rule::JunkAfterEnd,
+                    TarEnd::Inside if is_between_entries => Rule::EndMissing,
+                    TarEnd::Inside => Rule::CutOff,
+                };
+                if findings.refuses(rule) || rule == Rule::CutOff {
+                    return findings.add_error(Check::Entries, rule, place, error);
+                }
+                let found = match end {
+                    TarEnd::Junk => "other bytes".to_string(),
+                    TarEnd::Inside => "nothing".to_string(),
+                    _ => format!("{zero_bytes} zero bytes"),
+                };
+                findings.add(Check::Entries, rule, place, "1024 zero bytes, then nothing", found)
+            }
+            Problem::LostRecords { which } => {
+                if !self.is_by_index {
+                    findings.skip(Check::Entries, which);
+                }
+                findings.skip(Check::Records, which);
+                findings.lose_accounts();
+                Ok(())
+            }
+        }
+    }
+
+    /// The archive has been read: what can only be judged now.
+    pub fn finish(&self, archive: &Archive, read: &mut ReadArchive) -> Result<JudgedArchive> {
+        if let Some(tail) = archive.tail.as_ref().filter(|_| self.is_by_index) {
+            if !tail.is_plain {
+                let place = Place::default().at(tail.frames.last().map_or(0, |frame| frame.end_bytes()));
+                let expected = "frame hashes, index and seek table until the file's end";
+                self.findings.add(Check::Frames, Rule::Index, place, expected, "something else")?;
+            }
+        } else if let Some(length_bytes) = archive.source.length_bytes() {
+            lock(&self.frames).finish(length_bytes, self.findings)?;
+        }
+        if !self.is_by_index {
+            read.frames.frames = lock(&self.frames).count();
+        }
+        let documents = std::mem::take(&mut read.documents);
+        let judged = self.finish_entries(documents, read.is_whole)?;
+        let bank = judged.bank.as_ref().map(|(bank, _)| bank);
+        judge_name(archive.name.as_ref(), archive.compression, bank, self.findings)?;
+        Ok(judged)
+    }
+
+    /// The same, of a stream that has no name.
+    pub fn finish_entries(&self, documents: Documents, is_whole: bool) -> Result<JudgedArchive> {
+        let entries = std::mem::take(&mut *lock(&self.entries));
+        entries.finish(is_whole, self.findings)?;
+        let bank = judge_documents(documents, entries.bank_slot(), self.findings)?;
+        Ok(JudgedArchive { entries, bank })
+    }
+}
+
+/// What is known of an archive that has been read.
+#[derive(Debug)]
+pub struct JudgedArchive {
+    /// Its entries.
+    pub entries: EntryChecker,
+    /// Its bank file and storage map, where they could be read.
+    pub bank: Option<BankAndMap>,
+}

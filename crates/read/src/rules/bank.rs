@@ -1,0 +1,74 @@
+//! What bank file and status cache say, beyond that they can be read and agree: what Firedancer asks of them when it
+//! takes up the chain where they leave it, and the errors that older versions of Agave do not know. Pure.
+
+use {
+    super::{
+        clients::Rule,
+        findings::{Check, Findings, Place},
+    },
+    slotpress_base::error::Result,
+    slotpress_format::ledger::{
+        bank_file::BankFile,
+        blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT},
+        status_cache::StatusCache,
+    },
+};
+
+/// The bank hash, and the blockhash queue.
+pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Result<()> {
+    let add = |rule, expected: String, found: String| findings.add(Check::Bank, rule, place.clone(), expected, found);
+    match bank.computed_hash() {
+        Some(hash) if hash == bank.hash => {}
+        Some(hash) => add(Rule::BankHash, hash.to_string(), bank.hash.to_string())?,
+        None => add(Rule::BankHash, "a last blockhash, which it covers".to_string(), "none".to_string())?,
+    }
+    let queue = &bank.blockhashes;
+    if queue.count == 0 || queue.count > BLOCKHASHES_MAX {
+        let found = format!("{} blockhashes", queue.count);
+        add(Rule::BlockhashQueue, format!("1 to {BLOCKHASHES_MAX} blockhashes"), found)?;
+    } else if let Some((one, next)) = queue.gap() {
+        add(Rule::BlockhashQueue, format!("{} after index {one}", one.saturating_add(1)), next.to_string())?;
+    }
+    match queue.duplicate() {
+        Some(hash) => {
+            add(Rule::BlockhashTwice, format!("{BLOCKHASHES_RECENT} different ones"), format!("{hash} twice"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The status cache, beside the bank that it belongs to, where that could be read.
+pub fn judge_transactions(
+    cache: &StatusCache,
+    bank: Option<&BankFile>,
+    place: &Place,
+    findings: &Findings,
+) -> Result<()> {
+    let add = |rule, expected: String, found: String| findings.add(Check::Bank, rule, place.clone(), expected, found);
+    if cache.has_errors_of_4_4() {
+        let found = match cache.transaction_error_max {
+            error @ 39.. => format!("transaction error {error}"),
+            _ => format!("instruction error {}", cache.instruction_error_max),
+        };
+        add(Rule::NewerErrors, "transaction errors up to 38, instruction errors up to 53".to_string(), found)?;
+    }
+    if let Some((blockhash, one, other)) = cache.offset_conflict {
+        add(Rule::TransactionOffset, format!("{one} for {blockhash}"), other.to_string())?;
+    }
+    let newest = bank.and_then(|bank| bank.blockhashes.last);
+    match newest.and_then(|newest| Some((newest, cache.blockhashes.get(&newest)?.transaction_count))) {
+        Some((newest, count)) if count > 0 => {
+            add(Rule::NewestBlockhash, format!("none under {newest}"), count.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the bank file names its storages, where there are any.
+pub fn judge_map_presence(bank: &BankFile, storage_count: u64, findings: &Findings) -> Result<()> {
+    if bank.storage_count > 0 || storage_count == 0 {
+        return Ok(());
+    }
+    let place = Place::entry(format!("snapshots/{0}/{0}", bank.slot));
+    findings.add(Check::Bank, Rule::NoStorageMap, place, "a storage map", "an empty one")
+}

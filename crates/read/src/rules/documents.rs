@@ -1,0 +1,283 @@
+//! Version, bank file and status cache: whether they can be read to their last byte, agree with each other, with the
+//! name of the archive and with its storages. Pure.
+
+use {
+    super::{
+        bank::{judge_chain, judge_transactions},
+        clients::Rule,
+        findings::{Check, Findings, Place},
+    },
+    crate::archive::{
+        Archive,
+        compression::Compression,
+        documents::{Documents, ParsedBank},
+    },
+    slotpress_base::error::{Error, ErrorKind, Result},
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::{
+            bank_file::{BankFile, StorageMapItem},
+            directory::{SNAPSHOT_VERSION, is_known_version},
+            names::{ArchiveName, Extension, Hash},
+        },
+    },
+    std::{collections::HashMap, path::Path},
+};
+
+/// A bank file and its storage map.
+pub type BankAndMap = (BankFile, Vec<StorageMapItem>);
+
+/// Checks that the documents could be read, and agree with each other. Returns bank file and storage map.
+pub fn judge_documents(
+    documents: Documents,
+    entry_slot: Option<u64>,
+    findings: &Findings,
+) -> Result<Option<BankAndMap>> {
+    if let Some(version) = &documents.version
+        && !is_known_version(version)
+    {
+        let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
+        findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found)?;
+    }
+    let place = || match entry_slot {
+        Some(slot) => Place::entry(format!("snapshots/{slot}/{slot}")),
+        None => Place::entry("the bank file"),
+    };
+    let unreadable = |rule, place: Place, error: &Error| match error.kind() {
+        ErrorKind::Damaged => findings.add_error(Check::Bank, rule, place, error),
+        // What the system does not let us read says nothing about what is in it.
+        _ => Err(error.clone()),
+    };
+    let bank = match documents.bank {
+        None => {
+            findings.skip(Check::Bank, "no bank file could be read");
+            None
+        }
+        // Not the archive's fault.
+        Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
+        Some(Err(error)) => {
+            unreadable(Rule::BankFile, place(), &error)?;
+            None
+        }
+        Some(Ok(ParsedBank { bank, map, end_error })) => {
+            if let Some(error) = end_error {
+                unreadable(Rule::BankFileEnd, place(), &error)?;
+            }
+            judge_bank(&bank, entry_slot, &place(), findings)?;
+            judge_chain(&bank, &place(), findings)?;
+            Some((bank, map))
+        }
+    };
+    match documents.status_cache {
+        None => findings.skip(Check::Bank, "no status cache could be read"),
+        Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
+        Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error)?,
+        Some(Ok(cache)) => {
+            let bank = bank.as_ref().map(|(bank, _)| bank);
+            let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
+            let place = Place::entry("snapshots/status_cache");
+            if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
+                let expected = format!("slots up to {bank_slot}");
+                findings.add(Check::Bank, Rule::StatusCache, place.clone(), expected, slot)?;
+            }
+            judge_transactions(&cache, bank, &place, findings)?;
+        }
+    }
+    Ok(bank)
+}
+
+/// Checks the fields of a bank file against each other and against its entry's name.
+fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings: &Findings) -> Result<()> {
+    if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
+        findings.add(
+            Check::Bank,
+            Rule::BankFile,
+            place.clone(),
+            format!("slot {slot}"),
+            format!("slot {}", bank.slot),
+        )?;
+    }
+    let field = |name: &str, is_right: bool, expected: String, found: u64| match is_right {
+        true => Ok(()),
+        false => {
+            let found = format!("{name} {found}");
+            findings.add(Check::Bank, Rule::BankField, place.clone(), format!("{name} {expected}"), found)
+        }
+    };
+    let slot = bank.slot;
+    field("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot)?;
+    field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height)?;
+    field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch)?;
+    let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
+    field("max tick height", bank.max_tick_height == ticks, ticks.to_string(), bank.max_tick_height)?;
+    field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
+}
+
+/// Checks an archive's name against what it holds.
+pub fn judge_name(
+    name: Option<&ArchiveName>,
+    compression: Compression,
+    bank: Option<&BankFile>,
+    findings: &Findings,
+) -> Result<()> {
+    let Some(name) = name else {
+        let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
+        return findings.add(Check::Name, Rule::NameUnknown, Place::default(), expected, "another name");
+    };
+    let extension = compression.extension();
+    if extension != name.extension {
+        findings.add(
+            Check::Name,
+            Rule::ExtensionWrong,
+            Place::default(),
+            name.extension.as_str(),
+            extension.as_str(),
+        )?;
+    }
+    let rule = match extension {
+        Extension::TarZstd => None,
+        Extension::TarLz4 => Some(Rule::Lz4),
+        Extension::Tar => Some(Rule::Plain),
+        Extension::TarBzip2 | Extension::TarGzip => Some(Rule::OldCompression),
+    };
+    if let Some(rule) = rule {
+        findings.add(Check::Name, rule, Place::default(), "zstd", compression.as_str())?;
+    }
+    let Some(bank) = bank else {
+        findings.skip(Check::Name, "no bank file could be read");
+        return Ok(());
+    };
+    if name.slot != bank.slot {
+        let (expected, found) = (format!("slot {}", name.slot), format!("slot {}", bank.slot));
+        findings.add(Check::Name, Rule::NameMismatch, Place::default(), expected, found)?;
+    }
+    let hash = bank.snapshot_hash();
+    match name.hash == hash {
+        true => Ok(()),
+        false => findings.add(Check::Name, Rule::NameMismatch, Place::default(), name.hash, hash),
+    }
+}
+
+/// Checks that the state is the one that was asked for.
+pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile, findings: &Findings) -> Result<()> {
+    if let Some(slot) = slot.filter(|slot| *slot != bank.slot) {
+        findings.add(
+            Check::Name,
+            Rule::NotExpected,
+            Place::default(),
+            format!("slot {slot}"),
+            format!("slot {}", bank.slot),
+        )?;
+    }
+    match hash.filter(|hash| *hash != bank.snapshot_hash()) {
+        Some(hash) => findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash()),
+        None => Ok(()),
+    }
+}
+
+/// An archive that is not the one that was asked for, byte for byte.
+pub fn judge_root(expected: Option<Root>, archive: &Archive, findings: &Findings) -> Result<()> {
+    let Some(expected) = expected.filter(|expected| archive.root() != Some(*expected)) else { return Ok(()) };
+    let found = archive.root().map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
+    findings.add(Check::Frames, Rule::RootNotExpected, Place::default(), format!("root {expected}"), found)
+}
+
+/// Storages against the storage map. Above `base_slot` both must be the same; up to it, the map is of a later time
+/// than the storages, which may hold what has become obsolete since, and where there are none, none are asked for.
+pub fn judge_storage_map(
+    map: &[StorageMapItem],
+    storages: &[(u64, u64)],
+    base_slot: Option<u64>,
+    has_base: bool,
+    findings: &Findings,
+) -> Result<()> {
+    if map.is_empty() {
+        return Ok(()); // Agave 4.4 and later write none.
+    }
+    let mut lengths: HashMap<u64, u64> = storages.iter().copied().collect();
+    for item in map {
+        let is_newer = base_slot.is_none_or(|base| item.slot > base);
+        let place = || Place::entry(format!("accounts/{}.{}", item.slot, item.id));
+        match lengths.remove(&item.slot) {
+            // Of an older storage, the newer map says what has become of it since: its own archive's map knows its length.
+            Some(length) if length == item.length_bytes || !is_newer => {}
+            Some(length) => {
+                let expected = format!("{} bytes", item.length_bytes);
+                let rule = if length < item.length_bytes { Rule::StorageMapGap } else { Rule::StorageMap };
+                findings.add(Check::Bank, rule, place(), expected, format!("{length} bytes"))?;
+            }
+            None if item.length_bytes == 0 || (!is_newer && !has_base) => {}
+            None => {
+                let expected = format!("a storage of {} bytes", item.length_bytes);
+                findings.add(Check::Bank, Rule::StorageMapGap, place(), expected, "none")?;
+            }
+        }
+    }
+    let mut unknown: Vec<u64> = lengths.into_keys().collect();
+    unknown.sort_unstable();
+    // An old storage that the newer map leaves out is one that has become empty since.
+    for slot in unknown.into_iter().filter(|slot| base_slot.is_none_or(|base| *slot > base)) {
+        let place = Place::entry(format!("accounts/{slot}.…"));
+        findings.add(Check::Bank, Rule::StorageMap, place, "a storage that the map names", "one that it does not")?;
+    }
+    Ok(())
+}
+
+/// Whether the incremental archive builds on the full one.
+pub fn judge_base(
+    base_slot: Option<u64>,
+    full_slot: Option<u64>,
+    full_base: Option<u64>,
+    findings: &Findings,
+) -> Result<()> {
+    if let Some(base) = full_base {
+        let found = format!("an incremental one, on slot {base}");
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), "a full archive first", found)?;
+    } else if let (Some(base), Some(full)) = (base_slot, full_slot)
+        && base != full
+    {
+        let expected = format!("a full archive of slot {base}");
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, format!("one of slot {full}"))?;
+    } else if base_slot.is_none() {
+        let expected = "an incremental archive after the full one";
+        findings.add(Check::Name, Rule::BaseMismatch, Place::default(), expected, "a full one, by its name")?;
+    }
+    Ok(())
+}
+
+/// The error for a full and an incremental archive in the wrong order.
+pub fn swapped(first: &Path, second: &Path) -> Error {
+    let (first, second) = (first.display(), second.display());
+    Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
+        .hint("give the full archive first, then the incremental one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken(map: &[(u64, u64)], storages: &[(u64, u64)], base_slot: Option<u64>) -> Vec<Rule> {
+        let findings = Findings::new();
+        let map: Vec<StorageMapItem> = map
+            .iter()
+            .map(|(slot, length_bytes)| StorageMapItem { slot: *slot, id: 1, length_bytes: *length_bytes })
+            .collect();
+        judge_storage_map(&map, storages, base_slot, true, &findings).expect("collected");
+        findings.broken_rules().into_keys().collect()
+    }
+
+    #[test]
+    fn storages_and_their_map() {
+        assert_eq!(broken(&[(1, 845), (2, 136)], &[(1, 845), (2, 136)], None), []);
+        assert_eq!(broken(&[(1, 845)], &[(1, 848)], None), [Rule::StorageMap], "longer");
+        assert_eq!(broken(&[(1, 845)], &[(1, 136)], None), [Rule::StorageMapGap], "shorter");
+        assert_eq!(broken(&[(1, 845)], &[], None), [Rule::StorageMapGap], "missing");
+        assert_eq!(broken(&[(1, 845)], &[(1, 845), (2, 136)], None), [Rule::StorageMap], "unknown");
+        assert_eq!(broken(&[], &[(2, 136)], None), [], "without a map");
+        // Up to the base slot, the map is of a later time than the storages: a validator may have rewritten one since,
+        // with padding or without obsolete records. Its length is its own archive's business, but it must be there.
+        assert_eq!(broken(&[(1, 848), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
+        assert_eq!(broken(&[(1, 136), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
+        assert_eq!(broken(&[(1, 848), (6, 136)], &[(6, 136)], Some(5)), [Rule::StorageMapGap]);
+    }
+}

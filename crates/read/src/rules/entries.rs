@@ -1,0 +1,139 @@
+//! The entries of one archive, one after another, against what a snapshot archive may hold. Pure bookkeeping.
+
+use {
+    super::{
+        clients::Rule,
+        findings::{Check, Findings, Place},
+    },
+    slotpress_base::error::Result,
+    slotpress_format::archive::{
+        entry::{Entry, EntryKind, Oddity, TarHeader},
+        limits::{FIREDANCER_SLOTS, UNPACKED_BYTES_MAX},
+    },
+    std::collections::HashSet,
+};
+
+/// The entries of one archive.
+#[derive(Debug, Default)]
+pub struct EntryChecker {
+    base_slot: Option<u64>,
+    has_version: bool,
+    has_status_cache: bool,
+    dir_slot: Option<u64>,
+    bank_slot: Option<u64>,
+    has_accounts_before_bank: bool,
+    slot_max: Option<(u64, u32)>,
+    content_bytes: u64,
+    /// Storages: slot and length.
+    storages: Vec<(u64, u64)>,
+}
+
+impl EntryChecker {
+    /// Checks an archive; an incremental one holds only storages above `base_slot`.
+    pub fn new(base_slot: Option<u64>) -> Self {
+        Self { base_slot, ..Self::default() }
+    }
+
+    /// The bank file's slot, by its entry's name.
+    pub fn bank_slot(&self) -> Option<u64> {
+        self.bank_slot
+    }
+
+    /// Every storage: its slot and its length in bytes, in the archive's order.
+    pub fn storages(&self) -> &[(u64, u64)] {
+        &self.storages
+    }
+
+    /// A header that not every client reads.
+    pub fn odd(&self, oddity: Oddity, header: &TarHeader, findings: &Findings) -> Result<()> {
+        let place = Place::entry(header.shown_path());
+        let flag = format!("type {:?}", char::from(header.flag));
+        let (rule, expected, found) = match oddity {
+            Oddity::Foreign => (Rule::ForeignEntry, "", format!("{}, {} bytes", flag, header.content_bytes)),
+            Oddity::Kind => (Rule::EntryKind, "a file or a directory, each in its place", flag),
+            Oddity::Extension => (Rule::ExtensionHeader, "plain headers only", flag),
+            Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", "neither".to_string()),
+            Oddity::Size => (Rule::EntrySize, "", format!("{} bytes", header.content_bytes)),
+        };
+        findings.add(Check::Entries, rule, place, expected, found)
+    }
+
+    /// An entry. `seen_slots` holds the slots of all storages so far, of all archives.
+    pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, findings: &Findings) -> Result<()> {
+        let add = |rule, expected: String, found: String| {
+            findings.add(Check::Entries, rule, Place::entry(entry.kind), expected, found)
+        };
+        self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
+        match entry.kind {
+            EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
+            EntryKind::Version => twice(&mut self.has_version, entry, findings)?,
+            EntryKind::StatusCache => twice(&mut self.has_status_cache, entry, findings)?,
+            EntryKind::SlotDir(slot) => {
+                let other = self.bank_slot.or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
+                if let Some(other) = other {
+                    add(Rule::DuplicateEntry, format!("snapshots/{other}/ only"), format!("snapshots/{slot}/ too"))?;
+                }
+            }
+            EntryKind::BankFile(slot) => {
+                if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
+                    add(Rule::DuplicateEntry, format!("a bank file of slot {other}"), format!("one of slot {slot}"))?;
+                }
+                if let Some(other) = self.bank_slot.replace(slot) {
+                    let rule = if other == slot { Rule::DuplicateEntry } else { Rule::TwoBanks };
+                    add(rule, "one bank file".to_string(), format!("another, of slot {other}"))?;
+                }
+                if self.has_accounts_before_bank {
+                    add(Rule::Order, "the bank file before the accounts".to_string(), "accounts first".to_string())?;
+                }
+            }
+            EntryKind::Storage { slot, id } => {
+                self.has_accounts_before_bank |= self.bank_slot.is_none();
+                self.storages.push((slot, entry.content_bytes));
+                if entry.content_bytes == 0 {
+                    add(Rule::EmptyStorage, "at least one record".to_string(), "0 bytes".to_string())?;
+                }
+                if slot >= FIREDANCER_SLOTS {
+                    add(Rule::LargeSlot, format!("below {FIREDANCER_SLOTS}"), slot.to_string())?;
+                }
+                if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
+                    add(Rule::StorageTooOld, format!("a slot above {base}"), slot.to_string())?;
+                }
+                if !seen_slots.insert(slot) {
+                    add(Rule::DuplicateStorage, format!("one storage of slot {slot}"), "another".to_string())?;
+                }
+                self.slot_max = self.slot_max.max(Some((slot, id)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The archive has been read to its end; where not all of its entries are known, none is missing.
+    pub fn finish(&self, is_whole: bool, findings: &Findings) -> Result<()> {
+        let missing = [
+            (self.has_version, "version"),
+            (self.has_status_cache, "snapshots/status_cache"),
+            (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
+        ];
+        for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
+            findings.add(Check::Entries, Rule::MissingEntry, Place::entry(name), "an entry", "none")?;
+        }
+        if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)
+            && slot > bank
+        {
+            let place = Place::entry(EntryKind::Storage { slot, id });
+            findings.add(Check::Entries, Rule::StorageTooNew, place, format!("a slot up to {bank}"), slot)?;
+        }
+        if self.content_bytes > UNPACKED_BYTES_MAX {
+            let expected = format!("at most {UNPACKED_BYTES_MAX} bytes");
+            findings.add(Check::Entries, Rule::TooLarge, Place::default(), expected, self.content_bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn twice(seen: &mut bool, entry: &Entry, findings: &Findings) -> Result<()> {
+    match std::mem::replace(seen, true) {
+        true => findings.add(Check::Entries, Rule::DuplicateEntry, Place::entry(entry.kind), "once", "twice"),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,94 @@
+//! The frames of one archive: the windows that they ask for, and the marks in front of them.
+
+use {
+    super::{
+        clients::Rule,
+        findings::{Check, Findings, Place},
+    },
+    crate::archive::walk::SeenFrame,
+    slotpress_base::error::Result,
+    slotpress_format::archive::{
+        limits::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX},
+        zstd_frame::{FrameHeader, FrameStart},
+    },
+};
+
+/// What the content of an index frame starts with.
+const INDEX_MAGIC: &[u8] = b"slotidx1";
+
+/// Checks the window that a frame asks for. Streaming decoders mind it even where the frame states less content, as
+/// Agave 4.2 was seen to do.
+pub fn check_window(header: &FrameHeader, place: Place, findings: &Findings) -> Result<()> {
+    let (rule, limit) = match header.window_bytes {
+        window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
+        window if window > FIREDANCER_WINDOW_BYTES_MAX => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES_MAX),
+        _ => return Ok(()),
+    };
+    findings.add(Check::Frames, rule, place, format!("at most {limit} bytes"), header.window_bytes)
+}
+
+/// Watches the frames of an archive that is read in order.
+#[derive(Debug, Default)]
+pub struct FrameWatch {
+    /// Frames that hold tar, so far.
+    count: u64,
+    /// The last of them.
+    last_offset_bytes: u64,
+    /// The mark that was just before a frame: what it says.
+    mark: Option<u64>,
+    marked_frame: Option<(u64, u64)>,
+    /// Whether a frame holds an index of slotpress.
+    has_index: bool,
+}
+
+impl FrameWatch {
+    /// A frame, skippable or not.
+    pub fn see(&mut self, frame: SeenFrame<'_>, findings: &Findings) -> Result<()> {
+        self.end_marked_frame(frame.offset_bytes, findings)?;
+        match frame.start {
+            FrameStart::Zstd(header) => {
+                check_window(&header, Place::frame(Some(self.count), Some(frame.offset_bytes)), findings)?;
+                self.marked_frame = self.mark.take().map(|mark| (mark, frame.offset_bytes));
+                self.count = self.count.saturating_add(1);
+                self.last_offset_bytes = frame.offset_bytes;
+            }
+            FrameStart::Skippable { kind, content_bytes } => {
+                self.has_index |= frame.content.starts_with(INDEX_MAGIC);
+                let content = frame.content.first_chunk::<4>().filter(|_| (kind, content_bytes) == (0, 4));
+                // Others pad with skippable frames of zeros: no frame is that short.
+                self.mark = content.map(|bytes| u64::from(u32::from_le_bytes(*bytes))).filter(|mark| *mark > 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_marked_frame(&mut self, end_bytes: u64, findings: &Findings) -> Result<()> {
+        let Some((mark, start)) = self.marked_frame.take() else { return Ok(()) };
+        let frame_bytes = end_bytes.saturating_sub(start);
+        if frame_bytes == mark {
+            return Ok(());
+        }
+        let place = Place::frame(Some(self.count.saturating_sub(1)), Some(start));
+        findings.add(Check::Frames, Rule::PzstdMark, place, frame_bytes, mark)
+    }
+
+    /// The file has been read to its end. An index that could not be used is one that is damaged.
+    pub fn finish(&mut self, length_bytes: u64, findings: &Findings) -> Result<()> {
+        self.end_marked_frame(length_bytes, findings)?;
+        if self.has_index && !findings.has(Rule::Index) {
+            let found = "an index without a seek table that fits";
+            findings.add(Check::Frames, Rule::Index, Place::default(), "an index and its seek table", found)?;
+        }
+        Ok(())
+    }
+
+    /// Frames that hold tar.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The number of the frame at an offset, where it is the last that was seen.
+    pub fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
+        self.count.checked_sub(1).filter(|_| offset_bytes.is_some_and(|offset| offset >= self.last_offset_bytes))
+    }
+}

@@ -1,0 +1,26 @@
+//! The one book of rules: what a snapshot archive may hold, in which order and lengths, and which client minds
+//! ([`clients`], with the limits of [`format::limits`](slotpress_format::archive::limits)).
+//!
+//! [`archive::ArchiveRules`] applies it to an archive while that is read. Findings are collected, or end the work at the
+//! first that must not be ([`findings`]); either way the rules are these. A new rule is a row in [`clients`], and a line
+//! where it is looked at: [`entries`], [`frames`], [`documents`], [`bank`].
+
+// Everything here judges what others wrote.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+pub mod archive;
+pub mod bank;
+pub mod clients;
+pub mod documents;
+pub mod entries;
+pub mod findings;
+pub mod frames;

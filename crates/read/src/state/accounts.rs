@@ -1,0 +1,331 @@
+//! The state that the accounts make up: capitalization and lattice hash over the newest version of each.
+//!
+//! Workers hash what they read and merge their sums at the end; [`versions`](super::versions) finds what is superseded,
+//! and a second pass over those storages subtracts it.
+
+use {
+    crate::{
+        archive::visit::{RecordVisitor, RecordWorker, StorageRef},
+        rules::{
+            clients::Rule,
+            findings::{Check, Findings, Place},
+        },
+        state::{
+            fingerprint::Fingerprinter,
+            superseded::{Superseded, is_listed},
+            suspects::Suspects,
+            version::{Batch, Version},
+            versions::{KnownAccounts, VersionLog},
+        },
+    },
+    slotpress_base::error::{Error, Result},
+    slotpress_format::ledger::{
+        lattice::{LatticeAccumulator, LatticeHash},
+        names::Hash,
+        programs::SLOT_HISTORY,
+        records::{Record, RecordFault, RecordFaultKind, RecordSink},
+    },
+    std::{
+        path::Path,
+        sync::{Mutex, PoisonError, RwLock},
+    },
+};
+
+/// What all workers add up.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    /// The lattice hash of all records that were added.
+    pub lattice: LatticeHash,
+    /// Their lamports; a hostile archive may hold more than a `u64` can count.
+    pub lamports: u128,
+    /// Records seen.
+    pub records: u64,
+    /// Of those, tombstones.
+    pub tombstones: u64,
+    /// Of those, skipped since a newer archive holds the account.
+    pub skipped: u64,
+    /// Whether one of them was the SlotHistory sysvar.
+    pub has_slot_history: bool,
+}
+
+/// The state in the making, shared by all workers.
+pub struct Accounts {
+    printer: Fingerprinter,
+    log: VersionLog,
+    newer: Option<KnownAccounts>,
+    suspects: Option<Suspects>,
+    slots: RwLock<Vec<u64>>,
+    sums: Mutex<Sums>,
+    error: Mutex<Option<Error>>,
+}
+
+impl Accounts {
+    /// No accounts yet. See [`VersionLog::new`].
+    pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+        Ok(Self {
+            printer: Fingerprinter::new()?,
+            log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
+            newer: None,
+            suspects: None,
+            slots: RwLock::default(),
+            sums: Mutex::default(),
+            error: Mutex::default(),
+        })
+    }
+
+    /// The same, spilling to disk only: never to where files are memory.
+    pub fn spilling_to_disk(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+        let mut this = Self::new(memory_bytes, spill_dir, room_bytes)?;
+        this.log.spill_to_disk(memory_bytes)?;
+        Ok(this)
+    }
+
+    /// The same for storages of which the newest are read first: what is probably superseded is kept, in an eighth of the
+    /// memory, so that little need be read again.
+    pub fn keeping_suspects(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+        let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
+        this.suspects = Some(Suspects::new(memory_bytes / 8));
+        Ok(this)
+    }
+
+    /// Whether there is room for what is foreseen not to fit in as much memory, before anything is read.
+    pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
+        self.log.check_room_foreseen(memory_bytes)
+    }
+
+    /// Subtracts those of the superseded records that were kept; the others stay in the list.
+    pub fn subtract_kept(&self, superseded: &mut Superseded) {
+        let Some(suspects) = &self.suspects else { return };
+        let mut lattice = LatticeAccumulator::new();
+        let mut sums = Sums::default();
+        superseded.to_subtract.retain(|version| {
+            !suspects.show(version.storage(), &version.fingerprint, &mut |header, data| {
+                lattice.add(&header.account(data));
+                sums.lamports = sums.lamports.wrapping_add(u128::from(header.lamports));
+            })
+        });
+        sums.lattice.add(&lattice.take());
+        self.merge(&mut sums, true);
+    }
+
+    /// Numbers a storage.
+    pub fn add_storage(&self, slot: u64, id: u32) -> StorageRef {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        slots.push(slot);
+        StorageRef { number: (slots.len() - 1) as u32, slot, id }
+    }
+
+    /// Storages so far.
+    pub fn storage_count(&self) -> u32 {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).len() as u32
+    }
+
+    /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
+    pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
+        self.newer = self.log.known_accounts(threads)?;
+        Ok(())
+    }
+
+    /// What the workers added up; complete once all of them have ended.
+    pub fn sums(&self) -> Sums {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Bytes that did not fit in memory.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.log.spilled_bytes()
+    }
+
+    /// The first error that a worker met outside the archive, such as a full disk.
+    pub fn check(&self) -> Result<()> {
+        match self.error.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Finds superseded records, in rounds that fit in memory.
+    pub fn find_superseded(&self, threads: usize, on_round: &mut dyn FnMut(Superseded) -> Result<()>) -> Result<()> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
+        self.log.find_superseded(threads, &slot_of, on_round)
+    }
+
+    fn merge(&self, worker: &mut Sums, is_subtraction: bool) {
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_subtraction {
+            sums.lattice.subtract(&worker.lattice);
+            sums.lamports = sums.lamports.wrapping_sub(worker.lamports);
+        } else {
+            sums.lattice.add(&worker.lattice);
+            sums.lamports = sums.lamports.wrapping_add(worker.lamports);
+            sums.records += worker.records;
+            sums.tombstones += worker.tombstones;
+            sums.skipped += worker.skipped;
+            sums.has_slot_history |= worker.has_slot_history;
+        }
+        *worker = Sums::default();
+    }
+}
+
+/// What is done with the records of a pass.
+#[derive(Clone, Copy)]
+pub enum Task<'a> {
+    /// They are hashed and logged.
+    Add,
+    /// Those that are superseded are subtracted, and those that a storage holds twice are named.
+    Subtract(&'a Superseded),
+}
+
+/// A pass over records that makes up the state.
+pub struct AccountsPass<'a> {
+    /// The state in the making.
+    pub accounts: &'a Accounts,
+    /// Where broken rules are told.
+    pub findings: &'a Findings,
+    /// What is done.
+    pub task: Task<'a>,
+}
+
+impl RecordVisitor for AccountsPass<'_> {
+    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
+        Box::new(AccountsWorker::new(self))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.accounts.check()
+    }
+}
+
+/// One worker's part of the state. Merged when it is dropped.
+struct AccountsWorker<'a> {
+    accounts: &'a Accounts,
+    findings: &'a Findings,
+    task: Task<'a>,
+    storage: StorageRef,
+    /// Of this storage, what is to be subtracted, and what is there twice.
+    listed: [&'a [Version]; 2],
+    batch: Batch,
+    sums: Sums,
+    /// Hashes several accounts at a time; goes into `sums` at the end.
+    lattice: LatticeAccumulator,
+}
+
+impl<'a> AccountsWorker<'a> {
+    fn new(pass: &'a AccountsPass<'a>) -> Self {
+        let AccountsPass { accounts, findings, task } = pass;
+        Self {
+            accounts,
+            findings,
+            task: *task,
+            storage: StorageRef::default(),
+            listed: [&[]; 2],
+            batch: Batch::default(),
+            sums: Sums::default(),
+            lattice: LatticeAccumulator::new(),
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place::entry(format!("accounts/{}.{}", self.storage.slot, self.storage.id))
+    }
+
+    /// Remembers the first error, which ends the reading.
+    fn tell(&self, result: Result<()>) {
+        if let Err(error) = result {
+            self.accounts.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    fn flush(&mut self) {
+        let result = self.accounts.log.append(&mut self.batch);
+        self.batch.clear();
+        self.tell(result);
+    }
+
+    fn contribute(&mut self, record: &Record<'_>) {
+        self.lattice.add(&record.header.account(record.data));
+        self.sums.lamports = self.sums.lamports.wrapping_add(u128::from(record.header.lamports));
+    }
+}
+
+impl RecordWorker for AccountsWorker<'_> {
+    fn begin(&mut self, storage: StorageRef) {
+        self.storage = storage;
+        if let Task::Subtract(superseded) = self.task {
+            let Superseded { to_subtract, duplicates, .. } = superseded;
+            self.listed = [to_subtract, duplicates].map(|list| list.of_storage(storage.number));
+        }
+    }
+}
+
+impl RecordSink for AccountsWorker<'_> {
+    fn record(&mut self, record: Record<'_>) {
+        let is_tombstone = record.header.lamports == 0;
+        match self.task {
+            Task::Add => {
+                self.sums.records += 1;
+                self.sums.tombstones += u64::from(is_tombstone);
+                self.sums.has_slot_history |= record.header.pubkey == SLOT_HISTORY && !is_tombstone;
+                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
+                if self.accounts.newer.as_ref().is_some_and(|newer| newer.contains(&fingerprint)) {
+                    self.sums.skipped += 1;
+                    return;
+                }
+                if let Some(suspects) = &self.accounts.suspects {
+                    suspects.look_at(self.storage.number, &fingerprint, &record);
+                }
+                if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
+                    self.flush();
+                }
+                if !is_tombstone {
+                    self.contribute(&record);
+                }
+            }
+            Task::Subtract(_) => {
+                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
+                let [to_subtract, duplicates] = self.listed;
+                if is_listed(to_subtract, &fingerprint) {
+                    self.contribute(&record);
+                }
+                if is_listed(duplicates, &fingerprint) {
+                    let mut place = self.place().at(record.offset_bytes);
+                    place.account = Some(Hash(record.header.pubkey));
+                    let twice = "more than once";
+                    self.tell(self.findings.add(Check::Records, Rule::DuplicateAccount, place, "once", twice));
+                }
+            }
+        }
+    }
+
+    fn fault(&mut self, fault: RecordFault) {
+        if matches!(self.task, Task::Subtract(..)) {
+            return; // Said in the first pass.
+        }
+        self.tell(tell_fault(self.storage, fault, self.findings));
+    }
+}
+
+/// Says what is wrong with a storage.
+pub fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
+    let rule = match fault.kind {
+        RecordFaultKind::CutOff => Rule::RecordCutOff,
+        RecordFaultKind::Padded => Rule::StoragePadded,
+        RecordFaultKind::DataLength => Rule::DataLength,
+        RecordFaultKind::Executable => Rule::Executable,
+    };
+    if rule == Rule::DataLength {
+        findings.skip(Check::State, "a storage is no sequence of records");
+    }
+    let mut place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id)).at(fault.offset_bytes);
+    place.account = fault.account.map(Hash);
+    findings.add(Check::Records, rule, place, fault.expected, fault.found)
+}
+
+impl Drop for AccountsWorker<'_> {
+    fn drop(&mut self) {
+        self.flush();
+        self.sums.lattice.add(&self.lattice.take());
+        self.accounts.merge(&mut self.sums, matches!(self.task, Task::Subtract(..)));
+    }
+}

@@ -1,0 +1,58 @@
+//! Reading the records of some storages of an archive again, by their numbers.
+
+use {
+    super::accounts::AccountsPass,
+    crate::archive::{
+        Archive, Pass, ReadError,
+        by_index::Extent,
+        visit::{EntryUse, Problem, RecordVisitor, StorageRef, Visitor},
+    },
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::archive::entry::{Entry, EntryKind},
+    std::{
+        collections::HashSet,
+        sync::atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+/// Shows the records of the storages that are `wanted` to `records`; the archive's first storage has the number
+/// `first_storage`. What is wrong with the archive has been said when it was read for the first time.
+pub fn read_again(
+    archive: &Archive,
+    first_storage: u32,
+    wanted: &HashSet<u32>,
+    records: &AccountsPass<'_>,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<(), ReadError> {
+    let visitor = Again { records, wanted, next_storage: AtomicU32::new(first_storage) };
+    let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
+    archive.read(&pass, &visitor).map(drop)
+}
+
+struct Again<'a> {
+    records: &'a AccountsPass<'a>,
+    wanted: &'a HashSet<u32>,
+    next_storage: AtomicU32,
+}
+
+impl Visitor for Again<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
+        let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
+        let is_wanted = self.wanted.contains(&storage.number);
+        Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
+    }
+
+    fn problem(&self, _: Problem<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        Some(self.records)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.records.accounts.check()
+    }
+}

@@ -1,0 +1,93 @@
+//! The end of the state check: superseded records are found, read again and subtracted; what remains is compared.
+
+use {
+    super::{
+        accounts::{Accounts, Sums, Task},
+        version::ITEM_BYTES,
+    },
+    crate::rules::{
+        clients::Rule,
+        findings::{Check, Findings, Place},
+    },
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::ledger::bank_file::BankFile,
+    std::collections::HashSet,
+};
+
+/// Bytes of a typical record, rather too few: what a temporary directory must have room for follows from it.
+const RECORD_BYTES_TYPICAL: u64 = 256;
+
+/// A zstd archive's ratio, rather too high.
+pub const RATIO_TYPICAL: u64 = 6;
+
+/// Bytes that a log of all records takes, of archives or storages of this many bytes.
+pub fn log_bytes(storages_bytes: u64) -> u64 {
+    (storages_bytes / RECORD_BYTES_TYPICAL).saturating_mul(ITEM_BYTES)
+}
+
+/// What is known once superseded records are out of the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Accounts in the state: newest versions with lamports.
+    pub accounts: u64,
+    /// Records that a newer one supersedes.
+    pub superseded: u64,
+}
+
+/// Reads the records of some storages again, by their numbers.
+pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
+
+/// Subtracts superseded records with the help of `read_again`, and judges the state, unless that check is skipped.
+pub fn settle(
+    accounts: &Accounts,
+    bank: Option<&BankFile>,
+    findings: &Findings,
+    threads: usize,
+    progress: &dyn Progress,
+    read_again: ReadAgain<'_>,
+) -> Result<Settled> {
+    let mut settled = Settled::default();
+    if bank.is_none() {
+        findings.skip(Check::State, "no bank file could be read");
+    }
+    progress.stage("Sorting", None);
+    accounts.find_superseded(threads, &mut |mut round| {
+        progress.check()?;
+        settled.accounts += round.accounts;
+        settled.superseded += round.count;
+        if round.has_duplicates() {
+            // Which of them counts is not ours to say.
+            findings.skip(Check::State, "an account is twice in one storage");
+        }
+        accounts.subtract_kept(&mut round);
+        let wanted: HashSet<u32> = round.storages().collect();
+        match wanted.is_empty() {
+            true => Ok(()),
+            false => read_again(Task::Subtract(&round), &wanted),
+        }
+    })?;
+    accounts.check()?;
+    if let Some(bank) = bank.filter(|_| !findings.is_skipped(Check::State)) {
+        judge_state(&accounts.sums(), bank, findings)?;
+    }
+    settled.superseded += accounts.sums().skipped;
+    Ok(settled)
+}
+
+/// The state against the bank file.
+fn judge_state(sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
+    if sums.lamports != u128::from(bank.capitalization) {
+        let expected = bank.capitalization;
+        findings.add(Check::State, Rule::Capitalization, Place::default(), expected, sums.lamports)?;
+    }
+    if !sums.has_slot_history {
+        findings.add(Check::State, Rule::SlotHistory, Place::default(), "the account of that address", "none")?;
+    }
+    match sums.lattice == bank.lattice_hash {
+        true => Ok(()),
+        false => {
+            let found = sums.lattice.snapshot_hash();
+            findings.add(Check::State, Rule::LatticeHash, Place::default(), bank.snapshot_hash(), found)
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The one temporary file for what does not fit in memory: without a name, so that it is gone when slotpress ends,
+//! however it ends; made when it is first needed, after a look at the room.
+
+use {
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        quantity,
+    },
+    std::{
+        fs::File,
+        io,
+        os::unix::fs::FileExt,
+        path::{Path, PathBuf},
+        sync::{
+            Arc, Mutex, PoisonError,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
+    },
+};
+
+const MORE_MEMORY: &str = "give more `memory_bytes`, or a `temporary_dir` with room for 20 bytes per account";
+
+/// A temporary file that blocks of bytes are put into, by many threads.
+#[derive(Debug)]
+pub struct Spill {
+    dir: PathBuf,
+    /// What must be free when the file is made.
+    pub(super) room_bytes: u64,
+    /// Whether a file system in memory will not do.
+    pub(super) refuses_memory: bool,
+    file: Mutex<Option<Arc<File>>>,
+    bytes: AtomicU64,
+}
+
+impl Spill {
+    /// A file in `dir`, where `room_bytes` must be free when it is made.
+    pub fn new(dir: &Path, room_bytes: u64) -> Self {
+        let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
+        Self { dir: dir.to_path_buf(), room_bytes, refuses_memory: false, file, bytes }
+    }
+
+    /// Bytes in the file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Puts a block into the file, and tells where.
+    pub fn write(&self, block: &[u8]) -> Result<u64> {
+        let file = self.file()?;
+        let offset = self.bytes.fetch_add(block.len() as u64, Relaxed);
+        file.write_all_at(block, offset).map_err(|error| self.error("write", &error))?;
+        Ok(offset)
+    }
+
+    /// Gets a block back.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        self.file()?.read_exact_at(to, offset).map_err(|error| self.error("read", &error))
+    }
+
+    fn file(&self) -> Result<Arc<File>> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*file {
+            return Ok(file.clone());
+        }
+        self.check_room()?;
+        let made =
+            tempfile::tempfile_in(&self.dir).map_err(|error| self.error("create a temporary file in", &error))?;
+        Ok(file.insert(Arc::new(made)).clone())
+    }
+
+    /// Whether there is room for what may come, on a disk where that is asked for.
+    pub(super) fn check_room(&self) -> Result<()> {
+        if self.refuses_memory && is_in_memory(&self.dir)? {
+            return Err(Error::failed(format!(
+                "finding superseded accounts takes more memory than it may, and {} is in memory too",
+                self.dir.display()
+            ))
+            .hint("give more `memory_bytes`, or write to a disk; `CheckMode::Frames` goes without"));
+        }
+        let stat = rustix::fs::statvfs(&self.dir).or_path("read the free space of", &self.dir)?;
+        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free_bytes < self.room_bytes {
+            return Err(Error::failed(format!(
+                "not enough space under {}: about {} needed, {} free",
+                self.dir.display(),
+                quantity::bytes(self.room_bytes),
+                quantity::bytes(free_bytes)
+            ))
+            .hint(MORE_MEMORY));
+        }
+        Ok(())
+    }
+
+    fn error(&self, doing: &str, error: &io::Error) -> Error {
+        Error::io(doing, &self.dir, error).hint(MORE_MEMORY)
+    }
+}
+
+/// Whether a directory is on a file system in memory.
+fn is_in_memory(dir: &Path) -> Result<bool> {
+    /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of `statfs(2)`.
+    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    let stat = rustix::fs::statfs(dir).or_path("read the file system of", dir)?;
+    Ok(IN_MEMORY.contains(&(stat.f_type as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_looked_at_before_anything_is_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spill = Spill::new(dir.path(), u64::MAX);
+        let error = spill.write(b"something").expect_err("no disk has so much room");
+        assert!(error.to_string().contains("not enough space"), "{error}");
+        assert_eq!(spill.bytes(), 0);
+    }
+
+    #[test]
+    fn blocks_come_back_and_no_name_is_left() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spill = Spill::new(dir.path(), 0);
+        let offsets = [b"one", b"two"].map(|block| spill.write(block).expect("written"));
+        for (offset, block) in offsets.into_iter().zip([b"one", b"two"]) {
+            let mut to = [0; 3];
+            spill.read(offset, &mut to).expect("read");
+            assert_eq!(&to, block);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
+    }
+}

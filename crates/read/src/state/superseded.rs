@@ -1,0 +1,115 @@
+//! Of all versions of an account, the newest stays; the others are superseded. Pure.
+
+use crate::state::{fingerprint::Fingerprint, version::Version};
+
+/// What was found out about superseded records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Superseded {
+    /// Superseded records with lamports, whose contribution must be subtracted.
+    pub to_subtract: ByStorage,
+    /// Records of an account that its storage holds more than once.
+    pub duplicates: ByStorage,
+    /// How many records are superseded, tombstones too.
+    pub count: u64,
+    /// Newest versions with lamports.
+    pub accounts: u64,
+}
+
+impl Superseded {
+    /// Adds what was found among other accounts.
+    pub fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.accounts += other.accounts;
+        self.to_subtract.0.extend(other.to_subtract.0);
+        self.duplicates.0.extend(other.duplicates.0);
+    }
+
+    /// Records to read again.
+    pub fn record_count(&self) -> usize {
+        self.to_subtract.0.len() + self.duplicates.0.len()
+    }
+
+    /// Whether a storage holds an account more than once.
+    pub fn has_duplicates(&self) -> bool {
+        !self.duplicates.0.is_empty()
+    }
+
+    /// The storages that hold them.
+    pub fn storages(&self) -> impl Iterator<Item = u32> {
+        self.to_subtract.0.iter().chain(&self.duplicates.0).map(Version::storage)
+    }
+
+    /// The records to subtract, by storage and place in it.
+    pub fn by_place(&self) -> Vec<Version> {
+        let mut versions = self.to_subtract.0.clone();
+        versions.sort_unstable_by_key(|version| (version.storage(), version.offset_bytes()));
+        versions
+    }
+
+    /// Puts them in the order in which they are asked for.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        for list in [&mut self.to_subtract, &mut self.duplicates] {
+            list.0.sort_unstable_by_key(|version| (version.storage(), version.fingerprint));
+            // Of an account that a storage holds again and again, one is enough.
+            list.0.dedup_by_key(|version| (version.storage(), version.fingerprint));
+        }
+        self
+    }
+}
+
+/// Records, by the storage that they are in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByStorage(Vec<Version>);
+
+impl ByStorage {
+    /// Takes out the records that `keep` does not keep.
+    pub fn retain(&mut self, keep: impl FnMut(&Version) -> bool) {
+        self.0.retain(keep);
+    }
+
+    /// The records of one storage, ordered by fingerprint.
+    pub fn of_storage(&self, storage: u32) -> &[Version] {
+        let start = self.0.partition_point(|version| version.storage() < storage);
+        let rest = &self.0[start..];
+        &rest[..rest.partition_point(|version| version.storage() == storage)]
+    }
+}
+
+/// Whether an account is in the list of one storage.
+pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
+    list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
+}
+
+/// Of records that are sorted by account, those that a newer one supersedes. `slot_of` tells the slot of a storage.
+pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Superseded {
+    slotpress_base::threads::panic_point("sorting");
+    let mut found = Superseded::default();
+    for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
+        let newest = match versions {
+            [only] => only,
+            _ => {
+                // Of two in one storage the later in the order counts as newest: there is a failure anyway.
+                let newest = versions.iter().max_by_key(|version| slot_of(version.storage())).unwrap_or(&versions[0]);
+                let mut is_newest_passed = false;
+                for (at, version) in versions.iter().enumerate() {
+                    let is_neighbour =
+                        |other: Option<&Version>| other.is_some_and(|it| it.storage() == version.storage());
+                    let is_twice = is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last());
+                    if version == newest && !std::mem::replace(&mut is_newest_passed, true) {
+                        continue;
+                    }
+                    found.count += 1;
+                    if is_twice {
+                        found.duplicates.0.push(*version);
+                    } else if !version.is_tombstone() {
+                        found.to_subtract.0.push(*version);
+                    }
+                }
+                newest
+            }
+        };
+        found.accounts += u64::from(!newest.is_tombstone());
+    }
+    found
+}

@@ -1,0 +1,126 @@
+//! Records that are probably superseded, kept until that is known: what is kept need not be read again.
+//!
+//! Where the newest storages are read first, a record of an account that was seen before is an older version of it,
+//! unless two workers overtook each other. Whether an account was seen before tells a table of bits, one per account,
+//! found by its fingerprint: it may say so by chance, never the other way. What is kept by chance is dropped; what is
+//! not kept, for want of room or since workers overtook each other, is read again. So the table decides how much work
+//! there is, and nothing else.
+
+use {
+    super::fingerprint::Fingerprint,
+    slotpress_format::ledger::{
+        record::{RECORD_HEADER_BYTES, RecordHeader},
+        records::Record,
+    },
+    std::{
+        collections::HashMap,
+        sync::{
+            Mutex, MutexGuard, PoisonError,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
+    },
+};
+
+/// The least table: 8 million accounts fill a tenth of its bits.
+const TABLE_BYTES_MIN: u64 = 8 << 20;
+
+/// What a kept record takes beside its bytes: its key, and its place in the map, rather too much.
+const KEPT_ITEM_BYTES: u64 = 128;
+
+/// The table, and what is kept.
+pub struct Suspects {
+    bits: Vec<AtomicU64>,
+    kept_bytes_max: u64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: u64,
+    /// Header and data, by storage and account.
+    records: HashMap<(u32, Fingerprint), Box<[u8]>>,
+}
+
+impl Suspects {
+    /// Keeps to `memory_bytes`, a half for each, but for the least table.
+    pub fn new(memory_bytes: u64) -> Self {
+        let words = ((memory_bytes / 2).max(TABLE_BYTES_MIN) / 8 + 1).next_power_of_two() / 2;
+        let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Self { bits, kept_bytes_max: memory_bytes / 2, kept: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at a record of a storage, and keeps it where its account was seen before. A tombstone is seen, but never
+    /// kept: it adds nothing to the state.
+    pub fn look_at(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
+        let Fingerprint([_, second, third]) = *fingerprint;
+        let number = u64::from(second) << 32 | u64::from(third);
+        let word = (number >> 6) as usize & (self.bits.len() - 1);
+        let bit = 1 << (number & 63);
+        let was_seen = self.bits[word].fetch_or(bit, Relaxed) & bit != 0;
+        if !was_seen || record.header.lamports == 0 {
+            return;
+        }
+        let record_bytes = RECORD_HEADER_BYTES + record.data.len();
+        let mut kept = self.lock();
+        let bytes = kept.bytes + record_bytes as u64 + KEPT_ITEM_BYTES;
+        if bytes <= self.kept_bytes_max {
+            let mut copy = Vec::with_capacity(record_bytes);
+            copy.extend_from_slice(&record.header.to_bytes());
+            copy.extend_from_slice(record.data);
+            kept.bytes = bytes;
+            kept.records.insert((storage, *fingerprint), copy.into_boxed_slice());
+        }
+    }
+
+    /// Shows a kept record to `look`, where there is one.
+    pub fn show(&self, storage: u32, fingerprint: &Fingerprint, look: &mut dyn FnMut(&RecordHeader, &[u8])) -> bool {
+        let kept = self.lock();
+        let Some(bytes) = kept.records.get(&(storage, *fingerprint)) else { return false };
+        let Some((header, data)) = bytes.split_first_chunk() else { return false };
+        look(&RecordHeader::parse(header), data);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::state::fingerprint::Fingerprinter};
+
+    fn header(lamports: u64) -> RecordHeader {
+        let mut bytes = [7; RECORD_HEADER_BYTES];
+        bytes[48..56].copy_from_slice(&lamports.to_le_bytes());
+        RecordHeader::parse(&bytes)
+    }
+
+    #[test]
+    fn the_second_is_kept_within_bounds() {
+        let printer = Fingerprinter::new().expect("random bytes");
+        let suspects = Suspects::new(1 << 20);
+        let data = vec![3; 1000];
+        let mut kept = 0;
+        for number in 0..2000u32 {
+            let mut key = [0; 32];
+            key[..4].copy_from_slice(&number.to_le_bytes());
+            let (print, header) = (printer.of(&key), header(u64::from(number)));
+            for storage in [9, 5] {
+                suspects.look_at(storage, &print, &Record { offset_bytes: 0, header: &header, data: &data });
+            }
+            let mut shown = 0;
+            let mut look = |found: &RecordHeader, found_data: &[u8]| {
+                assert_eq!((found, found_data), (&header, data.as_slice()));
+                shown += 1;
+            };
+            // By chance, another account may have set the bit of the first.
+            suspects.show(9, &print, &mut look);
+            let is_kept = suspects.show(5, &print, &mut look);
+            assert!(number > 0 || !is_kept, "a tombstone is never kept");
+            kept += u32::from(is_kept);
+        }
+        assert!((300..600).contains(&kept), "as many as fit: {kept}");
+        assert!(suspects.lock().bytes <= 1 << 19);
+    }
+}

@@ -1,0 +1,351 @@
+//! Which record is the newest version of its account, for a billion accounts in the memory that is given.
+//!
+//! # How
+//!
+//! Every record is hashed as it streams by, in any order, and added to the sum; what it takes to find the superseded
+//! ones afterwards is logged: 20 bytes a record, in 1,024 partitions by fingerprint. At the end each partition is sorted
+//! on its own; of each account the record of the highest slot stays, and the others' storages are read once more to
+//! subtract them. That costs a second hash only for what is superseded: little, since validators cut obsolete records
+//! when they archive. An incremental archive, whose accounts do supersede many of the full one, spread over all of it,
+//! is read before it: what it holds is skipped in the full one before it is hashed or logged.
+//!
+//! Against the alternatives: a table that is asked for every record costs a cache miss each, needs newest-first order
+//! to spare hashing, which streams do not have, and cannot spill. A pass that finds the newest first would decode
+//! everything twice.
+//!
+//! # Memory
+//!
+//! The log grows to 20 bytes a record (20 GB for a billion) while it fits in three quarters of what was given. Beyond
+//! that, full chunks go to one temporary file ([`spill`](super::spill)). The last quarter is for sorting, so many
+//! partitions at a time as fit in a half of it, and for the superseded records, which are worked off in rounds.
+//!
+//! One partition at least must be sorted in memory: a thousandth of the log, since nobody can foresee which accounts
+//! fall into it ([`fingerprint`](super::fingerprint)). Who writes one account again and again cannot swell it either: of
+//! what a batch holds again and again of one storage, two are kept (they are a failure as it is), and an archive has no more than
+//! 5,000,000 storages, which makes 200 MB.
+
+use {
+    crate::state::{
+        fingerprint::Fingerprint,
+        known::KnownPartition,
+        spill::Spill,
+        superseded::{Superseded, superseded_among},
+        version::{Batch, ITEM_BYTES, PARTITIONS, Version, partition_of},
+    },
+    rayon::prelude::*,
+    slotpress_base::{error::Result, pool::Pool},
+    std::{
+        path::Path,
+        sync::{
+            Mutex, MutexGuard, PoisonError,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
+    },
+};
+
+/// Items in a chunk: 40 KiB, so that all partitions together take at least 40 MiB.
+const CHUNK_ITEMS: usize = 2048;
+
+/// The least memory that the log works in.
+pub const LOG_BYTES_MIN: u64 = PARTITIONS as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES;
+
+/// Bytes that a superseded record takes in a round, rather too many: its list may have grown by doubling.
+const ROUND_ITEM_BYTES: u64 = 2 * ITEM_BYTES;
+
+/// The log.
+pub struct VersionLog {
+    partitions: Vec<Mutex<Partition>>,
+    /// Bytes that chunks may take.
+    log_bytes: AtomicU64,
+    /// Bytes for sorting, and as many for the superseded records of a round.
+    sort_bytes: u64,
+    held_bytes: AtomicU64,
+    spill: Spill,
+}
+
+#[derive(Default)]
+struct Partition {
+    chunks: Vec<Vec<Version>>,
+    /// Where full chunks of this partition are in the file.
+    spilled: Vec<u64>,
+}
+
+impl Partition {
+    /// Bytes that it takes when it is sorted.
+    fn bytes(&self) -> u64 {
+        (self.chunks.len() + self.spilled.len()) as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES
+    }
+}
+
+impl VersionLog {
+    /// Keeps to `memory_bytes`, and spills into `spill_dir` beyond that, where `room_bytes` must be free then.
+    pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
+        Self {
+            partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
+            log_bytes: AtomicU64::new((memory_bytes / 4 * 3).max(LOG_BYTES_MIN)),
+            sort_bytes: (memory_bytes / 8).max(LOG_BYTES_MIN / 8),
+            held_bytes: AtomicU64::new(0),
+            spill: Spill::new(spill_dir, room_bytes),
+        }
+    }
+
+    /// Spills to disk only. Where it is foreseen that not everything fits in memory, looks at the disk's room at once.
+    pub fn spill_to_disk(&mut self, memory_bytes: u64) -> Result<()> {
+        self.spill.refuses_memory = true;
+        self.check_room_foreseen(memory_bytes)
+    }
+
+    /// Where it is foreseen that not everything fits in memory: whether the disk has room for the rest.
+    pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
+        match self.spill.room_bytes > memory_bytes / 4 * 3 {
+            true => self.spill.check_room(),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes in the temporary file.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.spill.bytes()
+    }
+
+    /// Takes a worker's records, and empties the batch.
+    pub fn append(&self, batch: &mut Batch) -> Result<()> {
+        for run in batch.by_partition() {
+            let mut run = run;
+            let mut partition = lock(&self.partitions[run[0].partition()]);
+            while !run.is_empty() {
+                if partition.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_ITEMS) {
+                    self.make_room(&mut partition)?;
+                }
+                let Some(chunk) = partition.chunks.last_mut() else { break };
+                let (fits, rest) = run.split_at(run.len().min(CHUNK_ITEMS - chunk.len()));
+                chunk.extend_from_slice(fits);
+                run = rest;
+            }
+        }
+        batch.clear();
+        Ok(())
+    }
+
+    /// A new chunk for the partition; when memory is full, its full chunks go to the file first.
+    fn make_room(&self, partition: &mut Partition) -> Result<()> {
+        let chunk_bytes = CHUNK_ITEMS as u64 * ITEM_BYTES;
+        if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes.load(Relaxed) {
+            while let Some(chunk) = partition.chunks.pop() {
+                let bytes: Vec<u8> = chunk.iter().flat_map(|version| version.to_bytes()).collect();
+                partition.spilled.push(self.spill.write(&bytes)?);
+                self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
+            }
+        }
+        // The partitions' first chunks are always allowed: they are what the least memory is.
+        partition.chunks.push(Vec::with_capacity(CHUNK_ITEMS));
+        self.held_bytes.fetch_add(chunk_bytes, Relaxed);
+        Ok(())
+    }
+
+    /// Everything in one partition, sorted by account; takes it out of the log.
+    fn take_sorted(&self, partition: &Mutex<Partition>) -> Result<Vec<Version>> {
+        let Partition { chunks, spilled } = std::mem::take(&mut *lock(partition));
+        let held: usize = chunks.iter().map(Vec::len).sum();
+        let mut items = Vec::with_capacity(held + spilled.len() * CHUNK_ITEMS);
+        self.held_bytes.fetch_sub((chunks.len() * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed);
+        for chunk in chunks {
+            items.extend_from_slice(&chunk);
+        }
+        let mut bytes = vec![0; CHUNK_ITEMS * ITEM_BYTES as usize];
+        for offset in spilled {
+            self.spill.read(offset, &mut bytes)?;
+            items.extend(bytes.chunks_exact(ITEM_BYTES as usize).map(Version::from_bytes));
+        }
+        items.sort_unstable();
+        Ok(items)
+    }
+
+    /// Finds the superseded records, and hands them over in rounds that fit in memory. `slot_of` tells the slot of a
+    /// storage. Nothing is left in the log.
+    pub fn find_superseded(
+        &self,
+        threads: usize,
+        slot_of: &(dyn Fn(u32) -> u64 + Sync),
+        on_round: &mut dyn FnMut(Superseded) -> Result<()>,
+    ) -> Result<()> {
+        let mut round = Superseded::default();
+        self.for_each_partition(threads, &|sorted| superseded_among(sorted, slot_of), &mut |found| {
+            round.add(found);
+            match round.record_count() as u64 * ROUND_ITEM_BYTES > self.sort_bytes {
+                true => on_round(std::mem::take(&mut round).sorted()),
+                false => Ok(()),
+            }
+        })?;
+        on_round(round.sorted())
+    }
+
+    /// Sorts each partition that holds something, makes something of it on one of `threads` threads, and hands that over.
+    /// All versions of an account are in one partition. Nothing is left in the log.
+    pub fn for_each_partition<R: Send>(
+        &self,
+        threads: usize,
+        read: &(dyn Fn(&[Version]) -> R + Sync),
+        on_result: &mut dyn FnMut(R) -> Result<()>,
+    ) -> Result<()> {
+        let pool = Pool::start(threads)?;
+        // A small archive leaves most of them empty, and asking the pool for each takes longer than all else.
+        let partitions: Vec<_> = self.partitions.iter().filter(|partition| lock(partition).bytes() > 0).collect();
+        let mut rest = partitions.as_slice();
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
+            rest = after;
+            let read_one = |partition: &&Mutex<Partition>| Ok(read(&self.take_sorted(partition)?));
+            let results: Vec<R> = pool.run(|| group.par_iter().map(read_one).collect::<Result<_>>())?;
+            results.into_iter().try_for_each(&mut *on_result)?;
+        }
+        Ok(())
+    }
+
+    /// How many of some partitions fit into the memory for sorting; one at least.
+    fn sortable_partitions(&self, partitions: &[&Mutex<Partition>]) -> usize {
+        let mut left_bytes = self.sort_bytes;
+        let fits = |partition: &&&Mutex<Partition>| {
+            let left = left_bytes.checked_sub(lock(partition).bytes());
+            left_bytes = left.unwrap_or_default();
+            left.is_some()
+        };
+        partitions.iter().take_while(fits).count().max(1)
+    }
+
+    /// The accounts in the log so far, for asking; `None` when they do not fit in a half of the memory, which is taken
+    /// away from the log. The log keeps them. They are put in order by `threads` threads.
+    pub fn known_accounts(&self, threads: usize) -> Result<Option<KnownAccounts>> {
+        let items_of = |partition: &Mutex<Partition>| lock(partition).chunks.iter().map(Vec::len).sum::<usize>() as u64;
+        let items: u64 = self.partitions.iter().map(items_of).sum();
+        let log_bytes = self.log_bytes.load(Relaxed);
+        if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > log_bytes / 2 {
+            return Ok(None);
+        }
+        let known_of = |partition: &Mutex<Partition>| {
+            let fingerprints = lock(partition).chunks.iter().flatten().map(|version| version.fingerprint).collect();
+            KnownPartition::new(fingerprints, PARTITIONS.ilog2())
+        };
+        let pool = Pool::start(threads)?;
+        let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
+        let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
+        self.log_bytes.store(log_bytes.saturating_sub(known_bytes).max(LOG_BYTES_MIN), Relaxed);
+        Ok(Some(KnownAccounts(partitions)))
+    }
+}
+
+fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
+    partition.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Accounts that can be asked for.
+pub struct KnownAccounts(Vec<KnownPartition>);
+
+impl KnownAccounts {
+    /// Whether the account is among them.
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        self.0[partition_of(fingerprint)].contains(fingerprint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        crate::state::{fingerprint::Fingerprinter, superseded::is_listed},
+        proptest::prelude::*,
+        std::collections::HashMap,
+    };
+
+    proptest! {
+        /// With much memory or the least, what is superseded is what a plain map says.
+        #[test]
+        fn superseded_records_are_found(
+            records in proptest::collection::hash_set((0u8..40, 0u32..20), 0..300),
+            seed: u64,
+        ) {
+            let printer = Fingerprinter::new().expect("random bytes");
+            let slot_of = |storage: u32| u64::from(storage.wrapping_mul(7) % 23);
+            let mut newest: HashMap<u8, (u64, u32)> = HashMap::new();
+            let is_tombstone = |key: u8, storage: u32| (seed >> ((u32::from(key) + storage) % 64)) & 1 == 1;
+            let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+            let mut batch = Batch::default();
+            for (key, storage) in &records {
+                batch.push(Version::new(printer.of(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
+                let entry = newest.entry(*key).or_insert((slot_of(*storage), *storage));
+                *entry = (*entry).max((slot_of(*storage), *storage));
+            }
+            log.append(&mut batch).expect("appended");
+            let known = log.known_accounts(2).expect("threads").expect("small");
+            for (key, _) in &records {
+                prop_assert!(known.contains(&printer.of(&[*key; 32])));
+            }
+            prop_assert!(!known.contains(&printer.of(&[200; 32])));
+            let mut found = Superseded::default();
+            log.find_superseded(2, &slot_of, &mut |round| { found.add(round); Ok(()) }).expect("found");
+            let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
+            prop_assert_eq!(found.count, expected.clone().count() as u64);
+            let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
+            prop_assert_eq!(found.record_count(), subtract.len());
+            for (key, storage) in subtract {
+                prop_assert!(is_listed(found.to_subtract.of_storage(*storage), &printer.of(&[*key; 32])));
+            }
+            let accounts = newest.iter().filter(|(key, (_, storage))| !is_tombstone(**key, *storage)).count();
+            prop_assert_eq!(found.accounts, accounts as u64);
+        }
+    }
+
+    /// What does not fit in memory comes back from the file.
+    #[test]
+    fn spilling_loses_nothing() {
+        let printer = Fingerprinter::new().expect("random bytes");
+        let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+        let accounts = 3 * PARTITIONS as u32 * CHUNK_ITEMS as u32 / 2;
+        let mut batch = Batch::default();
+        for account in 0..accounts {
+            let mut key = [0; 32];
+            key[..4].copy_from_slice(&account.to_le_bytes());
+            let mut is_full = batch.push(Version::new(printer.of(&key), account % 7, false, 0));
+            if account % 10 == 0 {
+                is_full = batch.push(Version::new(printer.of(&key), 8, false, 0));
+            }
+            if is_full {
+                log.append(&mut batch).expect("appended");
+            }
+        }
+        log.append(&mut batch).expect("appended");
+        assert!(log.spilled_bytes() > 0);
+        assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
+        let (mut superseded, mut found) = (0, 0);
+        log.find_superseded(2, &u64::from, &mut |round| {
+            superseded += round.record_count();
+            found += round.accounts;
+            Ok(())
+        })
+        .expect("found");
+        assert_eq!((superseded as u32, found), (accounts.div_ceil(10), u64::from(accounts)));
+    }
+
+    /// One account in one storage again and again takes next to nothing, and is still found to be there twice.
+    #[test]
+    fn repetition_takes_no_memory() {
+        let printer = Fingerprinter::new().expect("random bytes");
+        let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+        let mut batch = Batch::default();
+        for number in 0..4_000_000u32 {
+            if batch.push(Version::new(printer.of(&[7; 32]), number / 1_000_000, false, 8 * u64::from(number))) {
+                log.append(&mut batch).expect("appended");
+            }
+        }
+        log.append(&mut batch).expect("appended");
+        assert!(log.held_bytes.load(Relaxed) <= CHUNK_ITEMS as u64 * ITEM_BYTES && log.spilled_bytes() == 0);
+        let mut found = Superseded::default();
+        log.find_superseded(2, &u64::from, &mut |round| {
+            found.add(round);
+            Ok(())
+        })
+        .expect("found");
+        assert_eq!(found.accounts, 1);
+        assert!((0..4).all(|storage| found.duplicates.of_storage(storage).len() == 1), "{found:?}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Making a file appear under its final name whole and on disk, or not at all.
+//!
+//! A temporary file in the same directory, synced, renamed, and the directory synced. It is removed when it is dropped
+//! unpublished. What a killed run left behind is found by its name, told from a live run's by a lock, and removed.
+
+use {
+    rustix::fs::{CWD, RenameFlags},
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        files::open_file,
+    },
+    std::{
+        fs::{self, File},
+        io,
+        path::{Path, PathBuf},
+    },
+    tempfile::NamedTempFile,
+};
+
+/// Agave removes files of this prefix from its archives directory when it starts, so even without another run of
+/// slotpress nothing of a killed one stays.
+const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
+
+/// A file that is not there yet.
+#[derive(Debug)]
+pub struct Unpublished {
+    file: NamedTempFile,
+    dir: PathBuf,
+}
+
+impl Unpublished {
+    /// Makes a temporary file in `dir`, and removes those of killed runs.
+    pub fn create(dir: &Path) -> Result<Self> {
+        check_output_dir(dir)?;
+        remove_stale(dir)?;
+        let file = tempfile::Builder::new()
+            .prefix(TEMPORARY_PREFIX)
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .tempfile_in(dir)
+            .map_err(|error| Error::io("create a file in", dir, &error))?;
+        // Held until the file is published or removed: a lock that can be taken marks a stale file.
+        let _ = file.as_file().try_lock();
+        Ok(Self { file, dir: dir.to_path_buf() })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    /// Its temporary path.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Gives the file its name. Without `replace`, a file that has the name already stays, and that is an error.
+    pub fn publish(self, name: &str, replace: bool) -> Result<PathBuf> {
+        let path = self.dir.join(name);
+        self.file.as_file().sync_all().or_path("write", self.file.path())?;
+        let temporary = self.file.into_temp_path();
+        let result = if replace { fs::rename(&temporary, &path) } else { rename_no_replace(&temporary, &path) };
+        result.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => already_exists(&path),
+            _ => Error::io("publish", &path, &error),
+        })?;
+        // The temporary name is gone: nothing is left to remove.
+        let _ = temporary.keep();
+        sync_dir(&self.dir)?;
+        Ok(path)
+    }
+}
+
+/// A file that is elsewhere than where it is to be, or has another name, until everything that depends on it is whole:
+/// a download, for example. Unlike an [`Unpublished`] one it stays when it is not published.
+pub trait Publishable: Send + Sync + std::fmt::Debug {
+    /// Where it is now.
+    fn path(&self) -> &Path;
+
+    /// Gives it its name, in the directory where it is; returns its path.
+    ///
+    /// # Errors
+    /// The name is taken; the directory cannot be written.
+    fn publish(&self, name: &str) -> Result<PathBuf>;
+}
+
+/// Refuses what is no directory to put files in.
+pub fn check_output_dir(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
+    Err(match (dir.exists(), is_archive) {
+        (true, _) => Error::failed(format!("the output directory {} is a file", dir.display()))
+            .hint("give a directory: the name of the archive in it follows from its slot and hash"),
+        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.display())).hint(format!(
+            "give a directory, such as {}: the archive's name follows from slot and hash",
+            parent.display()
+        )),
+        (false, false) => Error::failed(format!("the output directory {} does not exist", dir.display()))
+            .hint(format!("create it: mkdir -p {}", dir.display())),
+    })
+}
+
+/// The error for a file that must not be replaced.
+pub fn already_exists(path: &Path) -> Error {
+    Error::exists(path).hint("`replace` replaces it, `skip_existing` leaves it")
+}
+
+/// Renames, unless the new name is taken.
+pub fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        // Some file systems (NFS, old overlays) lack the flag; a hard link refuses an existing name just as well.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a rename in `dir` survive a power failure.
+pub fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).or_path("sync", dir)
+}
+
+fn remove_stale(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).or_path("read", dir)? {
+        let entry = entry.or_path("read", dir)?;
+        if !entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
+            continue;
+        }
+        // A file of another user, or one that vanished, is not ours to remove; nor is what is no file.
+        let Ok(file) = open_file(&entry.path()) else { continue };
+        if file.try_lock().is_ok() {
+            fs::remove_file(entry.path()).or_path("remove the stale file", &entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, std::io::Write};
+
+    #[test]
+    fn nothing_is_replaced_unasked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let publish = |text: &str, replace| {
+            let file = Unpublished::create(dir.path()).expect("created");
+            file.file().write_all(text.as_bytes()).expect("written");
+            file.publish("name", replace)
+        };
+        publish("one", false).expect("published");
+        assert!(publish("two", false).expect_err("exists").to_string().contains("exists already"));
+        assert_eq!(fs::read_to_string(dir.path().join("name")).expect("read"), "one");
+        publish("three", true).expect("replaced");
+        assert_eq!(fs::read_to_string(dir.path().join("name")).expect("read"), "three");
+        assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn stale_files_go_and_live_ones_stay() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stale = dir.path().join(format!("{TEMPORARY_PREFIX}killed"));
+        fs::write(&stale, "half").expect("written");
+        let live = Unpublished::create(dir.path()).expect("created");
+        assert!(!stale.exists());
+        let other = Unpublished::create(dir.path()).expect("created");
+        assert!(live.path().exists() && other.path().exists());
+        drop((live, other));
+        assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
+    }
+}

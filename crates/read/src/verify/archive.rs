@@ -1,0 +1,156 @@
+//! One archive: read for the first time, and again for what is superseded.
+
+use {
+    crate::{
+        archive::{
+            Archive, Pass, ReadError,
+            by_index::Extent,
+            visit::{EntryUse, Problem, RecordVisitor, Visitor},
+            walk::SeenFrame,
+        },
+        rules::{
+            archive::{ArchiveRules, JudgedArchive, SeenSlots},
+            clients::Rule,
+            findings::{Check, Findings, Place},
+        },
+        state::{
+            accounts::{Accounts, AccountsPass, Task},
+            again,
+        },
+        verify::{NamedArchive, VerifyOptions, report::Counts},
+    },
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
+    slotpress_format::archive::entry::{Entry, EntryKind},
+    std::collections::HashSet,
+};
+
+/// An archive that has been read, and judged but for its state.
+pub struct VerifiedArchive {
+    /// The archive.
+    pub archive: Archive,
+    /// What is wrong with it.
+    pub findings: Findings,
+    /// Its entries, and its bank file.
+    pub judged: JudgedArchive,
+    /// Bytes, frames and storages.
+    pub counts: Counts,
+    first_storage: u32,
+}
+
+impl VerifiedArchive {
+    /// Reads an archive; in order, where its index has turned out to be `distrusted`.
+    pub fn read(
+        archive: &NamedArchive,
+        distrusted: Option<&Error>,
+        accounts: &Accounts,
+        seen_slots: &SeenSlots,
+        options: &VerifyOptions,
+        progress: &dyn Progress,
+    ) -> Result<Self, ReadError> {
+        let findings = Findings::new();
+        let mut archive = archive.open()?;
+        if let Some(error) = distrusted {
+            archive.distrust_index(error.clone());
+        }
+        if let Some(error) = &archive.index_error {
+            findings.add_error(Check::Frames, Rule::Index, Place::default(), error)?;
+        }
+        progress.stage("Verifying", Some(archive.length_bytes()));
+        let first_storage = accounts.storage_count();
+        let records = AccountsPass { accounts, findings: &findings, task: Task::Add };
+        let visitor = FirstPass {
+            rules: ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings),
+            accounts,
+            records: (!options.is_quick).then_some(&records),
+        };
+        let extent = if options.is_quick { Extent::WantedAndHeaders } else { Extent::Everything };
+        let pass = Pass { extent, is_newest_first: true, checks_hashes: true, ..Pass::new(options.threads, progress) };
+        let mut read = archive.read(&pass, &visitor)?;
+        let judged = visitor.rules.finish(&archive, &mut read)?;
+        if options.is_quick {
+            findings.skip(Check::Records, "`is_quick`");
+            if archive.tail.is_some() {
+                findings.skip(Check::Frames, "`is_quick`: all headers, and the content of the first");
+                findings.skip(Check::Entries, "`is_quick`: as the index gives them");
+            }
+        }
+        let counts = Counts {
+            input_bytes: archive.length_bytes(),
+            tar_bytes: read.tar_bytes,
+            frames: read.frames.frames,
+            storages: judged.entries.storages().len() as u64,
+            ..Counts::default()
+        };
+        drop(visitor);
+        Ok(Self { archive, findings, judged, counts, first_storage })
+    }
+
+    /// Reads the records of some storages again.
+    pub fn read_again(
+        &self,
+        accounts: &Accounts,
+        task: Task<'_>,
+        wanted: &HashSet<u32>,
+        options: &VerifyOptions,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let numbers = self.first_storage..self.first_storage + self.judged.entries.storages().len() as u32;
+        if !wanted.iter().any(|number| numbers.contains(number)) {
+            return Ok(());
+        }
+        progress.stage("Subtracting", None);
+        let records = AccountsPass { accounts, findings: &self.findings, task };
+        let threads = options.threads;
+        Ok(again::read_again(&self.archive, self.first_storage, wanted, &records, threads, progress)?)
+    }
+
+    /// The state's storages that this archive holds: slot and length of each.
+    pub fn storages(&self) -> &[(u64, u64)] {
+        self.judged.entries.storages()
+    }
+}
+
+/// Looks at everything.
+struct FirstPass<'a> {
+    rules: ArchiveRules<'a>,
+    accounts: &'a Accounts,
+    records: Option<&'a AccountsPass<'a>>,
+}
+
+impl Visitor for FirstPass<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, ..EntryUse::default() });
+        };
+        let storage = self.accounts.add_storage(slot, id);
+        Ok(EntryUse { records_of: self.records.map(|_| storage), ..EntryUse::default() })
+    }
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        self.rules.problem(problem)
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.records.map(|records| records as &dyn RecordVisitor)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.accounts.check()
+    }
+}
+
+/// What a pass over an archive found out that counts for its report.
+pub fn add_counts(to: &mut Counts, read: &VerifiedArchive) {
+    to.input_bytes += read.counts.input_bytes;
+    to.tar_bytes += read.counts.tar_bytes;
+    to.frames += read.counts.frames;
+    to.storages += read.counts.storages;
+}

@@ -1,0 +1,291 @@
+//! A ledger's storages, as they would be archived: obsolete records cut, in parallel, straight from their files.
+
+use {
+    crate::{
+        archive::{
+            documents::{Documents, parse_bank},
+            visit::{RecordVisitor, StorageRef},
+        },
+        plan::{Plan, PlanOptions, StorageFault},
+        rules::{
+            clients::Rule,
+            documents::{judge_documents, judge_expectations},
+            findings::{Check, Findings, Place},
+        },
+        state::{
+            accounts::{AccountsPass, Task},
+            settle::{Settled, settle},
+        },
+        verify::{
+            VerifyOptions, new_accounts,
+            report::{Counts, VerifyReport},
+        },
+    },
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        pipeline::run_in_order,
+        progress::Progress,
+        stopwatch::Stopwatch,
+    },
+    slotpress_format::ledger::{
+        directory::{BankSnapshot, Layout, LedgerPaths, find_bank_snapshot_with_gaps, read_version},
+        fields::FieldReader,
+        lock::LedgerLock,
+        records::RecordWalker,
+        startup_hints::{self, check_startup_hints},
+        status_cache::parse_status_cache,
+    },
+    std::{
+        cell::RefCell,
+        collections::HashSet,
+        path::{Path, PathBuf},
+    },
+};
+
+/// Verifies a stopped validator's ledger, or an unpacked archive; of an incremental one, `base_slot` says what it builds
+/// on. Holds the ledger's lock all the while.
+///
+/// # Errors
+/// Verifying itself failed: the ledger is in use, or a file cannot be read. What is wrong with the ledger is in the report.
+pub fn verify_ledger(
+    paths: &LedgerPaths,
+    slot: Option<u64>,
+    base_slot: Option<u64>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let _lock = match paths.ledger.is_dir() && !paths.is_unpacked_archive() {
+        true => Some(LedgerLock::acquire(&paths.ledger)?),
+        false => None,
+    };
+    let findings = Findings::new();
+    let stopwatch = Stopwatch::start();
+    let mut report = match find_bank_snapshot_with_gaps(paths, slot, options.threads) {
+        Ok(snapshot) => verify_snapshot(snapshot, base_slot, options, progress)?,
+        Err(error) => failed_report(error, findings, &paths.ledger, options)?,
+    };
+    report.taken = stopwatch.taken();
+    Ok(report)
+}
+
+/// Verifies a bank snapshot that was found already.
+pub fn verify_snapshot(
+    snapshot: BankSnapshot,
+    base_slot: Option<u64>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let stopwatch = Stopwatch::start();
+    let findings = Findings::new();
+    let (slot, dir) = (snapshot.slot, snapshot.dir.clone());
+    let has_list = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
+    progress.stage("Planning", None);
+    let documents = read_documents(&snapshot.bank_file, &snapshot.status_cache, &snapshot.version);
+    let bank = judge_documents(documents, Some(slot), &findings)?.map(|(bank, _)| bank);
+    // Every rule about storages and the storage map that the ledger must keep to.
+    judge_layout(snapshot.layout, &findings)?;
+    let faults = StorageFaults::of_list(&snapshot, base_slot, &findings)?;
+    if let Err(error) = check_startup_hints(&dir) {
+        if error.kind() != ErrorKind::Damaged {
+            return Err(error);
+        }
+        let place = Place::entry(startup_hints::FILE_NAME);
+        findings.add_error(Check::Entries, Rule::StartupHints, place, &error)?;
+    }
+    let plan_options = PlanOptions::new(base_slot, options.threads);
+    let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| faults.add(&fault));
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(error) => return failed_report(error, findings, &dir, options),
+    };
+    findings.skip(Check::Frames, "a ledger has none");
+    if let Some(bank) = &bank {
+        judge_expectations(options.expect_slot, options.expect_hash, bank, &findings)?;
+    }
+    if base_slot.is_some() {
+        findings.skip(Check::State, "part of a state only");
+    }
+    let bytes = plan.content_bytes();
+    let accounts = new_accounts(options, bytes, progress)?;
+    for storage in &plan.storages {
+        accounts.add_storage(storage.file.slot, storage.file.id);
+    }
+    let read = |task: Task<'_>, wanted: Option<&HashSet<u32>>| {
+        let visitor = AccountsPass { accounts: &accounts, findings: &findings, task };
+        read_storages(&plan, &visitor, wanted, options.threads, progress, &|storage, error| {
+            let place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id));
+            findings.lose_accounts();
+            findings.add_error(Check::Entries, Rule::Ledger, place, &error)
+        })
+    };
+    let mut settled = Settled::default();
+    if options.is_quick {
+        findings.skip(Check::Records, "`is_quick`");
+        findings.skip(Check::State, "`is_quick`");
+    } else {
+        progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
+        read(Task::Add, None)?;
+        if findings.has_lost_accounts() {
+            findings.skip(Check::Records, "not those of storages that are missing or not sound");
+            findings.skip(Check::State, "not all accounts could be read");
+        }
+        settled = settle(&accounts, bank.as_ref(), &findings, options.threads, progress, &mut |task, wanted| {
+            progress.stage("Subtracting", None);
+            read(task, Some(wanted))
+        })?;
+    }
+    let mut counts = Counts { input_bytes: bytes, tar_bytes: plan.tar_bytes(), ..Counts::default() };
+    counts.storages = plan.storages.len() as u64;
+    counts.add_state(&settled, &accounts);
+    let mut report = report_of(findings, options, dir);
+    if let Some(bank) = &bank {
+        report.hash = Some(bank.snapshot_hash());
+        (report.slot, report.capitalization) = (Some(bank.slot), Some(bank.capitalization));
+    }
+    report.counts = counts;
+    report.set_completeness(bank.as_ref(), has_list);
+    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
+    report.taken = stopwatch.taken();
+    Ok(report)
+}
+
+/// Missing storages beyond those of the storages list that are told apart: enough for a report, whatever a bank file
+/// makes up.
+const MISSING_MAX: usize = 5_000_000;
+
+/// Storages that are missing, or not as long as they should be.
+struct StorageFaults<'a> {
+    findings: &'a Findings,
+    /// The slots of those that are missing: several lists may name them.
+    missing: RefCell<HashSet<u64>>,
+    expected: String,
+}
+
+impl<'a> StorageFaults<'a> {
+    /// Says which storages of the storages list are missing.
+    fn of_list(snapshot: &BankSnapshot, base_slot: Option<u64>, findings: &'a Findings) -> Result<Self> {
+        for missing in &snapshot.missing {
+            let expected = match missing.ending {
+                "" => format!("a file in {}, as the storages list says", snapshot.shown_roots()),
+                _ => format!("{missing} in {}, as the storages list says", snapshot.shown_roots()),
+            };
+            Self::say_missing(missing.slot, u64::from(missing.id), expected, findings)?;
+        }
+        let missing = RefCell::new(snapshot.missing.iter().map(|missing| missing.slot).collect());
+        let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
+        if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
+            expected += "; or `base_slot`, of an incremental archive";
+        }
+        Ok(Self { findings, missing, expected })
+    }
+
+    fn say_missing(slot: u64, id: u64, expected: String, findings: &Findings) -> Result<()> {
+        let place = Place::entry(format!("accounts/{slot}.{id}"));
+        findings.lose_accounts();
+        findings.add(Check::Entries, Rule::MissingStorage, place, expected, "none")
+    }
+
+    /// A fault that planning came upon.
+    fn add(&self, fault: &StorageFault) -> Result<()> {
+        let StorageFault { slot, id, is_missing, error } = fault;
+        if *is_missing {
+            let mut missing = self.missing.borrow_mut();
+            return match missing.len() < MISSING_MAX && missing.insert(*slot) {
+                true => Self::say_missing(*slot, *id, self.expected.clone(), self.findings),
+                false => Ok(()),
+            };
+        }
+        self.findings.lose_accounts();
+        let place = Place::entry(format!("accounts/{slot}.{id}"));
+        self.findings.add_error(Check::Entries, Rule::Ledger, place, error)
+    }
+}
+
+/// What a ledger's layout means for versions of Agave.
+fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
+    let (rule, found) = match layout {
+        Layout::HardLinks => (Rule::HardLinks, "fastboot 2"),
+        Layout::StoragesList => (Rule::StoragesList, "fastboot 3"),
+        Layout::TaggedList => (Rule::TaggedList, "fastboot 4 or 5"),
+        Layout::Unpacked => return Ok(()),
+    };
+    findings.add(Check::Entries, rule, Place::entry("fastboot_version"), "a layout that it boots from", found)
+}
+
+/// The report of a ledger, from which Agave starts, and nobody else.
+fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> VerifyReport {
+    let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
+    report.clients.retain(|verdict| verdict.client.is_agave());
+    report
+}
+
+/// The report of a ledger whose storages could not be planned; other errors stay errors.
+fn failed_report(error: Error, findings: Findings, path: &Path, options: &VerifyOptions) -> Result<VerifyReport> {
+    if error.kind() != ErrorKind::Damaged {
+        return Err(error);
+    }
+    findings.add_error(Check::Entries, Rule::Ledger, Place::default(), &error)?;
+    for check in [Check::Records, Check::State] {
+        findings.skip(check, "the storages are not sound");
+    }
+    findings.skip(Check::Frames, "a ledger has none");
+    Ok(report_of(findings, options, PathBuf::from(path)))
+}
+
+/// Read at once: large enough for a disk, small enough for the caches.
+const READ_BYTES: usize = 1024 * 1024;
+
+/// Shows the records of a ledger's storages to a visitor, or those of the storages that are wanted; they are numbered in
+/// the order of the plan. A storage that turns out to be damaged is told to `on_damage`; the others are read all the same,
+/// unless that returns an error.
+pub fn read_storages(
+    plan: &Plan,
+    visitor: &dyn RecordVisitor,
+    wanted: Option<&HashSet<u32>>,
+    threads: usize,
+    progress: &dyn Progress,
+    on_damage: &(dyn Fn(StorageRef, Error) -> Result<()> + Sync),
+) -> Result<()> {
+    let numbers = 0..plan.storages.len();
+    let numbers = numbers.filter(|number| wanted.is_none_or(|wanted| wanted.contains(&(*number as u32))));
+    let new_worker = || {
+        let mut worker = visitor.new_worker();
+        let mut walker = RecordWalker::default();
+        Ok(move |number: usize, buffer: &mut Vec<u8>| {
+            let storage = &plan.storages[number];
+            let (slot, id) = (storage.file.slot, storage.file.id);
+            let storage_ref = StorageRef { number: number as u32, slot, id };
+            worker.begin(storage_ref);
+            walker.restart();
+            let mut at = 0;
+            while at < storage.content_bytes {
+                progress.check()?;
+                visitor.check()?;
+                buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
+                match plan.read_storage(storage, at, buffer) {
+                    // A split storage's large data is looked at only here.
+                    Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
+                    read => read?,
+                }
+                walker.feed(buffer, worker.as_mut());
+                at += buffer.len() as u64;
+                progress.advance(buffer.len() as u64, 0);
+            }
+            walker.finish(worker.as_mut());
+            Ok(())
+        })
+    };
+    run_in_order(numbers.map(Ok), threads, &new_worker, progress, &mut |_, ()| Ok(()))?;
+    visitor.check()
+}
+
+/// Reads the bank file, the status cache and the version of a bank snapshot.
+fn read_documents(bank_file: &Path, status_cache: &Path, version: &Path) -> Documents {
+    Documents {
+        bank: Some(FieldReader::open(bank_file, "the bank file").and_then(parse_bank)),
+        status_cache: Some(
+            FieldReader::open(status_cache, "the status cache").and_then(|r| parse_status_cache(r, u64::MAX)),
+        ),
+        version: read_version(version).ok(),
+    }
+}

@@ -1,0 +1,286 @@
+//! Whether an archive, or a ledger, is good: before a validator finds out.
+//!
+//! Six checks, in order: frames, entries, name, bank, records, state. All failures that do not follow from each other
+//! are collected, each with its place. Nothing is written, but for a temporary file where the memory does not suffice.
+//!
+//! An archive is read once ([`read`](crate::archive)), by the rules of [`rules`](crate::rules), and its records are hashed and
+//! logged ([`state`](crate::state)); superseded records are read again and subtracted, and the state is what the bank file
+//! says, or not. A ledger's storages are read as they would be archived ([`ledger`]).
+
+mod archive;
+pub mod ledger;
+pub mod own;
+pub mod report;
+
+use {
+    crate::{
+        archive::ReadError,
+        rules::{
+            archive::SeenSlots,
+            bank::judge_map_presence,
+            clients::Client,
+            documents::{judge_base, judge_expectations, judge_root, judge_storage_map, swapped},
+            findings::{Check, Findings},
+        },
+        state::{
+            accounts::Accounts,
+            check::STATE_MEMORY_BYTES_DEFAULT,
+            settle::{RATIO_TYPICAL, Settled, log_bytes, settle},
+        },
+        verify::{
+            archive::{VerifiedArchive, add_counts},
+            report::{Counts, VerifyReport},
+        },
+    },
+    derive_setters::Setters,
+    slotpress_base::{
+        error::{Error, Result},
+        progress::{Progress, Step},
+        quantity,
+        stopwatch::Stopwatch,
+        threads::available_threads,
+    },
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::Hash},
+    std::path::PathBuf,
+};
+
+pub use {
+    crate::archive::named::NamedArchive,
+    ledger::{verify_ledger, verify_snapshot},
+};
+
+/// How to verify.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option)]
+#[non_exhaustive]
+pub struct VerifyOptions {
+    /// The clients that are to load it; none: every departure is a failure.
+    #[setters(into)]
+    pub clients: Vec<Client>,
+    /// Leave out records and state.
+    pub is_quick: bool,
+    /// Threads that decode and hash, 1 to 1024.
+    pub threads: usize,
+    /// The most memory for finding superseded records, in bytes.
+    pub memory_bytes: u64,
+    /// Where to spill what does not fit.
+    #[setters(into)]
+    pub temporary_dir: PathBuf,
+    /// The snapshot hash that the state must have.
+    pub expect_hash: Option<Hash>,
+    /// The slot that the state must have.
+    pub expect_slot: Option<u64>,
+    /// The roots that the archives must have, in their order; none for those beyond the list.
+    #[setters(into)]
+    pub expect_roots: Vec<Root>,
+}
+
+/// For all clients, on all cores, with 1 GiB for finding superseded records and the system's directory for temporary files.
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self {
+            clients: Vec::new(),
+            is_quick: false,
+            threads: available_threads(),
+            memory_bytes: STATE_MEMORY_BYTES_DEFAULT,
+            temporary_dir: std::env::temp_dir(),
+            expect_hash: None,
+            expect_slot: None,
+            expect_roots: Vec::new(),
+        }
+    }
+}
+
+/// Verifies an archive, or a full and an incremental one. What is wrong with them is in the report.
+///
+/// # Errors
+/// Verifying itself failed: an archive cannot be read, or there is no room for what does not fit into memory.
+pub fn verify_archives(
+    archive: &NamedArchive,
+    incremental: Option<&NamedArchive>,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let stopwatch = Stopwatch::start();
+    if let Some(incremental) = incremental {
+        let base_of = |archive: &NamedArchive| archive.name.as_ref().map(|name| name.base_slot);
+        if let (Some(Some(_)), Some(None)) = (base_of(archive), base_of(incremental)) {
+            return Err(swapped(&archive.path, &incremental.path));
+        }
+    }
+    // The newer archive first: of what it holds, older versions need not be hashed.
+    let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
+    let mut distrusted: Vec<Option<Error>> = vec![None; archives.len()];
+    loop {
+        match try_archives(&archives, &distrusted, options, progress) {
+            Ok(mut report) => {
+                report.paths.reverse();
+                report.roots.reverse();
+                report.taken = stopwatch.taken();
+                return Ok(report);
+            }
+            // The tar stream is the truth, the index a hint: once more without it.
+            Err((archive, ReadError::Index(error))) if distrusted[archive].is_none() => {
+                distrusted[archive] = Some(error);
+            }
+            Err((_, error)) => return Err(error.into()),
+        }
+    }
+}
+
+fn try_archives(
+    archives: &[&NamedArchive],
+    distrusted: &[Option<Error>],
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport, (usize, ReadError)> {
+    let other = |error: Error| (0, ReadError::Other(error));
+    let mut accounts = new_accounts(options, archives_bytes(archives).map_err(other)?, progress).map_err(other)?;
+    let seen_slots = SeenSlots::default();
+    let mut read: Vec<VerifiedArchive> = Vec::new();
+    let steps = archives.iter().map(|archive| Step::new("Verifying", archive.length_bytes().ok()));
+    progress.steps(&steps.collect::<Vec<_>>());
+    progress.detail(&format!(
+        "plan: {} to read; workers: {}, temporary files in {}",
+        quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
+        options.threads,
+        options.temporary_dir.display()
+    ));
+    for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
+        if number > 0 {
+            accounts.everything_so_far_is_newer(options.threads).map_err(other)?;
+        }
+        let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, options, progress)
+            .map_err(|error| (number, error))?;
+        read.push(one);
+    }
+    judge(read, &accounts, options, progress).map_err(other)
+}
+
+/// Judges what can only be judged when everything has been read, the newest archive first in `read`.
+fn judge(
+    read: Vec<VerifiedArchive>,
+    accounts: &Accounts,
+    options: &VerifyOptions,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let (newest, base) = (&read[0], read.get(1));
+    if let Some(base) = base {
+        refuse_swapped(newest, base)?;
+    }
+    judge_maps(newest, base)?;
+    let bank = newest.judged.bank.as_ref().map(|(bank, _)| bank);
+    if let Some(bank) = bank {
+        judge_expectations(options.expect_slot, options.expect_hash, bank, &newest.findings)?;
+    }
+    // The newest archive comes last in the arguments.
+    for (one, number) in read.iter().rev().zip(0..) {
+        judge_root(options.expect_roots.get(number).copied(), &one.archive, &one.findings)?;
+    }
+    let base_slot = newest.archive.base_slot();
+    if base_slot.is_some() && base.is_none() {
+        newest.findings.skip(Check::State, "part of a state only: give the full archive too");
+    }
+    if read.iter().any(|one| one.findings.has_lost_accounts()) {
+        newest.findings.skip(Check::State, "not all accounts could be read");
+    }
+    if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
+        newest.findings.skip(Check::State, why);
+    }
+    let mut settled = Settled::default();
+    match options.is_quick {
+        true => newest.findings.skip(Check::State, "`is_quick`"),
+        false => {
+            let (findings, threads) = (&newest.findings, options.threads);
+            settled = settle(accounts, bank, findings, threads, progress, &mut |task, wanted| {
+                read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, options, progress))
+            })?;
+        }
+    }
+    let mut counts = Counts::default();
+    read.iter().for_each(|one| add_counts(&mut counts, one));
+    counts.add_state(&settled, accounts);
+    let bank = bank.cloned();
+    let has_index = read.iter().all(|one| one.archive.tail.is_some());
+    let summary = bank.as_ref().map(|bank| (bank.slot, bank.snapshot_hash(), bank.capitalization));
+    let findings = Findings::new();
+    let (mut paths, mut roots) = (Vec::new(), Vec::new());
+    for one in read {
+        roots.push(one.archive.root());
+        let path = one.archive.path_buf();
+        findings.absorb(one.findings, &path);
+        paths.push(path);
+    }
+    let mut report = VerifyReport::of_findings(findings, &options.clients, paths);
+    if let Some((slot, hash, capitalization)) = summary {
+        (report.slot, report.hash, report.capitalization) = (Some(slot), Some(hash), Some(capitalization));
+    }
+    report.base_slot = base_slot;
+    (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
+    report.roots = roots;
+    report.counts = counts;
+    report.set_completeness(bank.as_ref(), has_index);
+    Ok(report)
+}
+
+/// Refuses a full archive that is newer than the incremental one on it, where a name does not say that it is meant so: then
+/// nothing that could be said of the state would help.
+fn refuse_swapped(newest: &VerifiedArchive, base: &VerifiedArchive) -> Result<()> {
+    let slot_of = |one: &VerifiedArchive| one.judged.bank.as_ref().map(|(bank, _)| bank.slot);
+    let is_meant = newest.archive.base_slot().is_some();
+    match (slot_of(base), slot_of(newest)) {
+        (Some(first), Some(second)) if second < first && !is_meant => {
+            Err(swapped(&base.archive.path_buf(), &newest.archive.path_buf()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Each archive's storages against its own bank file's storage map; for an incremental one, the storages of both.
+fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Result<()> {
+    let base_slot = newest.archive.base_slot();
+    for one in [Some(newest), base].into_iter().flatten() {
+        if let Some((bank, _)) = &one.judged.bank {
+            judge_map_presence(bank, one.storages().len() as u64, &one.findings)?;
+        }
+    }
+    if let Some(base) = base {
+        let full_slot = base.judged.bank.as_ref().map(|(bank, _)| bank.slot);
+        judge_base(base_slot, full_slot, base.archive.base_slot(), &newest.findings)?;
+        if let Some((_, map)) = base.judged.bank.as_ref().filter(|_| !base.findings.has_lost_accounts()) {
+            judge_storage_map(map, base.storages(), None, true, &base.findings)?;
+        }
+    }
+    if let Some((_, map)) = newest.judged.bank.as_ref().filter(|_| !newest.findings.has_lost_accounts()) {
+        let mut storages = newest.storages().to_vec();
+        storages.extend(base.into_iter().flat_map(|base| base.storages()));
+        let has_base = base.is_some_and(|base| !base.findings.has_lost_accounts());
+        judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
+    }
+    Ok(())
+}
+
+/// Bytes that the archives decode to, roughly.
+fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
+    archives
+        .iter()
+        .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
+}
+
+/// A state in the making, of this many bytes of storages. A temporary directory that somebody chose must have room for what
+/// is foreseen not to fit in memory; of the system's, whose room may suffice all the same, there is a warning.
+fn new_accounts(options: &VerifyOptions, storages_bytes: u64, progress: &dyn Progress) -> Result<Accounts> {
+    let VerifyOptions { memory_bytes, temporary_dir, .. } = options;
+    let accounts = Accounts::keeping_suspects(*memory_bytes, temporary_dir, log_bytes(storages_bytes))?;
+    if options.is_quick {
+        return Ok(accounts);
+    }
+    match accounts.check_room_foreseen(*memory_bytes) {
+        Err(error) if *temporary_dir == std::env::temp_dir() => {
+            let hint = error.hint_text().unwrap_or_default();
+            progress.warn(&format!("the memory may not suffice, and then this ends with: {error}; {hint}"));
+        }
+        result => result?,
+    }
+    Ok(accounts)
+}

@@ -1,0 +1,117 @@
+//! Reading back what slotpress itself has just written, before it counts as written.
+
+use {
+    crate::{
+        read_back::{ReadBack, ReadBackReport},
+        rules::{
+            clients::{Client, Rule},
+            findings::{Check, Failure},
+        },
+        verify::{
+            NamedArchive, VerifyOptions,
+            report::{CheckResult, VerifyReport},
+            verify_archives, verify_snapshot,
+        },
+    },
+    derive_setters::Setters,
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::ledger::{
+        directory::BankSnapshot,
+        names::{ArchiveName, Extension},
+    },
+    std::path::{Path, PathBuf},
+};
+
+/// Reads back what was written with every check: for `read_back` of the options of `archive` and `restore`.
+#[derive(Clone, Debug, Setters)]
+#[non_exhaustive]
+pub struct FullReadBack {
+    /// The most memory for finding superseded records, in bytes.
+    pub memory_bytes: u64,
+    /// Where to spill what does not fit.
+    #[setters(into)]
+    pub temporary_dir: PathBuf,
+}
+
+/// With 1 GiB for finding superseded records, and the system's directory for temporary files.
+impl Default for FullReadBack {
+    fn default() -> Self {
+        let VerifyOptions { memory_bytes, temporary_dir, .. } = VerifyOptions::default();
+        Self { memory_bytes, temporary_dir }
+    }
+}
+
+impl FullReadBack {
+    fn options(&self, clients: &[Client], threads: usize) -> VerifyOptions {
+        VerifyOptions {
+            clients: clients.to_vec(),
+            threads,
+            memory_bytes: self.memory_bytes,
+            temporary_dir: self.temporary_dir.clone(),
+            ..VerifyOptions::default()
+        }
+    }
+}
+
+impl ReadBack for FullReadBack {
+    /// Every client that reads archives of its kind must load it, and its index must be right.
+    fn check_archive(
+        &self,
+        path: &Path,
+        name: &ArchiveName,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<ReadBackReport> {
+        let clients: &[Client] = match name.extension {
+            Extension::TarLz4 => &Client::AGAVE,
+            Extension::Tar => &[Client::Firedancer],
+            _ => &Client::CURRENT,
+        };
+        let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::of_path(path) };
+        let report = verify_archives(&archive, None, &self.options(clients, threads), progress)?;
+        let is_ours = |failure: &&Failure| matches!(failure.rule, Rule::Index | Rule::PzstdMark);
+        let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));
+        require(failure, "archive", &name.to_string())?;
+        Ok(summary_of(&report))
+    }
+
+    fn check_snapshot(
+        &self,
+        snapshot: BankSnapshot,
+        base_slot: Option<u64>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<ReadBackReport> {
+        let slot = snapshot.slot;
+        let report = verify_snapshot(snapshot, base_slot, &self.options(&Client::AGAVE, threads), progress)?;
+        require(first_failure(&report), "ledger", &format!("slot {slot}"))?;
+        Ok(summary_of(&report))
+    }
+}
+
+/// What was checked.
+fn summary_of(report: &VerifyReport) -> ReadBackReport {
+    // A ledger has no frames: nothing about them is unknown.
+    let checks = || report.checks.iter().filter(|check| check.name != Check::Frames || !report.is_ledger());
+    let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
+    ReadBackReport {
+        storages: report.counts.storages,
+        accounts: report.was_made(Check::State).then_some(report.counts.accounts),
+        checks: checks().filter(|check| check.skipped.is_none()).map(|check| check.name.name()).collect(),
+        unknown: checks().filter_map(unknown).collect(),
+    }
+}
+
+/// What a result must not be kept for: not what its source says in bank file and status cache, or how its version writes.
+fn first_failure(report: &VerifyReport) -> Option<&Failure> {
+    report.failures.iter().find(|failure| !failure.rule.is_of_bank() && !failure.rule.is_of_version())
+}
+
+fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {
+    let Some(failure) = failure else { return Ok(()) };
+    let error = failure.to_error().within(format!("the {kind} of {name} is not valid, and was removed"));
+    Err(error.hint(match kind {
+        "archive" => "verify the ledger: if it is valid, suspect the disk or the memory",
+        _ => "verify the archives it was restored from: if they are valid, suspect the disk or the memory",
+    }))
+}

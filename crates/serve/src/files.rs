@@ -1,0 +1,319 @@
+//! The files that are being sent, and their pages: what was not in the page cache before is dropped behind the last
+//! transfer that needs it, so that a validator's pages stay and many nodes that read one archive share one read.
+//!
+//! `Windows` is pure: which pieces of a file whom are needed by; [`SharedFile`] asks the kernel.
+
+use {
+    slotpress_base::io::{IoHint, residency::Cold},
+    slotpress_read::catalog::FileId,
+    std::{
+        collections::{BTreeMap, HashMap},
+        fs::File,
+        io,
+        ops::Range,
+        os::unix::fs::FileExt,
+        sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    },
+};
+
+/// Pages are looked at, fetched and dropped in pieces of this many bytes.
+pub const WINDOW_BYTES: u64 = 1 << 20;
+
+/// How far behind a transfer may be for others to leave it their pages, in windows (256 MiB): who is slower reads the disk
+/// again, so that stalled readers hold no more than this each.
+const KEEP_WINDOWS: u64 = 256;
+
+/// The files that are being sent.
+#[derive(Debug, Default)]
+pub struct OpenFiles(Mutex<HashMap<(FileId, u64, u64), Weak<SharedFile>>>);
+
+impl OpenFiles {
+    /// Joins those who send this file: the same one, of the same length, not modified since.
+    pub fn share(&self, file: File, id: FileId, modified_ns: u64, length_bytes: u64, hint: IoHint) -> Arc<SharedFile> {
+        let mut files = lock(&self.0);
+        files.retain(|_, file| file.strong_count() > 0);
+        let key = (id, modified_ns, length_bytes);
+        if let Some(file) = files.get(&key).and_then(Weak::upgrade) {
+            return file;
+        }
+        let shared = Arc::new(SharedFile { file, length_bytes, hint, windows: Mutex::default() });
+        files.insert(key, Arc::downgrade(&shared));
+        shared
+    }
+}
+
+/// An open file that several transfers read.
+#[derive(Debug)]
+pub struct SharedFile {
+    file: File,
+    length_bytes: u64,
+    hint: IoHint,
+    windows: Mutex<Windows<Cold>>,
+}
+
+/// A transfer that reads a part of a file, from its beginning to its end.
+#[derive(Debug)]
+pub struct Reading {
+    shared: Arc<SharedFile>,
+    number: u64,
+    range: Range<u64>,
+}
+
+impl Reading {
+    /// Will read this range.
+    pub fn new(shared: Arc<SharedFile>, range: Range<u64>) -> Self {
+        let number = lock(&shared.windows).join(range.clone());
+        Self { shared, number, range }
+    }
+
+    /// What will be read.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.shared.file
+    }
+
+    /// Gets ready to read what is at this offset, and what follows: asks the disk for what is not in the page cache.
+    /// Returns whether something of it was not. May wait for the disk.
+    pub fn enter(&self, offset: u64) -> bool {
+        if self.shared.hint == IoHint::None {
+            return false;
+        }
+        let first = offset / WINDOW_BYTES;
+        let mut is_cold = false;
+        for window in [first, first + 1] {
+            let start = window * WINDOW_BYTES;
+            if start >= self.range.end {
+                break;
+            }
+            let range = start..(start + WINDOW_BYTES).min(self.shared.length_bytes);
+            let mut windows = lock(&self.shared.windows);
+            if windows.is_known(window) {
+                continue;
+            }
+            let cold = Cold::look(&self.shared.file, &range, self.shared.length_bytes);
+            if cold == Cold::default() {
+                continue;
+            }
+            windows.add(window, cold.clone());
+            drop(windows);
+            cold.prefetch(&self.shared.file);
+            is_cold |= window == first;
+        }
+        is_cold
+    }
+
+    /// Whether what is at this offset, and what follows, is in the page cache, so that reading it does not wait.
+    pub fn is_resident(&self, offset: u64) -> bool {
+        let start = offset / WINDOW_BYTES * WINDOW_BYTES;
+        let range = start..(start + 2 * WINDOW_BYTES).min(self.shared.length_bytes);
+        Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
+    }
+
+    /// Waits until what is at this offset is in the page cache, to the end of its window.
+    ///
+    /// # Errors
+    /// The disk fails, or the file has become shorter.
+    pub fn fetch(&self, offset: u64) -> io::Result<()> {
+        if !self.enter(offset) && self.is_resident(offset) {
+            return Ok(());
+        }
+        let mut buffer = vec![0; 64 * 1024];
+        let mut offset = offset;
+        loop {
+            let length = self.piece_bytes(offset, buffer.len() as u64);
+            if length == 0 {
+                return Ok(());
+            }
+            self.shared.file.read_exact_at(buffer.get_mut(..length as usize).unwrap_or_default(), offset)?;
+            offset += length;
+            if offset.is_multiple_of(WINDOW_BYTES) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Everything before this offset has been read: what nobody else needs is dropped.
+    pub fn pass(&self, offset: u64) {
+        if self.shared.hint == IoHint::None {
+            return;
+        }
+        let dropped = lock(&self.shared.windows).pass(self.number, offset);
+        dropped.iter().for_each(|cold| cold.drop_from(&self.shared.file));
+    }
+
+    /// How many bytes to read at an offset: `most`, but not beyond the window and the range.
+    pub fn piece_bytes(&self, offset: u64, most: u64) -> u64 {
+        let end = (offset / WINDOW_BYTES + 1) * WINDOW_BYTES;
+        end.min(self.range.end).saturating_sub(offset).min(most)
+    }
+
+    /// Reads the next bytes at an offset: to the end of the window or of the buffer. May wait for the disk.
+    ///
+    /// # Errors
+    /// The disk fails, or the file has become shorter.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.enter(offset);
+        let length = self.piece_bytes(offset, buffer.len() as u64) as usize;
+        let buffer = buffer.get_mut(..length).unwrap_or_default();
+        self.shared.file.read_exact_at(buffer, offset)?;
+        self.pass(offset + length as u64);
+        Ok(length)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let dropped = lock(&self.shared.windows).leave(self.number);
+        dropped.iter().for_each(|cold| cold.drop_from(&self.shared.file));
+    }
+}
+
+/// Which windows of a file were brought in by those who read it, and who needs them. `C` is what to do when nobody does.
+#[derive(Debug)]
+struct Windows<C> {
+    next_number: u64,
+    /// What each has left to read.
+    readers: BTreeMap<u64, Range<u64>>,
+    brought: BTreeMap<u64, C>,
+}
+
+impl<C> Default for Windows<C> {
+    fn default() -> Self {
+        Self { next_number: 0, readers: BTreeMap::new(), brought: BTreeMap::new() }
+    }
+}
+
+impl<C> Windows<C> {
+    fn join(&mut self, range: Range<u64>) -> u64 {
+        self.next_number += 1;
+        self.readers.insert(self.next_number, range);
+        self.next_number
+    }
+
+    fn is_known(&self, window: u64) -> bool {
+        self.brought.contains_key(&window)
+    }
+
+    fn add(&mut self, window: u64, cold: C) {
+        self.brought.insert(window, cold);
+    }
+
+    fn is_needed(&self, window: u64) -> bool {
+        let start = window * WINDOW_BYTES;
+        self.readers.values().any(|left| {
+            let is_near = window.saturating_sub(left.start / WINDOW_BYTES) <= KEEP_WINDOWS;
+            left.start < left.end.min(start + WINDOW_BYTES) && left.end > start && is_near
+        })
+    }
+
+    /// A reader got this far; returns what may be dropped.
+    fn pass(&mut self, number: u64, offset: u64) -> Vec<C> {
+        let Some(left) = self.readers.get_mut(&number).filter(|left| left.start < offset) else { return Vec::new() };
+        let passed = left.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
+        left.start = offset;
+        self.take(passed)
+    }
+
+    /// A reader is done, or gone; returns what may be dropped.
+    fn leave(&mut self, number: u64) -> Vec<C> {
+        self.readers.remove(&number);
+        self.take(0..u64::MAX)
+    }
+
+    fn take(&mut self, windows: Range<u64>) -> Vec<C> {
+        let numbers: Vec<u64> = self.brought.range(windows).map(|(number, _)| *number).collect();
+        let unneeded = numbers.into_iter().filter(|number| !self.is_needed(*number)).collect::<Vec<_>>();
+        unneeded.into_iter().filter_map(|number| self.brought.remove(&number)).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    const END: u64 = 600 * WINDOW_BYTES + 5;
+
+    proptest! {
+        /// Readers come, go on and leave as they like. What one has just read is dropped at once unless another comes after it
+        /// within reach; what somebody near still needs is not; and when all are gone, nothing is left.
+        #[test]
+        fn pages_stay_for_those_who_need_them(steps in proptest::collection::vec((0usize..4, 0u64..400, 0u8..8), 1..200)) {
+            let mut windows = Windows::default();
+            let mut readers: Vec<Option<(u64, u64)>> = vec![None; 4];
+            for (reader, count, what) in steps {
+                match readers[reader] {
+                    None => readers[reader] = Some((windows.join(count * WINDOW_BYTES..END), count * WINDOW_BYTES)),
+                    Some((number, _)) if what == 0 => {
+                        windows.leave(number);
+                        readers[reader] = None;
+                    }
+                    Some((number, offset)) => {
+                        let window = offset / WINDOW_BYTES;
+                        if offset >= END {
+                            continue;
+                        }
+                        if !windows.is_known(window) {
+                            windows.add(window, window);
+                        }
+                        let next = ((window + 1) * WINDOW_BYTES).min(END);
+                        readers[reader] = Some((number, next));
+                        // Who tells of a place before its own has told it already.
+                        prop_assert!(windows.pass(number, offset).is_empty() && windows.pass(number, 0).is_empty());
+                        let dropped = windows.pass(number, next);
+                        let needed = readers.iter().flatten()
+                            .any(|(_, at)| *at < next && window - at / WINDOW_BYTES <= KEEP_WINDOWS);
+                        prop_assert_eq!(dropped.contains(&window), !needed);
+                    }
+                }
+                for (_, at) in readers.iter().flatten() {
+                    prop_assert!(*at <= END);
+                }
+            }
+            for (number, _) in readers.into_iter().flatten() {
+                windows.leave(number);
+            }
+            prop_assert!(windows.brought.is_empty() && windows.readers.is_empty());
+        }
+    }
+
+    #[test]
+    fn reads_are_cut_at_windows_and_ends() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        let content: Vec<u8> = (0..WINDOW_BYTES as usize * 2 + 100).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&path, &content).expect("written");
+        let files = OpenFiles::default();
+        let open = || {
+            files.share(File::open(&path).expect("opened"), FileId::default(), 0, content.len() as u64, IoHint::Gentle)
+        };
+        let shared = open();
+        assert!(Arc::ptr_eq(&shared, &open()), "one file for all");
+        for range in [0..content.len() as u64, 5..6, WINDOW_BYTES - 1..WINDOW_BYTES + 1] {
+            let reading = Reading::new(shared.clone(), range.clone());
+            let mut read = Vec::new();
+            let mut buffer = vec![0; 300_000];
+            while (read.len() as u64) < range.end - range.start {
+                let length = reading.read(range.start + read.len() as u64, &mut buffer).expect("read");
+                assert!(length > 0);
+                read.extend_from_slice(&buffer[..length]);
+            }
+            assert!(read == content[range.start as usize..range.end as usize], "{range:?}");
+        }
+        assert!(lock(&shared.windows).readers.is_empty());
+        // The file is cut while it is read.
+        let reading = Reading::new(shared.clone(), 0..content.len() as u64);
+        File::options().write(true).open(&path).expect("opened").set_len(10).expect("cut");
+        assert!(reading.read(0, &mut vec![0; 1000]).is_err());
+        drop((shared, reading));
+        open();
+        assert_eq!(lock(&files.0).len(), 1);
+    }
+}

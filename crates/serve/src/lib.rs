@@ -1,0 +1,325 @@
+//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//!
+//! A server of snapshot archives, over HTTP/1.1: whole files and ranges of them, to Agave, Firedancer, browsers and
+//! `bootstrap`.
+//!
+//! [`conditions`] and `files::Windows` are pure; [`respond`] knows requests and responses, `connection` sockets. Encrypted
+//! connections speak HTTP through hyper, others through `plain`, which sends files without copying them. Not here: which archives there are ([`catalog`](slotpress_read::catalog)), and the log
+//! (`cli::serve`).
+
+pub mod api;
+pub mod body;
+pub mod conditions;
+mod connection;
+pub mod files;
+pub mod limits;
+pub mod metrics;
+pub mod page;
+mod plain;
+pub mod respond;
+pub mod shelf;
+mod stream;
+pub mod tls;
+pub mod transfers;
+
+use {
+    body::Buffers,
+    connection::Purpose,
+    derive_setters::Setters,
+    files::OpenFiles,
+    limits::{Allowance, Limits},
+    metrics::Metrics,
+    rustix::process::{Resource, Rlimit, getrlimit, setrlimit},
+    shelf::Shelf,
+    slotpress_base::{
+        error::{Error, Result},
+        io::IoHint,
+        progress::Progress,
+        threads::available_threads,
+    },
+    slotpress_read::catalog::Catalog,
+    std::{
+        net::{SocketAddr, TcpListener},
+        path::PathBuf,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
+            mpsc::{Receiver, RecvTimeoutError, sync_channel},
+        },
+        time::{Duration, Instant},
+    },
+    tls::{Certificates, TlsFiles},
+    tokio::sync::watch,
+    transfers::{Finished, Transfers},
+};
+
+/// Firedancer gives up on a server that is slower, in bytes per second.
+pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
+
+/// What to serve, and how.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option)]
+#[non_exhaustive]
+pub struct ServeOptions {
+    /// Where the archives are; of several files of one name, the first is served.
+    #[setters(into)]
+    pub dirs: Vec<PathBuf>,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// With what to encrypt.
+    pub tls: Option<TlsFiles>,
+    /// Where to tell metrics.
+    pub metrics: Option<SocketAddr>,
+    /// Rates and connections.
+    pub allowance: Allowance,
+    /// How to treat the page cache.
+    pub io_hint: IoHint,
+    /// Threads that answer. Others, which may wait for the disk, are started as needed.
+    pub threads: usize,
+    /// When to give up on clients.
+    pub timeouts: Timeouts,
+    /// How long transfers may go on when asked to stop.
+    pub grace: Duration,
+}
+
+/// Connections at a time, unless told otherwise: 64 MiB of memory where all of them are busy.
+pub const CONNECTIONS_DEFAULT: usize = 1024;
+
+/// Connections at a time of each client, unless told otherwise: what aria2c and browsers open at most, with room.
+pub const CLIENT_CONNECTIONS_DEFAULT: usize = 64;
+
+/// Threads that answer, unless told otherwise: more have nothing to do, since sending is the kernel's work.
+pub const THREADS_DEFAULT_MAX: usize = 8;
+
+impl ServeOptions {
+    /// Some directories at an address, without encryption: up to 1024 connections, 64 of each client, no limit of rates.
+    pub fn new(dirs: impl IntoIterator<Item = PathBuf>, listen: SocketAddr) -> Self {
+        Self {
+            dirs: Vec::from_iter(dirs),
+            listen,
+            tls: None,
+            metrics: None,
+            allowance: Allowance {
+                total_rate: None,
+                client_rate: None,
+                connections: CONNECTIONS_DEFAULT,
+                client_connections: CLIENT_CONNECTIONS_DEFAULT,
+            },
+            io_hint: IoHint::default(),
+            threads: available_threads().min(THREADS_DEFAULT_MAX),
+            timeouts: Timeouts { head: Duration::from_secs(15), stall: Duration::from_secs(60) },
+            grace: Duration::from_secs(60),
+        }
+    }
+}
+
+/// When to give up on a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// It has sent no whole request: since it connected, or since the last answer.
+    pub head: Duration,
+    /// It has taken next to nothing of what waits for it.
+    pub stall: Duration,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Clients may come.
+    Listening {
+        /// The address, with the port that the system chose where none was given.
+        listen: SocketAddr,
+        /// The address of the metrics.
+        metrics: Option<SocketAddr>,
+        /// How many archives there are.
+        archives: usize,
+    },
+    /// A transfer has ended.
+    Finished(Finished),
+    /// New certificates are in use.
+    Reloaded,
+    /// Asked to stop; so many connections are still open.
+    Stopping {
+        /// Connections.
+        connections: usize,
+    },
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Server {
+    shelf: Shelf,
+    transfers: Arc<Transfers>,
+    files: OpenFiles,
+    buffers: Arc<Buffers>,
+    limits: Arc<Limits>,
+    metrics_limits: Arc<Limits>,
+    metrics: Arc<Metrics>,
+    io_hint: IoHint,
+    timeouts: Timeouts,
+    /// A connection has ended in a panic.
+    has_panicked: AtomicBool,
+}
+
+impl Server {
+    /// What there is to serve, and why the last look at the directories failed.
+    async fn look(&self) -> (Arc<Catalog>, Option<String>) {
+        let (catalog, error) = self.shelf.look().await;
+        let choice = catalog.choice();
+        let incremental = choice.and_then(|choice| choice.incremental).map(|archive| archive.name.slot);
+        self.metrics.catalog(catalog.archives().len(), choice.map(|choice| choice.full.name.slot), incremental);
+        (catalog, error)
+    }
+}
+
+/// Whoever scrapes metrics needs one or two.
+const METRICS_CONNECTIONS_MAX: usize = 32;
+
+/// Lines of the log that wait to be written.
+const FINISHED_MAX: usize = 4096;
+
+/// How often the outside is looked at: signals often, certificates seldom.
+const TICK: Duration = Duration::from_millis(50);
+const SLOW_TICK: Duration = Duration::from_secs(1);
+
+/// Threads that may wait for a disk.
+const BLOCKING_THREADS_MAX: usize = 64;
+
+/// Descriptors beside those of connections, each of which may have a file open too.
+const OTHER_DESCRIPTORS: u64 = 128;
+
+/// Serves until `progress` says that the user asked to stop, and then until all transfers are done, or the grace is over.
+/// `wants_reload` says whether certificates shall be read again now.
+///
+/// # Errors
+/// A directory or a certificate cannot be read, an address is taken.
+pub fn run(
+    options: &ServeOptions,
+    wants_reload: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+    progress: &dyn Progress,
+) -> Result<()> {
+    let certificates = options.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
+    let shelf = Shelf::new(options.dirs.clone())?;
+    let (listener, listen) = bind(options.listen)?;
+    let metrics_listener = options.metrics.map(bind).transpose()?;
+    raise_descriptors(options.allowance.connections, progress);
+
+    let metrics = Arc::new(Metrics::new());
+    let (sender, finished) = sync_channel(FINISHED_MAX);
+    let server = Arc::new(Server {
+        shelf,
+        transfers: Transfers::new(sender, metrics.clone()),
+        files: OpenFiles::default(),
+        buffers: Arc::default(),
+        limits: Limits::new(options.allowance),
+        metrics_limits: Limits::new(Allowance {
+            total_rate: None,
+            client_rate: None,
+            connections: METRICS_CONNECTIONS_MAX,
+            client_connections: METRICS_CONNECTIONS_MAX,
+        }),
+        metrics,
+        io_hint: options.io_hint,
+        timeouts: options.timeouts,
+        has_panicked: AtomicBool::new(false),
+    });
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(options.threads)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name("serve")
+        .enable_all()
+        .build()
+        .map_err(|error| slotpress_base::threads::cannot_start(&error))?;
+    let (stop, stopping) = watch::channel(false);
+    let metrics_address = metrics_listener.as_ref().map(|(_, address)| *address);
+    let start = |listener: TcpListener, purpose: Purpose| -> Result<()> {
+        let _inside = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)
+            .map_err(|error| Error::failed(format!("cannot listen: {error}")))?;
+        runtime.spawn(connection::listen(server.clone(), listener, purpose, stopping.clone()));
+        Ok(())
+    };
+    start(listener, Purpose::Archives(certificates.clone()))?;
+    if let Some((listener, _)) = metrics_listener {
+        start(listener, Purpose::Metrics)?;
+    }
+    let archives = runtime.block_on(server.look()).0.archives().len();
+    on_event(Event::Listening { listen, metrics: metrics_address, archives });
+    // Where nobody supervises us, nobody is told.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+
+    let mut next_slow_tick = Instant::now();
+    while !progress.is_interrupted() {
+        forward(&finished, TICK, on_event);
+        let is_asked = wants_reload();
+        if next_slow_tick > Instant::now() && !is_asked {
+            continue;
+        }
+        next_slow_tick = Instant::now() + SLOW_TICK;
+        server.limits.sweep();
+        if server.has_panicked.swap(false, Relaxed) {
+            progress.warn(
+                "slotpress has a bug: a connection ended in a panic; report it, with what RUST_BACKTRACE=1 prints",
+            );
+        }
+        match certificates.as_ref().map(|certificates| certificates.reload(is_asked)) {
+            Some(Ok(true)) => on_event(Event::Reloaded),
+            Some(Err(error)) => progress.warn(&format!("{error}; the old certificate stays in use")),
+            Some(Ok(false)) | None => {}
+        }
+    }
+
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    on_event(Event::Stopping { connections: server.limits.connections() });
+    let _ = stop.send(true);
+    let end = Instant::now() + options.grace;
+    while server.limits.connections() > 0 && Instant::now() < end {
+        forward(&finished, TICK, on_event);
+    }
+    // Ends what is left, and tells of it.
+    runtime.shutdown_timeout(SLOW_TICK);
+    drop(server);
+    forward(&finished, Duration::ZERO, on_event);
+    Ok(())
+}
+
+/// Tells of transfers that have ended, for a while.
+fn forward(finished: &Receiver<Finished>, time: Duration, on_event: &mut dyn FnMut(Event)) {
+    let end = Instant::now() + time;
+    loop {
+        match finished.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(finished) => on_event(Event::Finished(finished)),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let failed = |error: std::io::Error| {
+        Error::failed(format!("cannot listen on {address}: {error}"))
+            .hint("choose another address or port; `ss -ltnp` shows what listens there now")
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// Each connection needs a descriptor, and one for its file.
+fn raise_descriptors(connections: usize, progress: &dyn Progress) {
+    let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS);
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let current = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum }).is_ok();
+    if !is_raised || current < needed {
+        progress.warn(&format!(
+            "{connections} connections need up to {needed} open files, more than the system allows (see ulimit -n, or \
+             LimitNOFILE of the service)"
+        ));
+    }
+}

@@ -1,0 +1,252 @@
+//! How much each client may have: connections, and bytes per second. Clients are addresses; of IPv6, networks of 64 bits,
+//! of which one host has a whole one.
+//!
+//! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and pieces are let
+//! through in the order in which they came. Bursts are bounded by [`Bucket`].
+
+use {
+    slotpress_base::io::pace::Bucket,
+    std::{
+        collections::HashMap,
+        net::{IpAddr, Ipv6Addr},
+        sync::{
+            Arc, Mutex, PoisonError,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+        time::{Duration, Instant},
+    },
+};
+
+/// The piece that is let through at once, in bytes: small enough for fairness at low rates, large enough to be cheap at
+/// high ones.
+const PIECE_MIN: u64 = 16 * 1024;
+const PIECE_MAX: u64 = 256 * 1024;
+
+/// Timers are no finer than this; what is to wait for less goes on, and waits the longer later.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// How many bytes per second, and how many connections, at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    /// To all clients together.
+    pub total_rate: Option<u64>,
+    /// To each.
+    pub client_rate: Option<u64>,
+    /// Of all clients together.
+    pub connections: usize,
+    /// Of each.
+    pub client_connections: usize,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Limits {
+    allowance: Allowance,
+    start: Instant,
+    total: Mutex<Option<Bucket>>,
+    connections: AtomicUsize,
+    clients: Mutex<HashMap<IpAddr, Arc<Client>>>,
+}
+
+#[derive(Debug)]
+struct Client {
+    connections: AtomicUsize,
+    /// Held by the connection whose piece is waiting.
+    turn: tokio::sync::Mutex<Option<Bucket>>,
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There are as many as may be.
+    Full,
+    /// This client has as many as one may have.
+    ClientFull,
+}
+
+/// A connection that counts.
+#[derive(Debug)]
+pub struct Admission {
+    limits: Arc<Limits>,
+    client: Arc<Client>,
+}
+
+impl Limits {
+    /// No connection yet.
+    pub fn new(allowance: Allowance) -> Arc<Self> {
+        Arc::new(Self {
+            allowance,
+            start: Instant::now(),
+            total: Mutex::new(allowance.total_rate.map(Bucket::new)),
+            connections: AtomicUsize::new(0),
+            clients: Mutex::default(),
+        })
+    }
+
+    /// Lets a connection in, or not.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
+        if self.connections.load(Relaxed) >= self.allowance.connections {
+            return Err(Refusal::Full);
+        }
+        let mut clients = lock(&self.clients);
+        let client = clients.entry(client_of(address)).or_insert_with(|| {
+            let turn = tokio::sync::Mutex::new(self.allowance.client_rate.map(Bucket::new));
+            Arc::new(Client { connections: AtomicUsize::new(0), turn })
+        });
+        if client.connections.load(Relaxed) >= self.allowance.client_connections {
+            return Err(Refusal::ClientFull);
+        }
+        // Only here do they grow, under the lock.
+        client.connections.fetch_add(1, Relaxed);
+        self.connections.fetch_add(1, Relaxed);
+        Ok(Admission { limits: self.clone(), client: client.clone() })
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+
+    /// Forgets clients that are gone and owe nothing. To be called every second or so.
+    pub fn sweep(&self) {
+        let now = self.start.elapsed();
+        lock(&self.clients).retain(|_, client| {
+            let owes = client.turn.try_lock().map_or(true, |turn| turn.is_some_and(|bucket| !bucket.is_full(now)));
+            client.connections.load(Relaxed) > 0 || owes
+        });
+    }
+
+    /// How many bytes to ask for at a time; `None` where nothing is limited.
+    pub fn piece_bytes(&self) -> Option<u64> {
+        let rates = [self.allowance.total_rate, self.allowance.client_rate];
+        let rate = rates.into_iter().flatten().min()?;
+        Some((rate / 64).clamp(PIECE_MIN, PIECE_MAX))
+    }
+}
+
+impl Admission {
+    /// Waits until this many bytes may be sent.
+    pub async fn wait(&self, bytes: u64) {
+        let limits = &self.limits;
+        if limits.piece_bytes().is_none() {
+            return;
+        }
+        let mut turn = self.client.turn.lock().await;
+        if let Some(bucket) = turn.as_mut() {
+            sleep(bucket.take(limits.start.elapsed(), bytes)).await;
+        }
+        let wait = lock(&limits.total).as_mut().map(|bucket| bucket.take(limits.start.elapsed(), bytes));
+        sleep(wait.unwrap_or_default()).await;
+    }
+
+    /// See [`Limits::piece_bytes`].
+    pub fn piece_bytes(&self) -> Option<u64> {
+        self.limits.piece_bytes()
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.client.connections.fetch_sub(1, Relaxed);
+        self.limits.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn sleep(wait: Duration) {
+    if wait >= SHORTEST_WAIT {
+        tokio::time::sleep(wait).await;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who an address counts as.
+fn client_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWANCE: Allowance =
+        Allowance { total_rate: None, client_rate: None, connections: 3, client_connections: 2 };
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn connections_are_counted() {
+        let limits = Limits::new(ALLOWANCE);
+        let first = limits.admit(address("10.0.0.1")).expect("the first");
+        let second = limits.admit(address("::ffff:10.0.0.1")).expect("the second");
+        assert_eq!(limits.admit(address("10.0.0.1")).err(), Some(Refusal::ClientFull));
+        let third = limits.admit(address("2001:db8::1")).expect("the third");
+        assert_eq!(limits.admit(address("10.0.0.2")).err(), Some(Refusal::Full));
+        drop(third);
+        let third = limits.admit(address("2001:db8::2")).expect("another");
+        drop(second);
+        let fourth = limits.admit(address("2001:db8::3")).expect("of the same network");
+        assert_eq!(limits.connections(), 3);
+        drop((first, third, fourth));
+        limits.sweep();
+        assert!(limits.connections() == 0 && lock(&limits.clients).is_empty());
+    }
+
+    #[test]
+    fn a_client_that_comes_back_has_no_new_burst() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let limits = Limits::new(Allowance { client_rate: Some(1 << 20), ..ALLOWANCE });
+        let start = Instant::now();
+        for _ in 0..8 {
+            let admission = limits.admit(address("10.0.0.1")).expect("admitted");
+            runtime.block_on(admission.wait(256 * 1024));
+            drop(admission);
+            limits.sweep();
+        }
+        // 2 MiB at 1 MiB/s, less a burst of a quarter of a second.
+        assert!(start.elapsed() >= Duration::from_millis(1_700), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn clients_share_alike_however_many_connections_they_have() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let limits = Limits::new(Allowance {
+            total_rate: Some(4 << 20),
+            client_rate: None,
+            connections: 100,
+            client_connections: 100,
+        });
+        let sent: Arc<[AtomicUsize; 2]> = Arc::default();
+        runtime.block_on(async {
+            let mut tasks = Vec::new();
+            for number in 0..10 {
+                let client = usize::from(number > 0);
+                let admission = limits.admit(address(["10.0.0.1", "10.0.0.2"][client])).expect("admitted");
+                let sent = sent.clone();
+                tasks.push(tokio::spawn(async move {
+                    loop {
+                        admission.wait(64 * 1024).await;
+                        sent[client].fetch_add(1, Relaxed);
+                    }
+                }));
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        });
+        let [one, nine] = [sent[0].load(Relaxed), sent[1].load(Relaxed)];
+        assert!(one.abs_diff(nine) <= 2 && one > 10, "{one} pieces to one connection, {nine} to nine");
+    }
+}

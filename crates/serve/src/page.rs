@@ -1,0 +1,188 @@
+//! The page for people: archives, what to copy, transfers that run. One file, nothing from elsewhere.
+
+use {
+    super::{respond, transfers::Transfer},
+    hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
+    sha2::{Digest, Sha256},
+    slotpress_base::quantity,
+    slotpress_read::catalog::{Archive, Catalog, listing::unix_ns},
+    std::{
+        fmt::Write,
+        sync::{Arc, LazyLock},
+        time::SystemTime,
+    },
+};
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// The most transfers that the page shows.
+const TRANSFERS_MAX: usize = 100;
+
+/// The longest name of a host.
+const HOST_BYTES_MAX: usize = 260;
+
+/// What keeps anything but the page's own style and script out.
+pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
+    let hash = |text: &str| base64(&Sha256::digest(text.as_bytes()));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+        hash(STYLE),
+        hash(SCRIPT)
+    );
+    [
+        (CONTENT_SECURITY_POLICY, policy),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff".into()),
+        (REFERRER_POLICY, "no-referrer".into()),
+    ]
+});
+
+/// The page, for whoever reached this server as `host`.
+pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: bool, now: SystemTime) -> String {
+    let host = if is_host(host) { host } else { "HOST" };
+    let origin = format!("{}://{host}", if is_tls { "https" } else { "http" });
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Snapshot archives</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>Snapshot archives</h1>\n"
+    );
+    let archives = catalog.archives();
+    let newest = catalog.newest_slot().unwrap_or_default();
+    let count = archives.len();
+    if archives.is_empty() {
+        html += "<p>There are no archives yet.</p>\n";
+    } else {
+        let _ = writeln!(html, "<p>{count} archive{}, newest slot {newest}.</p>", if count == 1 { "" } else { "s" });
+        table(&mut html, catalog, now);
+        commands(&mut html, catalog, &origin);
+    }
+    running(&mut html, transfers);
+    let _ = writeln!(
+        html,
+        "</main>\n<footer>slotpress {} · <a href=\"{}\">{1}</a></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>",
+        env!("CARGO_PKG_VERSION"),
+        slotpress_format::archive::listing::PATH
+    )
+    .map(|()| ());
+    html
+}
+
+fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
+    let choice = catalog.choice();
+    let newest = catalog.newest_slot().unwrap_or_default();
+    html.push_str(
+        "<div class=\"scroll\"><table id=\"archives\">\n<thead><tr><th>Archive<th>Kind<th class=\"n\">Slot\
+         <th class=\"n\">Slots behind<th class=\"n\">Age<th class=\"n\">Size<th>Root</tr></thead>\n<tbody>\n",
+    );
+    for archive in catalog.archives() {
+        let is_chosen = |other: &Archive| other.name == archive.name;
+        let is_chosen =
+            choice.is_some_and(|choice| is_chosen(choice.full) || choice.incremental.is_some_and(is_chosen));
+        let kind = match archive.name.base_slot {
+            None => "full".to_string(),
+            Some(base) if catalog.base_of(archive).is_some() => format!("on {base}"),
+            Some(base) => format!("on {base}, which is not here"),
+        };
+        let name = archive.name.to_string();
+        let root = archive.hashes.map_or("–".to_string(), |hashes| hashes.root.to_string());
+        let _ = writeln!(
+            html,
+            "<tr{}><td class=\"name\"><a href=\"/{name}\">{name}</a>{}<td>{kind}<td class=\"n\">{}<td class=\"n\">{}\
+             <td class=\"n\">{}<td class=\"n\">{}<td class=\"root\">{root}</tr>",
+            if archive.is_full() { " class=\"full\"" } else { "" },
+            if is_chosen { " <b title=\"A new node would take it\">newest</b>" } else { "" },
+            archive.name.slot,
+            newest.saturating_sub(archive.name.slot),
+            quantity::age(archive.age(unix_ns(now))),
+            quantity::bytes(archive.size_bytes),
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+}
+
+fn commands(html: &mut String, catalog: &Catalog, origin: &str) {
+    let Some(choice) = catalog.choice() else { return };
+    html.push_str("<h2>To fetch the newest</h2>\n");
+    let mut lines = vec![format!("curl -fL --remote-name -C - {origin}/{}", choice.full.name)];
+    if let Some(incremental) = choice.incremental {
+        lines.push(format!("curl -fL --remote-name -C - {origin}/{}", incremental.name));
+    }
+    lines.push(format!("aria2c -x 8 -s 8 {origin}/{}", choice.full.name));
+    lines.push(format!("slotpress bootstrap {origin} --ledger /mnt/ledger"));
+    for line in lines {
+        let _ = writeln!(html, "<div class=\"command\"><code>{line}</code><button type=\"button\">Copy</button></div>");
+    }
+    let _ = writeln!(
+        html,
+        "<p>{} and {} lead to the newest archives.</p>",
+        link(respond::NEWEST_FULL),
+        link(respond::NEWEST_INCREMENTAL)
+    );
+}
+
+fn link(path: &str) -> String {
+    format!("<a href=\"{path}\">{path}</a>")
+}
+
+fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
+    let _ = writeln!(html, "<h2>Transfers</h2>\n<p id=\"running\">{} running.</p>", transfers.len());
+    if transfers.is_empty() {
+        return;
+    }
+    html.push_str("<div class=\"scroll\"><table id=\"transfers\"><thead><tr><th>Archive<th class=\"n\">Sent<th class=\"n\">Of<th class=\"n\">Rate</tr></thead>\n<tbody>\n");
+    for transfer in transfers.iter().take(TRANSFERS_MAX) {
+        let rate = transfer.sent_bytes() as f64 / transfer.elapsed().as_secs_f64().max(0.001);
+        let _ = writeln!(
+            html,
+            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}/s</tr>",
+            transfer.name,
+            quantity::bytes(transfer.sent_bytes()),
+            quantity::bytes(transfer.total_bytes()),
+            quantity::bytes(rate as u64),
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+}
+
+/// A name or an address, and a port: nothing that a page or a shell reads as more.
+fn is_host(host: &str) -> bool {
+    let is_fit = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | ':' | '[' | ']' | '_');
+    !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_fit)
+}
+
+/// 32 bytes in base64, as a content security policy has hashes.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().enumerate().fold(0u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        for at in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * at) & 63) as usize];
+            text.push(if at <= chunk.len() { digit as char } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_in_base64() {
+        assert_eq!(base64(&Sha256::digest(b"")), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+        assert_eq!(base64(b"ab"), "YWI=");
+        assert_eq!(base64(b"a"), "YQ==");
+    }
+
+    #[test]
+    fn what_a_client_calls_this_host_cannot_change_the_page() {
+        for host in ["a.example:8890", "[::1]:80", "10.0.0.1"] {
+            assert!(is_host(host), "{host}");
+        }
+        for host in ["", "a<b", "a b", "a;rm", "a\"", "$(x)", &"x".repeat(300)] {
+            assert!(!is_host(host), "{host}");
+        }
+    }
+}

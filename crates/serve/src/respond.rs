@@ -1,0 +1,261 @@
+//! What each path answers. Knows requests and responses, and nothing of sockets.
+
+// What it decides by comes from clients.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+use {
+    super::{
+        Server, api,
+        conditions::{Verdict, Version, judge},
+        files::Reading,
+        page,
+        transfers::Running,
+    },
+    hyper::{
+        HeaderMap, Method, Response, StatusCode,
+        body::Bytes,
+        header::{
+            ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
+            HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+        },
+        http::request::Parts,
+    },
+    slotpress_base::bytes::range_bytes,
+    slotpress_format::{archive::listing, ledger::names::Extension},
+    slotpress_read::catalog::{Archive, scan},
+    std::{
+        net::SocketAddr,
+        sync::Arc,
+        time::{Duration, SystemTime},
+    },
+};
+
+/// What follows the head of a response.
+#[derive(Debug)]
+pub enum Content {
+    /// Nothing.
+    None,
+    /// Text that was made for it.
+    Bytes(Bytes),
+    /// A part of an archive.
+    File(FileContent),
+}
+
+/// A part of an archive, on its way.
+#[derive(Debug)]
+pub struct FileContent {
+    /// What is read.
+    pub reading: Arc<Reading>,
+    /// Counts what was sent.
+    pub running: Running,
+}
+
+/// The two paths that lead to the newest archives, whatever these are compressed with.
+pub const NEWEST_FULL: &str = "/snapshot.tar.bz2";
+/// See [`NEWEST_FULL`].
+pub const NEWEST_INCREMENTAL: &str = "/incremental-snapshot.tar.bz2";
+
+const METHODS: &str = "GET, HEAD, OPTIONS";
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The client.
+    pub client: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub is_tls: bool,
+}
+
+/// Answers a request.
+pub async fn respond(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
+    let response = match request.method {
+        Method::GET | Method::HEAD => route(server, origin, request).await,
+        Method::OPTIONS => with(plain(StatusCode::NO_CONTENT, ""), ALLOW, METHODS),
+        _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS),
+    };
+    server.metrics.response(response.status().as_u16());
+    without_body(request, response)
+}
+
+/// The answer to HEAD is a head, of errors too.
+fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Content> {
+    if request.method == Method::HEAD {
+        *response.body_mut() = Content::None;
+    }
+    response
+}
+
+/// What a scrape of the metrics answers.
+pub async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Content> {
+    let response = match (&request.method, request.uri.path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            server.look().await;
+            text(super::metrics::CONTENT_TYPE, server.metrics.text())
+        }
+        (&Method::GET | &Method::HEAD, _) => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
+        _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD"),
+    };
+    without_body(request, response)
+}
+
+async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
+    let path = request.uri.path();
+    match path {
+        "/" => {
+            let (catalog, _) = server.look().await;
+            let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+            let html = page::page(&catalog, &server.transfers.list(), host, origin.is_tls, SystemTime::now());
+            let response = text("text/html; charset=utf-8", html);
+            page::HEADERS.iter().fold(response, |response, (name, value)| with(response, name.clone(), value.as_str()))
+        }
+        "/healthz" => match server.look().await {
+            (_, None) => text("text/plain; charset=utf-8", "ok\n".into()),
+            (_, Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "A directory of archives cannot be read.\n"),
+        },
+        listing::PATH => {
+            let (catalog, _) = server.look().await;
+            let json = api::archives(&catalog, &server.transfers.list(), SystemTime::now());
+            text("application/json", json)
+        }
+        NEWEST_FULL | NEWEST_INCREMENTAL => {
+            let (catalog, _) = server.look().await;
+            let choice = catalog.choice();
+            let archive = match path {
+                NEWEST_FULL => choice.map(|choice| choice.full),
+                _ => choice.and_then(|choice| choice.incremental),
+            };
+            match archive {
+                Some(archive) => {
+                    let response = with(plain(StatusCode::SEE_OTHER, ""), LOCATION, &format!("/{}", archive.name));
+                    with(response, CACHE_CONTROL, "no-cache")
+                }
+                None => plain(StatusCode::NOT_FOUND, "There is no such archive.\n"),
+            }
+        }
+        _ => archive(server, origin, request).await,
+    }
+}
+
+async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
+    let file_name = request.uri.path().strip_prefix('/').unwrap_or_default();
+    let missing = || plain(StatusCode::NOT_FOUND, "There is no such archive.\n");
+    let (catalog, _) = server.look().await;
+    let Some(archive) = catalog.find(file_name).cloned() else { return missing() };
+    let opened = tokio::task::spawn_blocking(move || archive.open().map(|(file, stat)| (archive, file, stat))).await;
+    let (archive, file, stat) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return missing(),
+        // Out of descriptors, no permission, a broken disk: that is no news for everybody.
+        Ok(Err(_)) | Err(_) => {
+            return with(plain(StatusCode::SERVICE_UNAVAILABLE, "The archive cannot be read.\n"), RETRY_AFTER, "5");
+        }
+    };
+    // What is sent is what was opened: another file may have taken the name since the directory was read.
+    let (id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
+    let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
+    let opened = Archive { file_id: id, size_bytes: length_bytes, modified_ns, ..archive.clone() };
+    let hashes = archive.hashes.filter(|_| opened == archive);
+    let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
+    let version = Version {
+        etag: Archive { hashes, ..opened }.etag(),
+        modified: modified.unwrap_or(SystemTime::UNIX_EPOCH),
+        length_bytes,
+    };
+    let verdict = judge(&request.method, &request.headers, &version, SystemTime::now());
+    let (status, range) = match verdict {
+        Verdict::Whole => (StatusCode::OK, 0..length_bytes),
+        Verdict::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+        Verdict::NotModified => {
+            let mut response = Response::new(Content::None);
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            describe(response.headers_mut(), &version);
+            return response;
+        }
+        Verdict::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
+        Verdict::Unsatisfiable => {
+            let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "There are no such bytes.\n");
+            return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
+        }
+    };
+    let mut response = Response::new(Content::None);
+    *response.status_mut() = status;
+    describe(response.headers_mut(), &version);
+    response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
+    response = with(response, CONTENT_TYPE, content_type(archive.name.extension));
+    // Whoever compresses or cuts it on the way breaks its tags.
+    response = with(response, CACHE_CONTROL, "no-transform");
+    if status == StatusCode::PARTIAL_CONTENT {
+        let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end.saturating_sub(1));
+        response = with(response, CONTENT_RANGE, &content_range);
+    }
+    if request.method == Method::GET && !range.is_empty() {
+        let is_whole = range == (0..length_bytes);
+        let running = server.transfers.start(archive.name.to_string(), origin.client, range.clone(), is_whole);
+        let shared = server.files.share(file, id, modified_ns, length_bytes, server.io_hint);
+        let reading = Arc::new(Reading::new(shared, range));
+        *response.body_mut() = Content::File(FileContent { reading, running });
+    }
+    response
+}
+
+fn describe(headers: &mut HeaderMap, version: &Version) {
+    let texts = [
+        (ETAG, version.etag.clone()),
+        (LAST_MODIFIED, httpdate::fmt_http_date(version.modified)),
+        (ACCEPT_RANGES, "bytes".to_string()),
+    ];
+    for (name, text) in texts {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+fn content_type(extension: Extension) -> &'static str {
+    match extension {
+        Extension::TarZstd => "application/zstd",
+        Extension::TarGzip => "application/gzip",
+        Extension::Tar => "application/x-tar",
+        Extension::TarLz4 | Extension::TarBzip2 => "application/octet-stream",
+    }
+}
+
+/// A short answer in words.
+pub fn plain(status: StatusCode, words: &'static str) -> Response<Content> {
+    let mut response = Response::new(Content::Bytes(Bytes::from_static(words.as_bytes())));
+    *response.status_mut() = status;
+    if words.is_empty() {
+        *response.body_mut() = Content::None;
+    } else {
+        response = with(response, CONTENT_TYPE, "text/plain; charset=utf-8");
+    }
+    match status {
+        StatusCode::NO_CONTENT => response,
+        _ => with(response, CONTENT_LENGTH, &words.len().to_string()),
+    }
+}
+
+/// An answer that is made when it is asked for, and should be asked for again.
+fn text(content_type: &str, text: String) -> Response<Content> {
+    let length = text.len().to_string();
+    let response = Response::new(Content::Bytes(text.into()));
+    let response = with(response, CONTENT_LENGTH, &length);
+    let response = with(response, CONTENT_TYPE, content_type);
+    with(response, CACHE_CONTROL, "no-cache")
+}
+
+fn with(mut response: Response<Content>, name: HeaderName, value: &str) -> Response<Content> {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}

@@ -1,0 +1,67 @@
+//! What is served: the archives of some directories, looked at again when somebody asks, at most once a second.
+
+use {
+    slotpress_base::error::Result,
+    slotpress_read::catalog::{Catalog, scan},
+    std::{
+        path::PathBuf,
+        sync::Arc,
+        time::{Duration, Instant},
+    },
+    tokio::sync::Mutex,
+};
+
+/// How old an answer may be.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The directories.
+#[derive(Debug)]
+pub struct Shelf {
+    dirs: Vec<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    catalog: Arc<Catalog>,
+    looked_at: Instant,
+    /// Why the last look failed.
+    error: Option<String>,
+}
+
+impl Shelf {
+    /// Looks for the first time.
+    ///
+    /// # Errors
+    /// A directory cannot be read.
+    pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
+        let catalog = Arc::new(scan::scan(&dirs)?);
+        Ok(Self { dirs, state: Mutex::new(State { catalog, looked_at: Instant::now(), error: None }) })
+    }
+
+    /// What there is. While a directory cannot be read, what there was.
+    #[cfg(test)]
+    pub async fn catalog(&self) -> Arc<Catalog> {
+        self.look().await.0
+    }
+
+    /// The same, and why the last look failed.
+    pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
+        // One looks, the others wait for it.
+        let mut state = self.state.lock().await;
+        if state.looked_at.elapsed() >= FRESH {
+            let (dirs, known) = (self.dirs.clone(), state.catalog.clone());
+            let scanned = tokio::task::spawn_blocking(move || scan::scan_again(&dirs, &known)).await;
+            state.looked_at = Instant::now();
+            match scanned {
+                Ok(Ok(catalog)) => {
+                    state.catalog = Arc::new(catalog);
+                    state.error = None;
+                }
+                Ok(Err(error)) => state.error = Some(error.to_string()),
+                Err(error) => state.error = Some(error.to_string()),
+            }
+        }
+        (state.catalog.clone(), state.error.clone())
+    }
+}

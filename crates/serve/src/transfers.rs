@@ -1,0 +1,145 @@
+//! The transfers that run, for the page, the metrics and the log.
+
+use {
+    super::metrics::Metrics,
+    serde::Serialize,
+    std::{
+        collections::BTreeMap,
+        net::SocketAddr,
+        ops::Range,
+        sync::{
+            Arc, Mutex, MutexGuard, PoisonError,
+            atomic::{AtomicU64, Ordering::Relaxed},
+            mpsc::SyncSender,
+        },
+        time::{Duration, Instant},
+    },
+};
+
+/// A transfer that runs.
+#[derive(Debug)]
+pub struct Transfer {
+    number: u64,
+    /// The archive's file name.
+    pub name: String,
+    /// Who gets it.
+    pub client: SocketAddr,
+    /// Which bytes of it.
+    pub range: Range<u64>,
+    /// Whether these are all.
+    pub is_whole: bool,
+    sent_bytes: AtomicU64,
+    start: Instant,
+}
+
+impl Transfer {
+    /// How much has been handed to the client's connection.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Relaxed)
+    }
+
+    /// How long it has run.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// How much there is to send.
+    pub fn total_bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// A transfer that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finished {
+    /// The archive's file name.
+    pub name: String,
+    /// Who got it.
+    pub client: SocketAddr,
+    /// Which bytes were asked for.
+    pub range: Range<u64>,
+    /// Whether these are all.
+    pub is_whole: bool,
+    /// How many were sent.
+    pub sent_bytes: u64,
+    /// How long it took.
+    #[serde(rename = "elapsed_seconds", serialize_with = "slotpress_base::text::seconds")]
+    pub elapsed: Duration,
+    /// Whether all of it was sent.
+    pub is_complete: bool,
+}
+
+/// All that run.
+#[derive(Debug)]
+pub struct Transfers {
+    running: Mutex<BTreeMap<u64, Arc<Transfer>>>,
+    next_number: AtomicU64,
+    finished: SyncSender<Finished>,
+    metrics: Arc<Metrics>,
+}
+
+/// Keeps a transfer on the list until it is dropped.
+#[derive(Debug)]
+pub struct Running {
+    transfers: Arc<Transfers>,
+    transfer: Arc<Transfer>,
+}
+
+impl Transfers {
+    /// Those that end are told to `finished`; when nobody takes them, they are left out.
+    pub fn new(finished: SyncSender<Finished>, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), finished, metrics })
+    }
+
+    /// One more.
+    pub fn start(self: &Arc<Self>, name: String, client: SocketAddr, range: Range<u64>, is_whole: bool) -> Running {
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let sent_bytes = AtomicU64::new(0);
+        let transfer = Arc::new(Transfer { number, name, client, range, is_whole, sent_bytes, start: Instant::now() });
+        lock(&self.running).insert(number, transfer.clone());
+        self.metrics.transfers.inc();
+        Running { transfers: self.clone(), transfer }
+    }
+
+    /// The list. As many as there may be connections, at most.
+    pub fn list(&self) -> Vec<Arc<Transfer>> {
+        lock(&self.running).values().cloned().collect()
+    }
+}
+
+impl Running {
+    /// How much there is to send.
+    pub fn total_bytes(&self) -> u64 {
+        self.transfer.total_bytes()
+    }
+
+    /// So many more bytes were handed to the connection.
+    pub fn advance(&self, bytes: u64) {
+        self.transfer.sent_bytes.fetch_add(bytes, Relaxed);
+        self.transfers.metrics.sent_bytes.inc_by(bytes);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Transfer { number, name, client, range, is_whole, .. } = &*self.transfer;
+        lock(&self.transfers.running).remove(number);
+        let sent_bytes = self.transfer.sent_bytes();
+        let finished = Finished {
+            name: name.clone(),
+            client: *client,
+            range: range.clone(),
+            is_whole: *is_whole,
+            sent_bytes,
+            elapsed: self.transfer.elapsed(),
+            is_complete: sent_bytes == self.transfer.total_bytes(),
+        };
+        self.transfers.metrics.finished(finished.is_complete);
+        // Whoever writes the log may be slow; nobody waits for it.
+        let _ = self.transfers.finished.try_send(finished);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

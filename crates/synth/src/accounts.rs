@@ -1,0 +1,289 @@
+//! Accounts: which kinds there are, and the record that each becomes. How common each is on mainnet stands below; other
+//! mixes are in `mix`.
+//!
+//! An account is named by the storage and the index at which it first appears ([`Origin`]); its address, kind, size
+//! and content follow from that and the seed, in any order, so that nothing about it has to be remembered.
+//!
+//! | kind | accounts | bytes | what the bytes are |
+//! |---|---|---|---|
+//! | token accounts | 60 % | 47 % | 165: a mint (27 % one of 16, 10 % of those in use these days, else nearly unique), an owner (89 % unique), an amount (half are 0), zeros |
+//! | wallets | 13 % | 5 % | none |
+//! | Token-2022 accounts | 4.5 % | 4 % | a token account, 5 to 42 bytes of extensions |
+//! | mints | 4 % | 2 % | 82: authorities, a supply (half are NFTs) |
+//! | metadata | 4 % | 8 % | 679 or 607: name, symbol, address of a description, creators of a collection, zeros |
+//! | master editions | 2.5 % | 3 % | 282, nearly all zeros |
+//! | program state | 10 % | 28 % | pools, order books, positions, obligations, claims, names: addresses, numbers, arrays in part in use |
+//! | stake accounts | 1.2 % | 1 % | 200: an authority twice, zeros: not delegated |
+//! | nonces | 0.5 % | 0.3 % | 80: an authority, a blockhash |
+//! | lookup tables | 0.03 % | 0.1 % | 56 and up to 256 addresses |
+//! | programs | 0.01 % | 0 % | 36: the address of the code |
+//! | code | 0.008 % | 2 % | 16 to 272 KiB: instructions that repeat, texts, zeros |
+//!
+//! Every record adds 136 bytes, of which the address is random and the owner one of some twenty.
+//!
+//! Vote accounts, stakes that are delegated and the network's own accounts come on top: they agree with the bank file
+//! (`stakes`, `sysvars`).
+//!
+//! What the bytes are lives in `tokens` (the token programs and metadata) and `states` (everything else).
+
+use {
+    super::{
+        keys,
+        mix::Mix,
+        rng::{Rng, mix},
+        states, tokens,
+    },
+    slotpress_format::ledger::record::{RECORD_HEADER_BYTES, RecordHeader},
+};
+
+/// Where an account first appears: the index of a storage, and the place among the accounts that are born there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The index of the storage in the plan.
+    pub storage: u64,
+    /// The index of the account among those born in that storage.
+    pub index: u64,
+}
+
+/// A kind of account. The module's table says how common each is and what its bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An account of the SPL token program.
+    Token,
+    /// A wallet without data.
+    Wallet,
+    /// A durable nonce of the system program.
+    Nonce,
+    /// An account of Token-2022, with extensions.
+    Token2022,
+    /// A mint of the SPL token program.
+    Mint,
+    /// Metadata of a token: name, symbol, address of its description.
+    Metadata,
+    /// A master edition of an NFT.
+    Edition,
+    /// A stake account that is not delegated.
+    Stake,
+    /// State of a program, by the index of its template in `states`.
+    State(u8),
+    /// An address lookup table.
+    LookupTable,
+    /// A program: a pointer to its code.
+    Program,
+    /// A program's code.
+    Code,
+    /// Random bytes.
+    Random,
+}
+
+/// A kind and the length of its data in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The kind.
+    pub kind: Kind,
+    /// Length of the data in bytes.
+    pub data_len: u64,
+}
+
+/// The largest random account, in bytes.
+const RANDOM_BYTES_MAX: u64 = 4096;
+
+const PURPOSE_RANDOM: u64 = 311;
+
+/// Storages smaller than this still hold any account of up to half of it.
+const SMALL_STORAGE_BYTES: u64 = 1536;
+
+/// All accounts that a seed can make.
+#[derive(Clone, Copy, Debug)]
+pub struct Universe {
+    seed: u64,
+    mix: Mix,
+}
+
+/// The random streams of one version of an account.
+pub struct Draw<'a> {
+    /// The universe, for what accounts share.
+    pub universe: &'a Universe,
+    /// The index of the storage in which the account was born: neighbours resemble each other.
+    pub neighbourhood: u64,
+    /// What never changes about the account: its mint, its owner.
+    pub fixed: Rng,
+    /// What changes with each version: balances, counters.
+    pub changing: Rng,
+}
+
+impl Universe {
+    /// The accounts of a seed and a mix.
+    pub fn new(seed: u64, account_mix: Mix) -> Self {
+        Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
+    }
+
+    /// A number for a purpose and an index.
+    pub fn number(&self, purpose: u64, index: u64) -> u64 {
+        mix(mix(self.seed, purpose), index)
+    }
+
+    /// One of the addresses that accounts share: a mint, a market, a validator. The most common ones are real.
+    pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
+        let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
+        known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())
+    }
+
+    fn key_of(&self, origin: Origin) -> u64 {
+        mix(self.number(0, origin.storage), origin.index)
+    }
+
+    /// The kind and size of an account, where it is born in a storage of about `storage_bytes`: small storages hold
+    /// no large accounts.
+    pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
+        let mut rng = Rng::new(self.key_of(origin));
+        let mut pick = rng.below(100_000);
+        let mut kind = None;
+        for (share, candidate) in self.mix.shares() {
+            if pick < *share {
+                kind = Some(*candidate);
+                break;
+            }
+            pick -= share;
+        }
+        let kind = kind.unwrap_or_else(|| Kind::State(states::pick(&mut rng)));
+        let data_len = match kind {
+            Kind::Token => tokens::TOKEN_BYTES,
+            Kind::Token2022 => tokens::token_2022_bytes(&mut rng),
+            Kind::Mint => tokens::MINT_BYTES,
+            Kind::Metadata => tokens::metadata_bytes(&mut rng),
+            Kind::Edition => tokens::EDITION_BYTES,
+            Kind::Wallet => 0,
+            Kind::Nonce => states::NONCE_BYTES,
+            Kind::Stake => states::STAKE_BYTES,
+            Kind::State(template) => states::state_bytes(template),
+            Kind::LookupTable => states::lookup_table_bytes(&mut rng),
+            Kind::Program => states::PROGRAM_BYTES,
+            Kind::Code => states::code_bytes(&mut rng),
+            Kind::Random => rng.below(RANDOM_BYTES_MAX),
+        };
+        if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
+            return match self.mix {
+                Mix::Random => Shape { kind: Kind::Random, data_len: data_len % (SMALL_STORAGE_BYTES / 2) },
+                _ => Shape { kind: Kind::Token, data_len: tokens::TOKEN_BYTES },
+            };
+        }
+        Shape { kind, data_len }
+    }
+
+    /// The address of an account.
+    pub fn pubkey(&self, origin: Origin) -> [u8; 32] {
+        Rng::new(mix(self.key_of(origin), 1)).key()
+    }
+
+    /// Appends a version of an account to a storage that ends at a multiple of 8; the record's end is not padded.
+    pub fn write_record(&self, origin: Origin, version: u64, shape: Shape, storage: &mut Vec<u8>) -> RecordHeader {
+        let key = self.key_of(origin);
+        let mut draw = Draw {
+            universe: self,
+            neighbourhood: origin.storage,
+            fixed: Rng::new(mix(key, 2)),
+            changing: Rng::new(mix(key, 3 + version)),
+        };
+        let start = storage.len();
+        let data_start = start + RECORD_HEADER_BYTES;
+        let data_end = data_start + shape.data_len as usize;
+        storage.reserve(data_end - start);
+        storage.resize(data_start, 0);
+        let owner = match shape.kind {
+            Kind::Token | Kind::Mint => keys::TOKEN,
+            Kind::Token2022 => keys::TOKEN_2022,
+            Kind::Metadata | Kind::Edition => keys::METADATA,
+            Kind::Wallet | Kind::Nonce => keys::SYSTEM,
+            Kind::Stake => keys::STAKE,
+            Kind::State(template) => states::state_owner(template),
+            Kind::LookupTable => keys::LOOKUP_TABLE,
+            Kind::Program | Kind::Code => keys::LOADER,
+            // Of some program that nobody knows.
+            Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
+        };
+        match shape.kind {
+            Kind::Token => tokens::write_token(&mut draw, storage),
+            Kind::Token2022 => tokens::write_token_2022(&mut draw, shape.data_len, storage),
+            Kind::Mint => tokens::write_mint(&mut draw, storage),
+            Kind::Metadata => tokens::write_metadata(&mut draw, storage),
+            Kind::Edition => tokens::write_edition(&mut draw, storage),
+            Kind::Wallet => {}
+            Kind::Nonce => states::write_nonce(&mut draw, storage),
+            Kind::Stake => states::write_stake(&mut draw, storage),
+            Kind::State(template) => states::write_state(&mut draw, template, storage),
+            Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
+            Kind::Program => states::write_program(&mut draw, storage),
+            Kind::Code => states::write_code(&mut draw, data_end, storage),
+            Kind::Random => {
+                while storage.len() < data_end {
+                    let bytes = draw.changing.next().to_le_bytes();
+                    let room = (data_end - storage.len()).min(bytes.len());
+                    storage.extend_from_slice(&bytes[..room]);
+                }
+            }
+        }
+        debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);
+        storage.resize(data_end, 0);
+        let header = RecordHeader {
+            write_version: 0,
+            data_len: shape.data_len,
+            pubkey: self.pubkey(origin),
+            lamports: lamports(&mut draw, shape),
+            rent_epoch: u64::MAX,
+            owner,
+            executable: u8::from(shape.kind == Kind::Program),
+            padding: [0; 7],
+            stored_hash: [0; 32],
+        };
+        storage[start..data_start].copy_from_slice(&header.to_bytes());
+        header
+    }
+}
+
+/// Appends the record of an account that is not of the mix, to a storage that ends at a multiple of 8.
+pub fn write_own_record(
+    pubkey: [u8; 32],
+    owner: [u8; 32],
+    lamports: u64,
+    data: &[u8],
+    storage: &mut Vec<u8>,
+) -> RecordHeader {
+    let header = RecordHeader {
+        write_version: 0,
+        data_len: data.len() as u64,
+        pubkey,
+        lamports,
+        rent_epoch: u64::MAX,
+        owner,
+        executable: 0,
+        padding: [0; 7],
+        stored_hash: [0; 32],
+    };
+    storage.extend_from_slice(&header.to_bytes());
+    storage.extend_from_slice(data);
+    header
+}
+
+/// Appends a tombstone: a record that closes an account.
+pub fn write_tombstone(pubkey: [u8; 32], storage: &mut Vec<u8>) {
+    write_own_record(pubkey, keys::SYSTEM, 0, &[], storage);
+}
+
+/// The least balance of an account of that size, which most accounts hold exactly.
+pub const fn rent_exempt_lamports(data_len: u64) -> u64 {
+    (128 + data_len) * 6960
+}
+
+fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
+    let least = rent_exempt_lamports(shape.data_len);
+    let now = &mut draw.changing;
+    match shape.kind {
+        // Half a cent to thousands of SOL; many wallets hold what one airdrop or one exchange sent.
+        Kind::Wallet if now.permille(250) => least,
+        Kind::Wallet => least + now.log_uniform(40),
+        Kind::Stake => least + now.log_uniform(41),
+        _ if now.permille(30) => least + now.log_uniform(32),
+        _ => least,
+    }
+}

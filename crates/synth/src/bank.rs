@@ -1,0 +1,212 @@
+//! The bank file of a synthetic ledger (format page, section "The bank file").
+//!
+//! A sample of mainnet's, by size: mainnet's bank file of 1.1 GB belongs to 450 GB of storages, and is nearly all
+//! stakes, once for the bank itself and once for each of six epochs:
+//!
+//! | part | share of bytes | what the bytes are |
+//! |---|---|---|
+//! | delegations | 80 % | stake account (random), voter (one of 1,000, few of them popular), stake, epochs, rate, credits |
+//! | vote accounts | 16 % | 3,762 bytes: votes, credits of 64 epochs, a buffer of former voters (zeros) |
+//! | nodes and voters | 1 % | addresses |
+//! | storage map | 1 % | slot, id, length of each storage |
+//! | blockhashes | the rest | 301 of 56 bytes, whatever the ledger's size |
+//!
+//! What the stakes hold lives in `stakes`.
+
+use {
+    super::{
+        accounts::Universe,
+        chain,
+        fields::Out,
+        keys,
+        leaders::{Voter, leader},
+        rng::{Rng, mix},
+        stakes::{EPOCHS, Stakes, WARMUP_RATE},
+    },
+    slotpress_format::ledger::{
+        bank_hash::{BankHashParts, hard_forks_between},
+        lattice::LatticeHash,
+        names::Hash,
+    },
+    std::io::{Error, Result, Write},
+};
+
+/// What differs between the bank files of one ledger.
+pub struct Bank<'a> {
+    /// The accounts.
+    pub universe: &'a Universe,
+    /// Blocks before this one.
+    pub height: u64,
+    /// Lamports in existence.
+    pub capitalization: u64,
+    /// Bytes of data of all accounts.
+    pub data_bytes: u64,
+    /// The sum over all accounts.
+    pub lattice: &'a LatticeHash,
+    /// The bank's own stakes: those that have accounts.
+    pub stakes: Stakes,
+}
+
+/// Blockhashes in the queue: the newest and the 300 before it.
+pub const BLOCKHASHES: u64 = 301;
+/// What the bank file holds beside stakes and storage map, about.
+pub const OTHER_BYTES: u64 = BLOCKHASHES * 56 + 4096;
+/// Signatures in this block.
+const SIGNATURES: u64 = 2_500;
+
+const PURPOSE_BANK: u64 = 301;
+
+impl Bank<'_> {
+    /// Writes the bank file. `storage_map` gives slot, id and length of every storage; none since Agave 4.4.
+    pub fn write(&self, to: impl Write, storage_map: impl ExactSizeIterator<Item = (u64, u32, u64)>) -> Result<()> {
+        let mut out = Out(to);
+        let Self { universe, height, .. } = *self;
+        let rng = &mut Rng::new(universe.number(PURPOSE_BANK, height));
+        let (slot, parent_slot) = (chain::slot_at(height), chain::slot_at(height - 1));
+        let epoch = chain::epoch_of(slot);
+        let transactions = 400_000_000_000 + rng.below(1 << 32);
+        let (hash, parent_hash) = self.hashes(slot, parent_slot);
+        self.write_blockhashes(&mut out)?;
+        out.u64s(&[0])?; // ancestors
+        out.bytes(&hash.0)?;
+        out.bytes(&parent_hash.0)?;
+        out.u64s(&[parent_slot, chain::HARD_FORKS.len() as u64])?;
+        chain::HARD_FORKS.iter().try_for_each(|(slot, count)| out.u64s(&[*slot, *count]))?;
+        let ticks = (slot + 1) * chain::TICKS_PER_SLOT;
+        out.u64s(&[transactions, ticks, SIGNATURES, self.capitalization, ticks])?;
+        out.bytes(&[1])?;
+        out.u64s(&[chain::HASHES_PER_TICK, chain::TICKS_PER_SLOT, chain::SLOT_NANOSECONDS, 0])?; // 16 bytes of time
+        out.u64s(&[chain::GENESIS_UNIX_TIME])?;
+        out.f64s(&[chain::SLOTS_PER_YEAR])?;
+        out.u64s(&[self.data_bytes, slot, epoch, height])?;
+        out.bytes(&self.leader(slot)?)?;
+        out.u64s(&[0, 0])?;
+        chain::write_fee_rate_governor(&mut out)?;
+        out.u64s(&[0])?;
+        out.u64s(&[epoch])?; // rent collector
+        chain::write_epoch_schedule(&mut out)?;
+        out.f64s(&[chain::SLOTS_PER_YEAR])?;
+        chain::write_rent(&mut out)?;
+        chain::write_epoch_schedule(&mut out)?;
+        out.f64s(&chain::INFLATION)?;
+        write_stakes(&mut out, &self.stakes, &self.stakes.voters(), epoch, false)?;
+        out.u64s(&[0, 0, 0, 0])?;
+        out.bytes(&[1])?; // is_delta
+
+        out.u64s(&[storage_map.len() as u64])?;
+        for (slot, id, length) in storage_map {
+            out.u64s(&[slot, 1, u64::from(id), length])?;
+        }
+        out.u64s(&[0, slot])?;
+        out.bytes(&[0; 64])?;
+        out.u64s(&[0; 5])?;
+        out.u64s(&[0, 0])?;
+
+        out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])?;
+        out.bytes(&[0, 0])?; // no incremental persistence, no epoch accounts hash
+        out.u64s(&[EPOCHS])?;
+        // The newest are those of the next epoch, whose leaders are known already.
+        for epoch in epoch + 2 - EPOCHS..epoch + 2 {
+            self.write_epoch_stakes(&mut out, epoch)?;
+        }
+        out.bytes(&[1])?;
+        out.bytes(&self.lattice.to_bytes())?;
+        out.bytes(&[1])?;
+        out.bytes(&rng.key())?; // block id
+        out.0.flush()
+    }
+
+    fn hashes(&self, slot: u64, parent_slot: u64) -> (Hash, Hash) {
+        let parts = BankHashParts {
+            parent_hash: Hash(chain::bank_hash(self.universe, self.height - 1)),
+            signature_count: SIGNATURES,
+            last_blockhash: Hash(chain::blockhash(self.universe, self.height)),
+            lattice_hash: self.lattice,
+            hard_fork_count: hard_forks_between(&chain::HARD_FORKS, parent_slot, slot),
+        };
+        (parts.hash(), parts.parent_hash)
+    }
+
+    fn leader(&self, slot: u64) -> Result<[u8; 32]> {
+        let epoch = chain::epoch_of(slot);
+        let leader = leader(epoch, slot % chain::SLOTS_PER_EPOCH, self.epoch_stakes(epoch).voters());
+        leader.map(|leader| leader.node).ok_or_else(|| Error::other("nobody has stake"))
+    }
+
+    fn write_blockhashes<W: Write>(&self, out: &mut Out<W>) -> Result<()> {
+        let hash = |at| chain::blockhash(self.universe, at);
+        out.u64s(&[self.height])?;
+        out.bytes(&[1])?;
+        out.bytes(&hash(self.height))?;
+        out.u64s(&[BLOCKHASHES])?;
+        for back in 0..BLOCKHASHES {
+            // A hash map's order.
+            let at = self.height - (back * 97) % BLOCKHASHES;
+            out.bytes(&hash(at))?;
+            let milliseconds = chain::unix_time_of(chain::slot_at(at)) * 1000 + mix(at, 1) % 400;
+            out.u64s(&[chain::LAMPORTS_PER_SIGNATURE, at, milliseconds])?;
+        }
+        out.u64s(&[BLOCKHASHES - 1])
+    }
+
+    fn epoch_stakes(&self, epoch: u64) -> Stakes {
+        Stakes::of_epoch(*self.universe, self.stakes.scale(), epoch)
+    }
+
+    fn write_epoch_stakes<W: Write>(&self, out: &mut Out<W>, epoch: u64) -> Result<()> {
+        let stakes = self.epoch_stakes(epoch);
+        let voters = stakes.voters();
+        out.u64s(&[epoch])?;
+        out.u32(0)?;
+        write_stakes(out, &stakes, &voters, epoch - 1, true)?;
+        out.u64s(&[voters.iter().map(|voter| voter.stake).sum()])?;
+        out.u64s(&[voters.len() as u64])?;
+        for voter in &voters {
+            out.bytes(&voter.node)?;
+            out.u64s(&[1])?;
+            out.bytes(&voter.address)?;
+            out.u64s(&[voter.stake])?;
+        }
+        out.u64s(&[voters.len() as u64])?;
+        for voter in &voters {
+            out.bytes(&voter.address)?;
+            out.bytes(&voter.node)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a stakes cache: vote accounts, delegations, history.
+fn write_stakes<W: Write>(
+    out: &mut Out<W>,
+    stakes: &Stakes,
+    voters: &[Voter],
+    epoch: u64,
+    with_credits: bool,
+) -> Result<()> {
+    out.u64s(&[voters.len() as u64])?;
+    for (number, voter) in (0..).zip(voters) {
+        let account = stakes.vote_account(number);
+        out.bytes(&voter.address)?;
+        out.u64s(&[voter.stake, account.lamports])?;
+        out.byte_vec(&account.data)?;
+        out.bytes(&keys::VOTE)?;
+        out.bytes(&[0])?;
+        out.u64s(&[u64::MAX])?;
+    }
+    let delegations = stakes.delegations();
+    out.u64s(&[delegations.len() as u64])?;
+    for delegation in delegations {
+        out.bytes(&delegation.stake_account)?;
+        out.bytes(&stakes.vote_address(delegation.voter))?;
+        out.u64s(&[delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch])?;
+        out.f64s(&[WARMUP_RATE])?;
+        if with_credits {
+            out.u64s(&[delegation.credits_observed])?;
+        }
+    }
+    out.u64s(&[0, epoch])?;
+    let history = stakes.history(epoch);
+    out.u64s(&[history.len() as u64])?;
+    history.iter().try_for_each(|entry| out.u64s(entry))
+}

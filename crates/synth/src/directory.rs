@@ -1,0 +1,193 @@
+//! Where the files go: the directory tree that a gracefully stopped Agave leaves.
+
+use {
+    super::{
+        SynthState,
+        bank::Bank,
+        fields::Out,
+        genesis::write_genesis,
+        layout::Layout,
+        status_cache::write_status_cache,
+        storage::{Storage, Sums},
+        version::{AgaveVersion, write_startup_hints},
+    },
+    slotpress_base::error::{Error, IoContext, Result},
+    std::{
+        fs::{self, File},
+        io::{BufWriter, Write},
+        path::{Path, PathBuf},
+    },
+};
+
+const WRITE_BUFFER_BYTES: usize = 256 * 1024;
+
+/// One state while its files are written.
+pub struct StateDirectory {
+    agave: AgaveVersion,
+    is_full: bool,
+    ledger: PathBuf,
+    bank_snapshot: PathBuf,
+    last: u64,
+    obsolete: BufWriter<File>,
+    obsolete_path: PathBuf,
+    /// The length of each storage without its obsolete records.
+    lengths: Vec<u64>,
+    storage_bytes: u64,
+}
+
+impl StateDirectory {
+    /// Makes the directories of a state of `storage_count` storages, and begins the list of obsolete records.
+    pub fn create(ledger: &Path, agave: AgaveVersion, is_full: bool, storage_count: u64) -> Result<Self> {
+        let last = storage_count - 1;
+        let bank_snapshot = ledger.join("snapshots").join(Layout::slot(last).to_string());
+        let mut directories = vec![bank_snapshot.clone(), ledger.join("accounts/run")];
+        if agave.has_accounts_snapshot_dir() {
+            directories.push(ledger.join("accounts/snapshot"));
+        }
+        for directory in directories {
+            fs::create_dir_all(&directory).or_path("create", &directory)?;
+        }
+        let obsolete_path = bank_snapshot.join("obsolete_accounts");
+        let mut obsolete = create_file(&obsolete_path)?;
+        obsolete.write_all(&storage_count.to_le_bytes()).or_path("write", &obsolete_path)?;
+        Ok(Self {
+            agave,
+            is_full,
+            ledger: ledger.to_path_buf(),
+            bank_snapshot,
+            last,
+            obsolete,
+            obsolete_path,
+            lengths: Vec::with_capacity(storage_count as usize),
+            storage_bytes: 0,
+        })
+    }
+
+    /// The path of a storage.
+    pub fn storage_path(ledger: &Path, slot: u64, id: u32) -> PathBuf {
+        ledger.join(format!("accounts/run/{slot}.{id}"))
+    }
+
+    /// Adds the next storage to the lists.
+    pub fn add(&mut self, slot: u64, id: u32, storage: &Placed) -> Result<()> {
+        let (cut_bytes, list) = if self.is_full {
+            (storage.cut_full, &storage.list_full)
+        } else {
+            (storage.cut_newer, &storage.list_newer)
+        };
+        let mut item = Vec::with_capacity(32 + list.len());
+        for field in [slot, u64::from(id), cut_bytes, (list.len() / self.agave.obsolete_record_bytes()) as u64] {
+            item.extend_from_slice(&field.to_le_bytes());
+        }
+        item.extend_from_slice(list);
+        self.obsolete.write_all(&item).or_path("write", &self.obsolete_path)?;
+        self.lengths.push(storage.length - cut_bytes);
+        self.storage_bytes += storage.length;
+        Ok(())
+    }
+
+    /// Writes everything that depends on the sums; the mark of completeness last, as Agave does. Returns the state and
+    /// the bytes that were written.
+    pub fn finish(mut self, layout: &Layout, sums: &Sums) -> Result<(SynthState, u64)> {
+        self.obsolete.flush().or_path("write", &self.obsolete_path)?;
+        let count = self.lengths.len() as u64;
+        let storages = (0..self.lengths.len()).map(|at| (Layout::slot(at as u64), layout.id(at as u64)));
+        let write_at = |path: PathBuf, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
+            let mut file = create_file(&path)?;
+            content(&mut file).and_then(|()| file.flush()).or_path("write", &path)
+        };
+        let write = |name: &str, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
+            write_at(self.bank_snapshot.join(name), content)
+        };
+        let (slot, height, agave) = (Layout::slot(self.last), Layout::height(self.last), self.agave);
+        let universe = &layout.universe;
+        let genesis = self.ledger.join("genesis.bin");
+        write_at(genesis.clone(), &mut |file| write_genesis(universe, file))?;
+        write("storages_list", &mut |file| agave.write_storages_list(file, storages.clone()))?;
+        let bank = Bank {
+            universe,
+            height,
+            capitalization: sums.capitalization,
+            data_bytes: sums.data_bytes,
+            lattice: &sums.lattice,
+            stakes: layout.stakes(self.last),
+        };
+        let mapped = if agave.has_storage_map() { self.lengths.len() } else { 0 };
+        write(&slot.to_string(), &mut |file| {
+            let storage_map = storages.clone().zip(&self.lengths).take(mapped);
+            bank.write(file, storage_map.map(|((slot, id), length)| (slot, id, *length)))
+        })?;
+        write("status_cache", &mut |file| write_status_cache(universe, height, self.storage_bytes, file))?;
+        write("version", &mut |file| file.write_all(b"1.2.0"))?;
+        if agave.has_startup_hints() {
+            write("startup_hints", &mut |file| write_startup_hints(file, sums.accounts))?;
+        }
+        write("fastboot_version", &mut |file| file.write_all(agave.fastboot_version().as_bytes()))?;
+
+        let mut bytes = fs::metadata(&genesis).or_path("read", &genesis)?.len();
+        for entry in fs::read_dir(&self.bank_snapshot).or_path("read", &self.bank_snapshot)? {
+            let entry = entry.or_path("read", &self.bank_snapshot)?;
+            bytes += entry.metadata().or_path("read", &entry.path())?.len();
+        }
+        let state = SynthState {
+            ledger_dir: self.ledger.clone(),
+            slot,
+            hash: sums.lattice.snapshot_hash(),
+            capitalization: sums.capitalization,
+            accounts: sums.accounts,
+            storages: count,
+            storage_bytes: self.storage_bytes,
+        };
+        Ok((state, bytes))
+    }
+}
+
+/// What the lists need to know of a storage once its file is written.
+pub struct Placed {
+    length: u64,
+    cut_full: u64,
+    cut_newer: u64,
+    list_full: Vec<u8>,
+    list_newer: Vec<u8>,
+}
+
+impl Placed {
+    /// Takes a storage's obsolete records, as the lists hold them, and drops its bytes.
+    pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
+        let list = |is_full: bool| {
+            let mut out = Out(Vec::new());
+            let mut records = storage.obsolete.iter().filter(|record| record.in_full || !is_full);
+            records.try_for_each(|record| agave.write_obsolete(&mut out, record)).map(|()| out.0)
+        };
+        Ok(Self {
+            length: storage.length,
+            cut_full: storage.cut_bytes(true),
+            cut_newer: storage.cut_bytes(false),
+            list_full: list(true)?,
+            list_newer: if has_two_states { list(false)? } else { Vec::new() },
+        })
+    }
+}
+
+fn create_file(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create_new(path).or_path("create", path)?;
+    Ok(BufWriter::with_capacity(WRITE_BUFFER_BYTES, file))
+}
+
+/// Gives a file a second name; copies it where the file system has no hard links.
+pub fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
+    if fs::hard_link(from, to).is_ok() {
+        return Ok(());
+    }
+    fs::copy(from, to).or_path("write", to).map(drop)
+}
+
+/// Refuses a directory that holds anything; makes it where it does not exist.
+pub fn claim_empty(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory).or_path("create", directory)?;
+    if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
+        return Err(Error::failed(format!("{} is not empty", directory.display()))
+            .hint("choose a directory that does not exist yet; slotpress never writes over what is there"));
+    }
+    Ok(())
+}

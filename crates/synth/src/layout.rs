@@ -1,0 +1,342 @@
+//! Which storage holds what: sizes, slots and ids of the storages, and what has become of each account that was born
+//! in them. Arithmetic on indexes throughout, so that the writer of a newer storage knows what it replaces without
+//! anybody remembering it.
+
+use {
+    super::{
+        accounts::{Kind, Origin, Shape, Universe},
+        bank, chain,
+        mix::Mix,
+        rng::{Rng, mix},
+        stakes::{Scale, Stakes},
+        states,
+        sysvars::SYSVARS_BYTES,
+    },
+    slotpress_format::ledger::record::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX, align8},
+    std::ops::Range,
+};
+
+/// On average, a storage of a ledger below mainnet's size has this many bytes; thousands of tiny ones included.
+const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
+/// The largest that the size distribution gives.
+const STORAGE_BYTES_TOP: u64 = 48 * 1024 * 1024;
+/// Mainnet's number of storages: larger ledgers have larger storages first.
+const STORAGES_MAINNET: u64 = 430_000;
+const STORAGES_MIN: u64 = 512;
+
+const PURPOSE_SIZE: u64 = 101;
+const PURPOSE_CLASS: u64 = 102;
+const PURPOSE_FATE: u64 = 103;
+const PURPOSE_CHANGE: u64 = 104;
+const PURPOSE_ID: u64 = 105;
+
+/// What has become of an account since it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// Whether its record is marked as obsolete.
+    pub is_obsolete: bool,
+    /// What took its place.
+    pub successor: Successor,
+}
+
+/// What a newer storage holds in place of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Successor {
+    /// A newer version.
+    Version,
+    /// A record without lamports, which closes the account.
+    Tombstone,
+    /// Nothing: the account was closed, and the tombstone has been cleaned away. Only where the record is obsolete.
+    Nothing,
+}
+
+/// How the accounts born in a storage fare within the state in which they are born.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Nothing has changed.
+    Quiet,
+    /// That many of 1,000 records are obsolete.
+    Churned(u64),
+    /// Some accounts have newer versions, but their records are not marked (cleaning has not come by).
+    Stale,
+    /// Every record is obsolete.
+    Emptied,
+}
+
+/// The sizes of all storages, and who replaces whom.
+pub struct Layout {
+    /// The accounts.
+    pub universe: Universe,
+    /// The size that each storage's own accounts fill, in bytes; those of the full state first.
+    targets: Vec<u64>,
+    full_count: u64,
+    /// For each storage of the incremental state, up to which storage of the full state it replaces accounts.
+    replaced_until: Vec<u64>,
+    emptied: Vec<u64>,
+    /// How many of 2^32 accounts of the full state change in the incremental one.
+    change_share: u64,
+    scale: Scale,
+}
+
+impl Layout {
+    /// Lays out a full state of about `size_bytes`, and an incremental one of about `incremental_bytes` on top.
+    pub fn new(
+        seed: u64,
+        mix: Mix,
+        size_bytes: u64,
+        storage_count: Option<u64>,
+        incremental_bytes: Option<u64>,
+    ) -> Self {
+        let universe = Universe::new(seed, mix);
+        let full_count = storage_count.unwrap_or_else(|| {
+            let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
+            (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
+        });
+        // What is not of the account mix comes on top: sysvars and vote accounts at the end of each state, delegated
+        // stakes.
+        let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
+        let end_bytes = SYSVARS_BYTES + scale.voters * stored(states::VOTE_BYTES);
+        let own_bytes = end_bytes + scale.delegations * stored(states::STAKE_BYTES);
+        // The newer versions of replaced accounts do too: about 2 % of the full state, half of the incremental one.
+        let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
+        let mut replaced_until = Vec::new();
+        let mut change_share = 0;
+        if let Some(bytes) = incremental_bytes {
+            let count = (bytes / (STORAGE_BYTES_MEAN / 2)).clamp(8, STORAGES_MAINNET);
+            let bytes = bytes.saturating_sub(end_bytes);
+            let newer = sizes(&universe, full_count..full_count + count, bytes / 2);
+            // Who replaces how many goes by size.
+            let total: u64 = newer.iter().sum::<u64>().max(1);
+            let (mut sum, mut old_sum, mut old) = (0u64, 0u64, 0);
+            let old_total: u64 = targets.iter().sum();
+            for size in &newer {
+                sum += size;
+                let until = (u128::from(old_total) * u128::from(sum) / u128::from(total)) as u64;
+                while old < full_count && old_sum < until {
+                    old_sum += targets[old as usize];
+                    old += 1;
+                }
+                replaced_until.push(old);
+            }
+            if let Some(last) = replaced_until.last_mut() {
+                *last = full_count;
+            }
+            let share = (u128::from(bytes / 2) << 32) / u128::from(size_bytes.max(1));
+            change_share = (share as u64).min((1 << 32) * 3 / 10);
+            targets.extend(newer);
+        }
+        // Two small storages away from the ends, of which nothing remains.
+        let emptied = [full_count / 3, full_count * 2 / 3]
+            .into_iter()
+            .filter_map(|from| (from..full_count).find(|at| targets[*at as usize] <= 16 * 1024 && at + 64 < full_count))
+            .collect();
+        Self { universe, targets, full_count, replaced_until, emptied, change_share, scale }
+    }
+
+    /// The bank's own stakes in the state whose last storage is the given one.
+    pub fn stakes(&self, last: u64) -> Stakes {
+        // Nobody has delegated since the full state.
+        let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
+        Stakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
+    }
+
+    /// Whether a storage is the last of a state: it holds sysvars and vote accounts, which every block writes anew.
+    pub fn is_last(&self, storage: u64) -> bool {
+        storage + 1 == self.full_count || storage + 1 == self.count()
+    }
+
+    /// The last storage of the incremental state, where there is one.
+    pub fn last_incremental(&self) -> Option<u64> {
+        (self.count() > self.full_count).then(|| self.count() - 1)
+    }
+
+    /// Which delegated stakes have their accounts in a storage: about as many in each of the full state, but none where
+    /// nothing must remain.
+    pub fn delegations(&self, storage: u64) -> Range<u64> {
+        if self.is_incremental(storage) || self.emptied.contains(&storage) {
+            return 0..0;
+        }
+        let from = |at: u64| (u128::from(self.scale.delegations) * u128::from(at) / u128::from(self.full_count)) as u64;
+        let first = if storage > 0 && self.emptied.contains(&(storage - 1)) { storage - 1 } else { storage };
+        from(first)..from(storage + 1)
+    }
+
+    /// Storages of the full state.
+    pub fn full_count(&self) -> u64 {
+        self.full_count
+    }
+
+    /// Storages of both states together.
+    pub fn count(&self) -> u64 {
+        self.targets.len() as u64
+    }
+
+    /// Whether a storage is newer than the full state.
+    pub fn is_incremental(&self, storage: u64) -> bool {
+        storage >= self.full_count
+    }
+
+    /// The bytes that a storage's own accounts fill, at least.
+    pub fn target_bytes(&self, storage: u64) -> u64 {
+        self.targets[storage as usize]
+    }
+
+    /// The height of a storage's block.
+    pub fn height(storage: u64) -> u64 {
+        chain::FIRST_HEIGHT + storage
+    }
+
+    /// A storage's slot.
+    pub fn slot(storage: u64) -> u64 {
+        chain::slot_at(Self::height(storage))
+    }
+
+    /// A storage's id: unique and growing, with gaps.
+    pub fn id(&self, storage: u64) -> u32 {
+        (storage * 3 + 1 + self.universe.number(PURPOSE_ID, storage) % 3) as u32
+    }
+
+    /// The accounts born in a storage.
+    pub fn born(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
+        let target = self.target_bytes(storage);
+        let (mut index, mut bytes) = (0, 0);
+        std::iter::from_fn(move || {
+            if bytes >= target {
+                return None;
+            }
+            let origin = Origin { storage, index };
+            let shape = self.universe.shape(origin, target);
+            bytes += stored(shape.data_len);
+            index += 1;
+            Some((origin, shape))
+        })
+    }
+
+    /// The storage that replaces accounts of this one within the same state.
+    fn successor(&self, storage: u64) -> Option<u64> {
+        let (end, count) = if self.is_incremental(storage) {
+            (self.count(), self.count() - self.full_count)
+        } else {
+            (self.full_count, self.full_count)
+        };
+        let next = storage + stride(count);
+        (next < end).then_some(next)
+    }
+
+    /// The storage whose accounts this one replaces within the same state.
+    pub fn predecessor(&self, storage: u64) -> Option<u64> {
+        let (first, count) = if self.is_incremental(storage) {
+            (self.full_count, self.count() - self.full_count)
+        } else {
+            (0, self.full_count)
+        };
+        let previous = storage.checked_sub(stride(count))?;
+        (previous >= first && self.class(previous) != Class::Quiet).then_some(previous)
+    }
+
+    /// The storages of the full state whose accounts this one, of the incremental state, replaces.
+    pub fn replaced(&self, storage: u64) -> Range<u64> {
+        match storage.checked_sub(self.full_count) {
+            None => 0..0,
+            Some(0) => 0..self.replaced_until[0],
+            Some(at) => self.replaced_until[at as usize - 1]..self.replaced_until[at as usize],
+        }
+    }
+
+    /// The storage of the incremental state that replaces accounts of this one, of the full state.
+    pub fn replacing(&self, storage: u64) -> Option<u64> {
+        let at = self.replaced_until.partition_point(|until| *until <= storage) as u64;
+        (!self.is_incremental(storage) && at < self.replaced_until.len() as u64).then_some(self.full_count + at)
+    }
+
+    fn class(&self, storage: u64) -> Class {
+        if self.emptied.contains(&storage) {
+            return Class::Emptied;
+        }
+        let mut rng = Rng::new(self.universe.number(PURPOSE_CLASS, storage));
+        match rng.below(100) {
+            _ if self.successor(storage).is_none() => Class::Quiet,
+            0..7 => Class::Churned(20 + rng.below(380)),
+            7..12 => Class::Stale,
+            _ => Class::Quiet,
+        }
+    }
+
+    /// What has become of the accounts of a storage within the state in which they are born, and by which storage.
+    pub fn fates(&self, storage: u64) -> (u64, impl Fn(Origin, Shape) -> Option<Fate> + '_) {
+        let class = self.class(storage);
+        let by = self.successor(storage).unwrap_or(storage);
+        (by, move |origin: Origin, shape: Shape| {
+            let share = match class {
+                Class::Quiet => return None,
+                Class::Churned(share) => share,
+                Class::Stale => 30,
+                Class::Emptied => 1000,
+            };
+            let mut rng = Rng::new(mix(self.universe.number(PURPOSE_FATE, storage), origin.index));
+            if !rng.permille(share) {
+                return None;
+            }
+            let is_obsolete = class != Class::Stale;
+            Some(Fate { is_obsolete, successor: successor(&mut rng, shape, is_obsolete) })
+        })
+    }
+
+    /// What became of an account of the full state in the incremental one, where it was still the newest version.
+    pub fn change(&self, origin: Origin, shape: Shape) -> Option<Fate> {
+        if self.change_share == 0 || !is_often_written(shape) {
+            return None;
+        }
+        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_CHANGE, origin.storage), origin.index));
+        if rng.next() >> 32 >= self.change_share {
+            return None;
+        }
+        let is_obsolete = rng.permille(800);
+        let successor = if rng.permille(800) { Successor::Version } else { Successor::Tombstone };
+        Some(Fate { is_obsolete, successor })
+    }
+}
+
+fn stored(data_len: u64) -> u64 {
+    align8(RECORD_HEADER_BYTES as u64 + data_len)
+}
+
+/// Prime, so that no pattern of sizes lines up with it.
+fn stride(count: u64) -> u64 {
+    if count > 128 { 37 } else { 1 + count / 8 }
+}
+
+fn is_often_written(shape: Shape) -> bool {
+    shape.data_len <= 16 * 1024 && !matches!(shape.kind, Kind::Metadata | Kind::Program | Kind::Code)
+}
+
+fn successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {
+    match rng.below(100) {
+        0..60 if is_often_written(shape) => Successor::Version,
+        60..80 if is_obsolete => Successor::Nothing,
+        _ => Successor::Tombstone,
+    }
+}
+
+/// Sizes in bytes for a range of storages, which add up to about `total_bytes`: thousands of tiny ones, most of the
+/// bytes in the middle, a few large ones.
+fn sizes(universe: &Universe, storages: Range<u64>, total_bytes: u64) -> Vec<u64> {
+    const UNIT: u64 = 1 << 20; // the mean, before scaling
+    let mut sizes: Vec<u64> = storages
+        .map(|storage| {
+            let mut rng = Rng::new(universe.number(PURPOSE_SIZE, storage));
+            match rng.below(100) {
+                0..60 => rng.log_uniform(19),
+                60..97 => UNIT / 4 + rng.below(5 * UNIT / 2),
+                _ => 4 * UNIT + rng.below(28 * UNIT),
+            }
+        })
+        .collect();
+    let sum: u128 = sizes.iter().map(|size| u128::from(*size)).sum();
+    let top = STORAGE_BYTES_TOP.max(2 * total_bytes / sizes.len().max(1) as u64).min(STORAGE_BYTES_MAX / 2);
+    for size in &mut sizes {
+        let scaled = u128::from(*size) * u128::from(total_bytes) / sum.max(1);
+        *size = (scaled as u64).clamp(RECORD_HEADER_BYTES as u64, top);
+    }
+    sizes
+}

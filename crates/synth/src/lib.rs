@@ -1,0 +1,316 @@
+//! A part of slotpress, without promises of its own: use the crate `slotpress`.
+//!
+//! A lifelike ledger, for trying and measuring: what a gracefully stopped Agave validator leaves on disk, made from a
+//! seed; which version of Agave is chosen (`version`).
+//!
+//! Valid by the format page, so that every other command works on it and both clients load it: names, lists, obsolete
+//! records, stale files, bank file, storage map, lattice hash, bank hash and capitalization agree, and so do the status
+//! cache, the blockhash queue and the sysvars, the stakes and their accounts, the leader and the leader schedule.
+//! `genesis.bin` is there too. **No validator can follow the chain from it**: blocks and votes are made up, nobody has
+//! the keys, and no feature is active.
+//!
+//! Each storage is a function of the seed and its index (`layout`, `storage`): all workers make storages at once,
+//! nothing grows with the number of accounts, and the bytes depend on the options only. A newer storage knows which
+//! accounts of an older one it replaces by arithmetic; the older one knows it too, and leaves them out of the sums.
+//!
+//! With the mix of mainnet, from 64 MiB on, it compresses as mainnet does, within 5 %: the full archive 3.47, 3.64, 3.78 times at zstd levels 1, 3,
+//! 10, the bank file 2.337, 2.486, 2.500, 2.513 times at levels 1 to 4. That comes from the account mix (`accounts`) and
+//! from the stakes (`stakes`); where they are changed, the test of the ratios tells.
+//!
+//! Also there, because real ledgers have them: obsolete records in several percent of the storages, closed accounts with
+//! and without tombstones, newer versions of accounts whose older record is not marked, storages of which nothing
+//! remains, and files in `accounts/run` that no list names.
+
+mod accounts;
+mod bank;
+mod chain;
+mod directory;
+mod fields;
+mod genesis;
+mod keys;
+mod layout;
+mod leaders;
+mod mix;
+mod rng;
+mod stakes;
+mod states;
+mod status_cache;
+mod storage;
+mod sysvars;
+mod tokens;
+mod version;
+
+pub use {mix::Mix, version::AgaveVersion};
+
+use {
+    directory::{Placed, StateDirectory, claim_empty, link_or_copy},
+    layout::Layout,
+    rayon::prelude::*,
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        pool::Pool,
+        progress::{Progress, Step},
+        quantity,
+    },
+    slotpress_format::ledger::{names::Hash, storages::STORAGES_MAX},
+    std::{
+        cell::RefCell,
+        fs,
+        ops::Range,
+        path::{Path, PathBuf},
+        sync::{Mutex, PoisonError},
+        time::{Duration, Instant},
+    },
+    storage::{StateSums, build},
+};
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct SynthOptions {
+    /// The ledger directory; must be empty or not exist.
+    pub out_dir: PathBuf,
+    /// Bytes of the full state's storages, approximately; more where storages are so many that each holds one record.
+    pub size_bytes: u64,
+    /// The same seed and sizes give the same bytes.
+    pub seed: u64,
+    /// Also make a newer state, whose storages since the full one have about this many bytes. The full state is then
+    /// left in `at-full` below the ledger directory.
+    pub incremental_bytes: Option<u64>,
+    /// Spread the full state over this many storages, instead of a number that fits its size.
+    pub storage_count: Option<u64>,
+    /// Workers; they change no byte.
+    pub threads: usize,
+    /// The version whose layout on disk to make.
+    pub agave: AgaveVersion,
+    /// Kind of most accounts.
+    pub mix: Mix,
+}
+
+/// A state of the ledger, as a validator stopped at its slot leaves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SynthState {
+    /// The ledger directory: holds `snapshots` and `accounts`.
+    pub ledger_dir: PathBuf,
+    /// The slot of the bank.
+    pub slot: u64,
+    /// The hash that an archive of this state carries in its name.
+    pub hash: Hash,
+    /// Lamports in existence.
+    pub capitalization: u64,
+    /// Accounts with lamports.
+    pub accounts: u64,
+    /// Storages in the list, also those of which nothing remains.
+    pub storages: u64,
+    /// Bytes of those storages, obsolete records included.
+    pub storage_bytes: u64,
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct SynthReport {
+    /// The full state; then the incremental one, where one was asked for.
+    pub states: Vec<SynthState>,
+    /// Bytes of all files that were written. A storage that both states share counts once.
+    pub written_bytes: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// The least size that holds a ledger with everything in it: the sysvars alone take 176 KiB.
+pub const SIZE_BYTES_MIN: u64 = 512 * 1024;
+/// The least size of an incremental state, which has its own sysvars.
+pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
+/// Storages of one round: bounds what is known of storages whose turn in the lists has not come.
+const ROUND_STORAGES: u64 = 8192;
+const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// What making a ledger takes of memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynthMemory {
+    /// Each worker: the largest storage, twice while its buffer grows.
+    pub worker_bytes: u64,
+    /// Everything else: what is known of every storage.
+    pub other_bytes: u64,
+}
+
+/// What the storages of a state are known by: their sizes, places in lists, slots.
+const STORAGE_KNOWN_BYTES: u64 = 128;
+
+/// What [`synth`] is going to take of memory.
+///
+/// # Errors
+/// Sizes that make no sense.
+pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
+    check_options(options)?;
+    let SynthOptions { size_bytes, seed, incremental_bytes, storage_count, mix, .. } = options;
+    let layout = Layout::new(*seed, *mix, *size_bytes, *storage_count, *incremental_bytes);
+    let largest_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).max().unwrap_or(0);
+    Ok(SynthMemory {
+        worker_bytes: largest_bytes.saturating_mul(2),
+        other_bytes: layout.count().saturating_mul(STORAGE_KNOWN_BYTES),
+    })
+}
+
+/// Makes a ledger.
+///
+/// Nothing is synced to disk. On an error, or when interrupted, what was made is removed again.
+///
+/// # Errors
+/// Sizes that make no sense, a directory that is not empty, files that cannot be written, an interruption.
+pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthReport> {
+    let started = Instant::now();
+    check_options(options)?;
+    let existed = options.out_dir.exists();
+    claim_empty(&options.out_dir)?;
+    make(options, progress, started).inspect_err(|_| {
+        // The directory was empty: everything in it is ours.
+        for name in ["snapshots", "accounts", AT_FULL] {
+            let _ = fs::remove_dir_all(options.out_dir.join(name));
+        }
+        let _ = fs::remove_file(options.out_dir.join("genesis.bin"));
+        if !existed {
+            let _ = fs::remove_dir(&options.out_dir);
+        }
+    })
+}
+
+const AT_FULL: &str = "at-full";
+
+fn check_options(options: &SynthOptions) -> Result<()> {
+    if options.size_bytes < SIZE_BYTES_MIN || options.incremental_bytes.is_some_and(|b| b < INCREMENTAL_BYTES_MIN) {
+        return Err(Error::usage(format!(
+            "a ledger has at least {}, and an incremental state {}",
+            quantity::bytes(SIZE_BYTES_MIN),
+            quantity::bytes(INCREMENTAL_BYTES_MIN)
+        )));
+    }
+    let bytes = options.size_bytes.saturating_add(options.incremental_bytes.unwrap_or_default());
+    if bytes > slotpress_format::archive::limits::UNPACKED_BYTES_MAX {
+        return Err(Error::usage(format!("a ledger of {} is out of range", quantity::bytes(bytes)))
+            .hint("clients read 4 TiB at most: choose a smaller `size_bytes`"));
+    }
+    if options.storage_count.is_some_and(|count| count == 0 || count > STORAGES_MAX) {
+        return Err(Error::usage(format!("a ledger has 1 to {STORAGES_MAX} storages")));
+    }
+    Ok(())
+}
+
+fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
+    let SynthOptions { out_dir, size_bytes, seed, incremental_bytes, storage_count, threads, agave, mix } = options;
+    let layout = Layout::new(*seed, *mix, *size_bytes, *storage_count, *incremental_bytes);
+    if layout.count() > STORAGES_MAX {
+        return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
+    }
+    let has_two_states = incremental_bytes.is_some();
+    let full_dir = if has_two_states { out_dir.join(AT_FULL) } else { out_dir.clone() };
+    let mut full = StateDirectory::create(&full_dir, *agave, true, layout.full_count())?;
+    let mut newer = match has_two_states {
+        true => Some(StateDirectory::create(out_dir, *agave, false, layout.count())?),
+        false => None,
+    };
+
+    let storage_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).sum();
+    progress.steps(&[Step::new("Making storages", Some(storage_bytes)), Step::new("Writing the bank", Some(0))]);
+    progress.stage("Making storages", Some(storage_bytes));
+    let sums = Mutex::new(StateSums::zero());
+    let mut written_bytes = 0;
+    let pool = Pool::start(*threads)?;
+    let place_one = |at| place(&layout, at, *agave, &full_dir, has_two_states.then_some(out_dir), &sums, progress);
+    for round in rounds(&layout) {
+        let placed: Vec<(Placed, u64)> =
+            pool.run(|| round.clone().into_par_iter().map(place_one).collect::<Result<_>>())?;
+        for (at, (placed, bytes)) in round.zip(&placed) {
+            let (slot, id) = (Layout::slot(at), layout.id(at));
+            if !layout.is_incremental(at) {
+                full.add(slot, id, placed)?;
+            }
+            if let Some(newer) = &mut newer {
+                newer.add(slot, id, placed)?;
+            }
+            written_bytes += bytes;
+        }
+    }
+
+    progress.stage("Writing the bank", None);
+    written_bytes += place_stale_files(&layout, &full_dir, layout.full_count())?;
+    let StateSums { both, full: mut full_sums, newer: mut newer_sums } =
+        sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+    full_sums.add(&both);
+    newer_sums.add(&both);
+    let (state, bytes) = full.finish(&layout, &full_sums)?;
+    written_bytes += bytes;
+    let mut states = vec![state];
+    if let Some(newer) = newer {
+        progress.check()?;
+        written_bytes += place_stale_files(&layout, out_dir, layout.count())?;
+        let (state, bytes) = newer.finish(&layout, &newer_sums)?;
+        written_bytes += bytes;
+        states.push(state);
+    }
+    Ok(SynthReport { states, written_bytes, elapsed: started.elapsed() })
+}
+
+/// Cuts the storages into rounds by count and by bytes.
+fn rounds(layout: &Layout) -> Vec<Range<u64>> {
+    let (mut rounds, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for at in 0..layout.count() {
+        bytes += layout.target_bytes(at);
+        if bytes >= ROUND_BYTES || at + 1 - start >= ROUND_STORAGES {
+            rounds.push(start..at + 1);
+            (start, bytes) = (at + 1, 0);
+        }
+    }
+    rounds.push(start..layout.count());
+    rounds
+}
+
+thread_local! {
+    /// One buffer per thread: storages are up to tens of megabytes, and allocating them anew would cost page faults.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes one storage and writes its file; returns what the lists need, and the bytes written.
+fn place(
+    layout: &Layout,
+    at: u64,
+    agave: AgaveVersion,
+    full_dir: &Path,
+    newer_dir: Option<&PathBuf>,
+    sums: &Mutex<StateSums>,
+    progress: &dyn Progress,
+) -> Result<(Placed, u64)> {
+    progress.check()?;
+    let (slot, id) = (Layout::slot(at), layout.id(at));
+    let first_dir = newer_dir.map_or(full_dir, PathBuf::as_path);
+    let path = StateDirectory::storage_path(first_dir, slot, id);
+    let storage = build(layout, at, BUFFER.take()).or_path("make", &path)?;
+    fs::write(&path, &storage.bytes).or_path("write", &path)?;
+    if newer_dir.is_some() && !layout.is_incremental(at) {
+        link_or_copy(&path, &StateDirectory::storage_path(full_dir, slot, id))?;
+    }
+    sums.lock().unwrap_or_else(PoisonError::into_inner).add(&storage.sums);
+    let placed = Placed::of(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
+    let bytes = storage.bytes.len() as u64;
+    progress.advance(bytes, bytes);
+    BUFFER.set(storage.bytes);
+    Ok((placed, bytes))
+}
+
+/// Leaves files that no list names: storages that were rewritten under another id, one of a slot that is gone.
+/// Archiving any of them would add accounts that the state does not have.
+fn place_stale_files(layout: &Layout, ledger: &Path, count: u64) -> Result<u64> {
+    let mut written = 0;
+    let Some(from) = (0..count).min_by_key(|at| layout.target_bytes(*at).abs_diff(4096)) else { return Ok(0) };
+    let content = build(layout, from, Vec::new()).or_path("make", ledger)?.bytes;
+    let id = layout.id(count - 1) + 10;
+    let slots = [Layout::slot(from), Layout::slot(count / 2), Layout::slot(count - 1) + 1];
+    for (slot, id) in slots.into_iter().zip(id..) {
+        let path = StateDirectory::storage_path(ledger, slot, id);
+        fs::write(&path, &content).or_path("write", &path)?;
+        written += content.len() as u64;
+    }
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests;

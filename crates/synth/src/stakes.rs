@@ -1,0 +1,318 @@
+//! Who votes, and who has staked with them.
+//!
+//! The bank's own stakes have accounts behind them, which say the same: Agave compares each. The stakes of the epochs
+//! before and after have none; nobody looks for them.
+//!
+//! On mainnet the same delegation comes again in the next epoch's stakes some 150 MB later, out of reach of every
+//! level that is used. A small file has no such distance: there, each epoch holds a sample of its own.
+
+use super::{
+    accounts::{Universe, rent_exempt_lamports},
+    chain, keys,
+    leaders::Voter,
+    rng::{Rng, mix},
+    states,
+};
+
+/// How many vote accounts and delegations the stakes of one epoch have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Vote accounts.
+    pub voters: u64,
+    /// Delegations; no fewer than vote accounts, since each has some.
+    pub delegations: u64,
+}
+
+/// Epoch stakes that a bank keeps.
+pub const EPOCHS: u64 = 6;
+/// A bank file has at least this many bytes, or a sixteenth of its storages: below, blockhashes would outweigh stakes.
+const BANK_BYTES_MIN: u64 = 400 * 1024;
+/// Storages weigh that many times the bank file on mainnet.
+const STORAGES_PER_BANK: u64 = 409;
+/// Bytes in the bank file, of the stakes of an epoch.
+const DELEGATION_BYTES: u64 = 104;
+const VOTE_ACCOUNT_BYTES: u64 = states::VOTE_BYTES + 97;
+/// A voter brings entries of nodes and authorized voters in the epochs.
+const VOTER_ENTRY_BYTES: u64 = 144;
+/// More vote accounts than this no chain has.
+const VOTERS_MAX: u64 = 2_000;
+
+impl Scale {
+    /// For a ledger of so many bytes and storages, such that the bank file's share of it is mainnet's.
+    pub fn new(storage_bytes: u64, storage_count: u64, other_bytes: u64) -> Self {
+        let whole = (storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN.min(storage_bytes / 16));
+        let fixed = other_bytes + storage_count * 32;
+        let each = whole.saturating_sub(fixed).max(whole / 4) / (EPOCHS + 1);
+        let voters = (each / 6 / VOTE_ACCOUNT_BYTES).clamp(1, VOTERS_MAX);
+        let delegations = each.saturating_sub(voters * (VOTE_ACCOUNT_BYTES + VOTER_ENTRY_BYTES)) / DELEGATION_BYTES;
+        Self { voters, delegations: delegations.max(voters) }
+    }
+
+    /// How many vote accounts stakes choose among: a thousand times its logarithm to base 2. Between the entries of
+    /// [`VOTER_BITS_PERMILLE`], along a straight line.
+    fn voter_bits_permille(self) -> u64 {
+        let [first, .., last] = VOTER_BITS_PERMILLE;
+        let at = log2_permille(self.delegations).clamp(first.0, last.0);
+        let pairs = VOTER_BITS_PERMILLE.windows(2);
+        let pair = pairs.map(|pair| (pair[0], pair[1])).find(|(_, high)| at <= high.0);
+        let (low, high) = pair.unwrap_or((first, last));
+        low.1 + (high.1 - low.1) * (at - low.0) / (high.0 - low.0)
+    }
+
+    /// Entries of the stake history.
+    fn history_entries(self) -> u64 {
+        (self.delegations / 2_000).clamp(1, 512)
+    }
+}
+
+/// A thousandth of the logarithm to base 2, between powers of two along a straight line; 0 for 0.
+fn log2_permille(value: u64) -> u64 {
+    let Some(power) = value.checked_ilog2() else { return 0 };
+    u64::from(power) * 1000 + (((u128::from(value) - (1 << power)) * 1000) >> power) as u64
+}
+
+/// Samples with fewer delegations than this have the same voters in every epoch: within one sample, none of them would
+/// come again at a distance.
+const DELEGATIONS_SMALL: u64 = 2048;
+
+const PURPOSE_VOTE_ACCOUNTS: u64 = 302;
+const PURPOSE_DELEGATIONS: u64 = 303;
+const PURPOSE_HISTORY: u64 = 304;
+const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
+
+/// The bank's own stakes are a sample apart from the same epoch's among the epoch stakes.
+const OWN_SAMPLE: u64 = 1 << 20;
+
+/// How many vote accounts stakes choose among, by how many delegations there are; both a thousand times their logarithm
+/// to base 2. A sample that is smaller than mainnet's stakes has fewer, so that a vote account comes again about as
+/// often: such that the bank file's compression ratio is mainnet's, whatever the ledger's size (measured).
+const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
+    (9_100, 7_100),
+    (9_500, 7_500),
+    (10_500, 8_900),
+    (11_000, 9_000),
+    (12_500, 10_200),
+    (13_500, 10_800),
+    (15_000, 11_200),
+];
+
+/// A stake that is delegated to a vote account.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delegation {
+    /// The stake account's address.
+    pub stake_account: [u8; 32],
+    /// Which vote account, by its number; those from `voters` on have been closed.
+    pub voter: u64,
+    /// Lamports.
+    pub lamports: u64,
+    /// The epoch in which it was delegated.
+    pub activation_epoch: u64,
+    /// The epoch in which it was taken back, or `u64::MAX`.
+    pub deactivation_epoch: u64,
+    /// The vote account's credits as of the last reward.
+    pub credits_observed: u64,
+}
+
+/// The rate at which stakes take effect: a quarter an epoch.
+pub const WARMUP_RATE: f64 = 0.25;
+
+/// A vote account.
+pub struct VoteAccount {
+    /// Lamports.
+    pub lamports: u64,
+    /// Its data: [`states::VOTE_BYTES`].
+    pub data: Vec<u8>,
+}
+
+/// The stakes of one epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct Stakes {
+    universe: Universe,
+    scale: Scale,
+    sample: u64,
+    /// The epoch at whose beginning the stakes were set.
+    epoch: u64,
+    /// The slot as of which the vote accounts are.
+    slot: u64,
+}
+
+impl Stakes {
+    /// The bank's own stakes, in an epoch, with the vote accounts as of a slot: delegations do not depend on the slot.
+    pub fn of_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
+        Self { universe, scale, sample: OWN_SAMPLE + epoch, epoch, slot }
+    }
+
+    /// An epoch's stakes: as they were when the epoch before it began.
+    pub fn of_epoch(universe: Universe, scale: Scale, epoch: u64) -> Self {
+        Self { universe, scale, sample: epoch, epoch, slot: (epoch - 1) * chain::SLOTS_PER_EPOCH }
+    }
+
+    /// How many there are.
+    pub fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// The address of a vote account.
+    pub fn vote_address(&self, voter: u64) -> [u8; 32] {
+        let sample = if self.scale.delegations < DELEGATIONS_SMALL { 0 } else { self.sample };
+        self.universe.shared_key(keys::VOTERS, sample << 16 | voter)
+    }
+
+    fn fixed(&self, voter: u64) -> Rng {
+        Rng::new(mix(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
+    }
+
+    /// The identity of a vote account's validator.
+    pub fn node(&self, voter: u64) -> [u8; 32] {
+        states::vote_node(&mut self.fixed(voter))
+    }
+
+    /// A vote account.
+    pub fn vote_account(&self, voter: u64) -> VoteAccount {
+        let mut fixed = self.fixed(voter);
+        let mut changing = Rng::new(mix(fixed.clone().next(), self.slot));
+        let mut data = Vec::with_capacity(states::VOTE_BYTES as usize);
+        let lamports = rent_exempt_lamports(states::VOTE_BYTES) + changing.log_uniform(36);
+        states::vote_state(&mut fixed, &mut changing, self.slot, &mut data);
+        data.resize(states::VOTE_BYTES as usize, 0);
+        VoteAccount { lamports, data }
+    }
+
+    /// A delegation.
+    pub fn delegation(&self, at: u64) -> Delegation {
+        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_DELEGATIONS, self.sample), at));
+        let stake_account = rng.key();
+        let voter = match at {
+            _ if at < self.scale.voters => at,
+            _ if rng.permille(400) => rng.zipf(4),
+            _ => {
+                let bits = self.scale.voter_bits_permille();
+                let is_more = rng.permille(bits % 1000);
+                rng.zipf(bits / 1000 + u64::from(is_more))
+            }
+        };
+        let activation_epoch = self.epoch - rng.log_uniform(9);
+        let is_active = rng.permille(930) || at < self.scale.voters;
+        let deactivation_epoch =
+            if is_active { u64::MAX } else { activation_epoch.max(self.epoch - rng.log_uniform(6)) };
+        // Two in three stakes are whole numbers of SOL: pools and wallets split them so.
+        let lamports = if rng.permille(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
+        // Credits are the voter's, as of the stake's last reward: mostly the same for all its stakes.
+        let last = if rng.permille(850) { self.epoch } else { activation_epoch };
+        let credits_observed = mix(voter, last) >> 35;
+        Delegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
+    }
+
+    /// All delegations.
+    pub fn delegations(&self) -> impl ExactSizeIterator<Item = Delegation> + '_ {
+        (0..self.scale.delegations as usize).map(|at| self.delegation(at as u64))
+    }
+
+    /// The vote accounts with their stake in effect. Stakes take effect, and lose it, in the epoch after the one in
+    /// which that was asked for: so little changes at a time that the rate does not matter.
+    pub fn voters(&self) -> Vec<Voter> {
+        let mut voters: Vec<Voter> = (0..self.scale.voters)
+            .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.node(voter) })
+            .collect();
+        for delegation in self.delegations() {
+            if let Some(voter) = voters.get_mut(delegation.voter as usize)
+                && delegation.deactivation_epoch == u64::MAX
+            {
+                voter.stake += delegation.lamports;
+            }
+        }
+        voters
+    }
+
+    /// The stake history in an epoch, which is not over yet: epoch, effective, activating and deactivating stake, newest
+    /// first.
+    pub fn history(&self, epoch: u64) -> Vec<[u64; 4]> {
+        let effective = self.delegations().filter(|stake| stake.deactivation_epoch == u64::MAX);
+        let effective: u64 = effective.map(|stake| stake.lamports).sum();
+        (1..=self.scale.history_entries())
+            .map(|back| {
+                let epoch = epoch - back;
+                let mut of = Rng::new(self.universe.number(PURPOSE_HISTORY, epoch));
+                let mut about = |part: u64| of.below(effective / part + 1);
+                [epoch, effective - about(64), about(128), about(128)]
+            })
+            .collect()
+    }
+
+    /// The account behind a delegation: lamports and data.
+    pub fn stake_account(&self, at: u64) -> (Delegation, u64, Vec<u8>) {
+        let delegation = self.delegation(at);
+        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));
+        let mut data = Vec::with_capacity(states::STAKE_BYTES as usize);
+        states::delegated_stake(&self.universe, &mut rng, &delegation, self.vote_address(delegation.voter), &mut data);
+        data.resize(states::STAKE_BYTES as usize, 0);
+        let lamports = rent_exempt_lamports(states::STAKE_BYTES) + delegation.lamports;
+        (delegation, lamports, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
+
+    fn stakes(delegations: u64) -> Stakes {
+        Stakes::of_bank(
+            Universe::new(1, crate::Mix::Mainnet),
+            Scale { voters: 5, delegations },
+            EPOCH,
+            chain::FIRST_SLOT,
+        )
+    }
+
+    #[test]
+    fn every_voter_has_stake_and_sums_agree() {
+        for count in [5, 6, 3_000] {
+            let stakes = stakes(count);
+            let voters = stakes.voters();
+            assert!(voters.len() == 5 && voters.iter().all(|voter| voter.stake > 0));
+            let in_effect = stakes.delegations().filter(|stake| stake.deactivation_epoch > EPOCH);
+            let to_open = in_effect.filter(|stake| stake.voter < 5).map(|stake| stake.lamports).sum::<u64>();
+            assert_eq!(voters.iter().map(|voter| voter.stake).sum::<u64>(), to_open);
+            for stake in stakes.delegations() {
+                assert!(stake.activation_epoch < EPOCH && stake.activation_epoch <= stake.deactivation_epoch);
+            }
+        }
+    }
+
+    #[test]
+    fn the_accounts_say_what_the_delegations_say() {
+        let stakes = stakes(100);
+        for at in 0..100 {
+            let (delegation, lamports, data) = stakes.stake_account(at);
+            let number = |from: usize| u64::from_le_bytes(data[from..from + 8].try_into().expect("8 bytes"));
+            assert_eq!((data.len(), &data[..4]), (200, &[2, 0, 0, 0][..]));
+            assert_eq!(lamports, number(4) + delegation.lamports);
+            assert_eq!(data[124..156], stakes.vote_address(delegation.voter));
+            let numbers = [156, 164, 172, 188].map(number);
+            let expected = [
+                delegation.lamports,
+                delegation.activation_epoch,
+                delegation.deactivation_epoch,
+                delegation.credits_observed,
+            ];
+            assert_eq!(numbers, expected);
+            assert_eq!(f64::from_bits(number(180)), WARMUP_RATE);
+        }
+        for voter in 0..5 {
+            assert_eq!(stakes.vote_account(voter).data[4..36], stakes.node(voter));
+        }
+    }
+
+    #[test]
+    fn small_ledgers_have_few_stakes_and_large_ones_many() {
+        let scale = |bytes, storages| Scale::new(bytes, storages, 20_000);
+        assert_eq!(scale(1 << 20, 512).voters, 1);
+        let mainnet = scale(450_000_000_000, 430_000);
+        assert!(mainnet.voters == 2_000 && (1_000_000..2_000_000).contains(&mainnet.delegations), "{mainnet:?}");
+        for scale in [scale(1, 1), scale(1 << 20, 1 << 20), scale(1 << 26, 512)] {
+            assert!(scale.delegations >= scale.voters && scale.voters > 0);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The status cache of a synthetic ledger (format page, section "The bank file").
+//!
+//! It keeps what both clients ask of it: the newest 300 slots that have a block, all rooted, each once; transactions
+//! under blockhashes of the blockhash queue only, never under the newest; and each blockhash with one offset at which
+//! all its transactions' hashes are cut, in every slot.
+
+use {
+    super::{accounts::Universe, bank::BLOCKHASHES, chain, fields::Out, rng::Rng},
+    slotpress_format::ledger::status_cache::STATUS_CACHE_SLOTS_MAX,
+    std::io::{Result, Write},
+};
+
+const PURPOSE_RESULTS: u64 = 401;
+const PURPOSE_OFFSET: u64 = 402;
+
+/// Bytes of a transaction's hash that are kept, of its 32: offsets are below the difference.
+const KEY_BYTES: usize = 20;
+const OFFSETS: u64 = 32 - KEY_BYTES as u64;
+/// Mainnet's hold some 2,000 transactions per slot beside 450 GB of storages; smaller ledgers fewer.
+const TRANSACTIONS_PER_SLOT_MAX: u64 = 2_000;
+const STORAGE_BYTES_PER_TRANSACTION: u64 = 450_000_000_000 / TRANSACTIONS_PER_SLOT_MAX;
+/// Transactions of one slot name so many blockhashes at most.
+const BLOCKHASHES_PER_SLOT_MAX: u64 = 40;
+
+/// Writes the status cache of the bank at `height`: for each of the last 300 blocks, the results of its transactions.
+pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, to: impl Write) -> Result<()> {
+    let mut out = Out(to);
+    let per_slot = (storage_bytes / STORAGE_BYTES_PER_TRANSACTION).clamp(1, TRANSACTIONS_PER_SLOT_MAX);
+    let oldest_blockhash = height + 1 - BLOCKHASHES;
+    out.u64s(&[STATUS_CACHE_SLOTS_MAX])?;
+    for at in (0..STATUS_CACHE_SLOTS_MAX).map(|back| height - back) {
+        let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, at));
+        out.u64s(&[chain::slot_at(at)])?;
+        out.bytes(&[1])?;
+        // A transaction names the blockhash of a block before its own; most of them the same few.
+        let count = (1 + rng.below(per_slot.min(BLOCKHASHES_PER_SLOT_MAX))).min(at - oldest_blockhash);
+        out.u64s(&[count])?;
+        for which in 0..count {
+            let results = per_slot / count + u64::from(which < per_slot % count);
+            let named = at - 1 - which;
+            out.bytes(&chain::blockhash(universe, named))?;
+            out.u64s(&[universe.number(PURPOSE_OFFSET, named) % OFFSETS, results])?;
+            write_results(&mut out, &mut rng, results)?;
+        }
+    }
+    out.0.flush()
+}
+
+fn write_results<W: Write>(out: &mut Out<W>, rng: &mut Rng, count: u64) -> Result<()> {
+    for _ in 0..count {
+        let mut key = [0; KEY_BYTES];
+        rng.fill(&mut key);
+        out.bytes(&key)?;
+        if rng.permille(900) {
+            out.bytes(&[0; 4])?;
+        } else {
+            // Err(InstructionError(index, Custom(code)))
+            out.bytes(&[1, 0, 0, 0, 8, 0, 0, 0])?;
+            out.bytes(&[2 + rng.below(4) as u8, 25, 0, 0, 0])?;
+            out.bytes(&(6_000 + rng.below(64) as u32).to_le_bytes())?;
+        }
+    }
+    Ok(())
+}

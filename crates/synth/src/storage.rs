@@ -1,0 +1,276 @@
+//! One storage: its bytes, its obsolete records in each state, and what its accounts add to each state's sums.
+
+use {
+    super::{
+        accounts::{Origin, Shape, rent_exempt_lamports, write_own_record, write_tombstone},
+        keys,
+        layout::{Layout, Successor},
+        rng::Rng,
+        sysvars::{SYSVAR_OWNER, sysvars},
+    },
+    slotpress_format::ledger::{
+        lattice::LatticeHash,
+        record::{RECORD_HEADER_BYTES, RecordHeader, align8},
+    },
+    std::io::Result,
+};
+
+const PURPOSE_OLD: u64 = 201;
+const PURPOSE_PADDING: u64 = 202;
+
+/// What accounts add up to.
+#[derive(Clone)]
+pub struct Sums {
+    /// The lattice hash.
+    pub lattice: LatticeHash,
+    /// Lamports.
+    pub capitalization: u64,
+    /// Accounts with lamports.
+    pub accounts: u64,
+    /// Bytes of their data.
+    pub data_bytes: u64,
+}
+
+impl Sums {
+    /// No accounts.
+    pub fn zero() -> Self {
+        Self { lattice: LatticeHash::zero(), capitalization: 0, accounts: 0, data_bytes: 0 }
+    }
+
+    /// Adds the accounts of another sum.
+    pub fn add(&mut self, other: &Self) {
+        self.lattice.add(&other.lattice);
+        self.capitalization += other.capitalization;
+        self.accounts += other.accounts;
+        self.data_bytes += other.data_bytes;
+    }
+
+    fn add_account(&mut self, header: &RecordHeader, data: &[u8]) {
+        self.lattice.add(&LatticeHash::of_account(&header.account(data)));
+        self.capitalization += header.lamports;
+        self.accounts += 1;
+        self.data_bytes += header.data_len;
+    }
+}
+
+/// The sums of both states, by what they have in common.
+#[derive(Clone)]
+pub struct StateSums {
+    /// Accounts that are the same in both states.
+    pub both: Sums,
+    /// Accounts that only the full state has in this form.
+    pub full: Sums,
+    /// Accounts that only the incremental state has in this form.
+    pub newer: Sums,
+}
+
+impl StateSums {
+    /// No accounts.
+    pub fn zero() -> Self {
+        Self { both: Sums::zero(), full: Sums::zero(), newer: Sums::zero() }
+    }
+
+    /// Adds the accounts of other sums.
+    pub fn add(&mut self, other: &Self) {
+        self.both.add(&other.both);
+        self.full.add(&other.full);
+        self.newer.add(&other.newer);
+    }
+}
+
+/// An obsolete record.
+#[derive(Clone, Copy, Debug)]
+pub struct Obsolete {
+    /// Where the record begins.
+    pub offset: u64,
+    /// The length of its data in bytes.
+    pub data_len: u64,
+    /// The slot at which it was replaced.
+    pub slot: u64,
+    /// Whether it is obsolete in the full state already, not only in the incremental one.
+    pub in_full: bool,
+}
+
+/// A storage, ready to be written.
+pub struct Storage {
+    /// The file's bytes, up to a multiple of 8.
+    pub bytes: Vec<u8>,
+    /// The storage's length: the last record is not padded.
+    pub length: u64,
+    /// Its obsolete records, in the order in which they were marked.
+    pub obsolete: Vec<Obsolete>,
+    /// What its accounts add up to.
+    pub sums: StateSums,
+}
+
+impl Storage {
+    /// Bytes that cutting the obsolete records takes out, in the full or in the incremental state.
+    pub fn cut_bytes(&self, is_full: bool) -> u64 {
+        self.obsolete
+            .iter()
+            .filter(|record| record.in_full || !is_full)
+            .map(|record| stored_bytes(record.data_len).min(self.length - record.offset))
+            .sum()
+    }
+}
+
+fn stored_bytes(data_len: u64) -> u64 {
+    align8(RECORD_HEADER_BYTES as u64 + data_len)
+}
+
+/// Makes a storage in the given buffer.
+pub fn build(layout: &Layout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
+    let universe = &layout.universe;
+    bytes.clear();
+    let mut sums = StateSums::zero();
+    let mut obsolete = Vec::new();
+    let is_incremental = layout.is_incremental(storage);
+
+    // Accounts that are born here.
+    let (fate_by, fate) = layout.fates(storage);
+    let changed_by = layout.replacing(storage);
+    for (origin, shape) in layout.born(storage) {
+        let offset = start_record(&mut bytes);
+        let header = universe.write_record(origin, 0, shape, &mut bytes);
+        let data = &bytes[offset + RECORD_HEADER_BYTES..];
+        let mut mark = |by, in_full| {
+            obsolete.push(Obsolete {
+                offset: offset as u64,
+                data_len: shape.data_len,
+                slot: Layout::slot(by),
+                in_full,
+            });
+        };
+        if let Some(fate) = fate(origin, shape) {
+            if fate.is_obsolete {
+                mark(fate_by, !is_incremental);
+            }
+        } else if is_incremental {
+            sums.newer.add_account(&header, data);
+        } else if let Some((by, fate)) = changed_by.and_then(|by| Some((by, layout.change(origin, shape)?))) {
+            if fate.is_obsolete {
+                mark(by, false);
+            }
+            sums.full.add_account(&header, data);
+        } else {
+            sums.both.add_account(&header, data);
+        }
+    }
+
+    // Accounts of older storages that are replaced or closed here.
+    let mut replace = |origin: Origin, shape: Shape, successor| match successor {
+        Successor::Version => {
+            let offset = start_record(&mut bytes);
+            let header = universe.write_record(origin, 1 + u64::from(is_incremental), shape, &mut bytes);
+            let sums = if is_incremental { &mut sums.newer } else { &mut sums.both };
+            sums.add_account(&header, &bytes[offset + RECORD_HEADER_BYTES..]);
+        }
+        Successor::Tombstone => {
+            start_record(&mut bytes);
+            write_tombstone(universe.pubkey(origin), &mut bytes);
+        }
+        Successor::Nothing => {}
+    };
+    if let Some(older) = layout.predecessor(storage) {
+        let (_, fate) = layout.fates(older);
+        for (origin, shape) in layout.born(older) {
+            if let Some(fate) = fate(origin, shape) {
+                replace(origin, shape, fate.successor);
+            }
+        }
+    }
+    for older in layout.replaced(storage) {
+        let (_, fate) = layout.fates(older);
+        for (origin, shape) in layout.born(older) {
+            if let (None, Some(change)) = (fate(origin, shape), layout.change(origin, shape)) {
+                replace(origin, shape, change.successor);
+            }
+        }
+    }
+
+    write_own_accounts(layout, storage, &mut bytes, &mut sums, &mut obsolete)?;
+
+    // Records are marked as they are replaced, not in the order in which they lie here.
+    obsolete.sort_by_key(|record| (record.slot, record.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let length = bytes.len() as u64;
+    bytes.resize(align8(length) as usize, 0);
+    age(layout, storage, &mut bytes);
+    Ok(Storage { bytes, length, obsolete, sums })
+}
+
+/// Writes the accounts that agree with the bank file: delegated stakes throughout the full state, sysvars and vote
+/// accounts at the end of each state. Those at the full state's end are obsolete once the incremental one has newer ones.
+fn write_own_accounts(
+    layout: &Layout,
+    storage: u64,
+    bytes: &mut Vec<u8>,
+    sums: &mut StateSums,
+    obsolete: &mut Vec<Obsolete>,
+) -> Result<()> {
+    let stakes = layout.stakes(storage);
+    for at in layout.delegations(storage) {
+        let (delegation, lamports, data) = stakes.stake_account(at);
+        start_record(bytes);
+        let header = write_own_record(delegation.stake_account, keys::STAKE, lamports, &data, bytes);
+        sums.both.add_account(&header, &data);
+    }
+    if !layout.is_last(storage) {
+        return Ok(());
+    }
+    let is_incremental = layout.is_incremental(storage);
+    let replaced_by = layout.last_incremental().filter(|_| !is_incremental);
+    let sysvars = sysvars(&layout.universe, Layout::height(storage), &stakes)?
+        .into_iter()
+        .map(|(address, data)| (address, SYSVAR_OWNER, rent_exempt_lamports(data.len() as u64), data));
+    let vote_accounts = (0..stakes.scale().voters).map(|voter| {
+        let account = stakes.vote_account(voter);
+        (stakes.vote_address(voter), keys::VOTE, account.lamports, account.data)
+    });
+    for (address, owner, lamports, data) in sysvars.chain(vote_accounts) {
+        let offset = start_record(bytes) as u64;
+        let header = write_own_record(address, owner, lamports, &data, bytes);
+        let sums = if is_incremental { &mut sums.newer } else { &mut sums.full };
+        sums.add_account(&header, &data);
+        if let Some(by) = replaced_by {
+            obsolete.push(Obsolete { offset, data_len: header.data_len, slot: Layout::slot(by), in_full: false });
+        }
+    }
+    Ok(())
+}
+
+/// Pads the record before, and returns where the next one begins.
+fn start_record(bytes: &mut Vec<u8>) -> usize {
+    bytes.resize(align8(bytes.len() as u64) as usize, 0);
+    bytes.len()
+}
+
+/// Fills in what carries no meaning: storages of older versions count their writes; of some, the padding after the
+/// executable flag is whatever the stack held.
+fn age(layout: &Layout, storage: u64, bytes: &mut [u8]) {
+    let number = |purpose| layout.universe.number(purpose, storage);
+    let is_old = number(PURPOSE_OLD) % 10 == 0;
+    let is_dirty = number(PURPOSE_PADDING) % 16 == 0;
+    if !is_old && !is_dirty {
+        return;
+    }
+    let mut write_version = 1_000_000_000_000 + storage * 5_000;
+    let mut rng = Rng::new(number(PURPOSE_PADDING));
+    let mut garbage = [0; 7];
+    let mut at = 0;
+    while at + RECORD_HEADER_BYTES <= bytes.len() {
+        let mut data_len = [0; 8];
+        data_len.copy_from_slice(&bytes[at + 8..at + 16]);
+        if is_old {
+            bytes[at..at + 8].copy_from_slice(&write_version.to_le_bytes());
+            write_version += 1 + rng.zipf(3);
+        }
+        if is_dirty {
+            if rng.permille(60) {
+                rng.fill(&mut garbage[..5]);
+                garbage[5..].copy_from_slice(&[0x7f, 0]);
+            }
+            bytes[at + 97..at + 104].copy_from_slice(&garbage);
+        }
+        at += stored_bytes(u64::from_le_bytes(data_len)) as usize;
+    }
+}

@@ -1,0 +1,131 @@
+//! The sysvars: the accounts in which the network itself keeps the state of the chain, as of the end of a block.
+//!
+//! Agave boots from no snapshot without `Rent` and `SlotHistory`, and compares the latter with the status cache;
+//! Firedancer needs `SlotHistory` too. Layouts as in the solana crates of the same names.
+
+use {
+    super::{accounts::Universe, chain, fields::Out, stakes::Stakes},
+    slotpress_format::ledger::programs::address,
+    std::io::Result,
+};
+
+/// The owner of every sysvar.
+pub const SYSVAR_OWNER: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
+const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
+const EPOCH_SCHEDULE: [u8; 32] = address("SysvarEpochSchedu1e111111111111111111111111");
+const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
+const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory1111111111111111111111111");
+const SLOT_HASHES: [u8; 32] = address("SysvarS1otHashes111111111111111111111111111");
+/// The slots of the last five days that have a block.
+pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
+const RECENT_BLOCKHASHES: [u8; 32] = address("SysvarRecentB1ockHashes11111111111111111111");
+const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
+const LAST_RESTART_SLOT: [u8; 32] = address("SysvarLastRestartS1ot1111111111111111111111");
+
+/// Slots that the slot history covers.
+pub const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
+/// The size of the slot history: a bit for each slot, its length in blocks of 64 and in bits, the next slot.
+pub const SLOT_HISTORY_BYTES: usize = 1 + 8 + SLOT_HISTORY_SLOTS as usize / 8 + 8 + 8;
+const SLOT_HASHES_COUNT: u64 = 512;
+const RECENT_BLOCKHASHES_COUNT: u64 = 150;
+const STAKE_HISTORY_BYTES: usize = 8 + 512 * 32;
+
+/// Bytes of all sysvars, records' headers included, about.
+pub const SYSVARS_BYTES: u64 = 180_000;
+
+/// All sysvars at the end of the block at `height`: address and data, in the order of their addresses' names.
+pub fn sysvars(universe: &Universe, height: u64, stakes: &Stakes) -> Result<Vec<([u8; 32], Vec<u8>)>> {
+    let slot = chain::slot_at(height);
+    let epoch = chain::epoch_of(slot);
+    let epoch_start = epoch * chain::SLOTS_PER_EPOCH;
+    let sysvar = |address, content: &dyn Fn(&mut Out<Vec<u8>>) -> Result<()>| {
+        let mut out = Out(Vec::new());
+        content(&mut out).map(|()| (address, out.0))
+    };
+    Ok(vec![
+        sysvar(CLOCK, &|out| {
+            let (start, now) = (chain::unix_time_of(epoch_start), chain::unix_time_of(slot));
+            out.u64s(&[slot, start, epoch, epoch + 1, now])
+        })?,
+        sysvar(EPOCH_REWARDS, &|out| {
+            // What was distributed at the epoch's beginning; not active any more.
+            let first_height = chain::height_of(epoch_start);
+            out.u64s(&[first_height + 1, stakes.scale().delegations / 4_096 + 1])?;
+            out.bytes(&chain::blockhash(universe, first_height - 1))?;
+            let rewards: u64 = stakes.voters().iter().map(|voter| voter.stake / 4_000).sum();
+            out.u64s(&[rewards, 4_000, rewards, rewards])?; // points are of 16 bytes
+            out.bytes(&[0])
+        })?,
+        sysvar(EPOCH_SCHEDULE, &|out| chain::write_epoch_schedule(out))?,
+        sysvar(LAST_RESTART_SLOT, &|out| {
+            out.u64s(&[chain::HARD_FORKS.iter().map(|(slot, _)| *slot).max().unwrap_or(0)])
+        })?,
+        sysvar(RECENT_BLOCKHASHES, &|out| {
+            out.u64s(&[RECENT_BLOCKHASHES_COUNT])?;
+            (0..RECENT_BLOCKHASHES_COUNT).try_for_each(|back| {
+                out.bytes(&chain::blockhash(universe, height - back))?;
+                out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])
+            })
+        })?,
+        sysvar(RENT, &|out| chain::write_rent(out))?,
+        sysvar(SLOT_HASHES, &|out| {
+            out.u64s(&[SLOT_HASHES_COUNT])?;
+            (1..=SLOT_HASHES_COUNT).try_for_each(|back| {
+                out.u64s(&[chain::slot_at(height - back)])?;
+                out.bytes(&chain::bank_hash(universe, height - back))
+            })
+        })?,
+        (SLOT_HISTORY, slot_history(slot)?),
+        sysvar(STAKE_HISTORY, &|out| {
+            let history = stakes.history(epoch);
+            out.u64s(&[history.len() as u64])?;
+            history.iter().try_for_each(|entry| out.u64s(entry))?;
+            out.0.resize(STAKE_HISTORY_BYTES, 0);
+            Ok(())
+        })?,
+    ])
+}
+
+/// The slot history as of a slot: `bits[slot % SLOT_HISTORY_SLOTS]` says whether the slot has a block.
+fn slot_history(newest: u64) -> Result<Vec<u8>> {
+    let mut blocks = vec![0u64; SLOT_HISTORY_SLOTS as usize / 64];
+    for slot in newest + 1 - SLOT_HISTORY_SLOTS..=newest {
+        if chain::has_block(slot) {
+            let bit = slot % SLOT_HISTORY_SLOTS;
+            blocks[bit as usize / 64] |= 1 << (bit % 64);
+        }
+    }
+    let mut out = Out(Vec::with_capacity(SLOT_HISTORY_BYTES));
+    out.bytes(&[1])?;
+    out.u64s(&[blocks.len() as u64])?;
+    out.u64s(&blocks)?;
+    out.u64s(&[SLOT_HISTORY_SLOTS, newest + 1])?;
+    Ok(out.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::stakes::Scale};
+
+    const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
+
+    #[test]
+    fn sizes_are_those_of_the_network() {
+        let universe = Universe::new(1, crate::Mix::Mainnet);
+        let scale = Scale { voters: 3, delegations: 5_000 };
+        let stakes = Stakes::of_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
+        let sysvars = sysvars(&universe, chain::FIRST_HEIGHT + 7, &stakes).expect("sysvars");
+        let size = |address| sysvars.iter().find(|(found, _)| *found == address).expect("it is there").1.len();
+        assert_eq!(size(CLOCK), 40);
+        assert_eq!(size(EPOCH_REWARDS), 81);
+        assert_eq!(size(EPOCH_SCHEDULE), 33);
+        assert_eq!(size(LAST_RESTART_SLOT), 8);
+        assert_eq!(size(RECENT_BLOCKHASHES), 6_008);
+        assert_eq!(size(RENT), 17);
+        assert_eq!(size(SLOT_HASHES), 20_488);
+        assert_eq!(size(SLOT_HISTORY), 131_097);
+        assert_eq!(size(STAKE_HISTORY), 16_392);
+        let all: usize = sysvars.iter().map(|(_, data)| data.len() + 144).sum();
+        assert!((all as u64).abs_diff(SYSVARS_BYTES) < 10_000, "{all}");
+    }
+}

@@ -1,0 +1,326 @@
+//! What Agave and Firedancer ask of a state before they load it (format page, section "What both clients accept";
+//! Agave's checks are in `bank_from_snapshot_archives` of the `solana-runtime` crate), read back from disk.
+
+use {
+    super::*,
+    crate::{
+        leaders::{Voter, leader},
+        sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER},
+    },
+    slotpress_format::ledger::{bank_hash::BankHashParts, names::Hash, status_cache::parse_status_cache},
+    std::io::BufRead,
+};
+
+type Key = [u8; 32];
+/// Address, stake, lamports, data.
+type VoteAccounts = Vec<(Key, u64, u64, Vec<u8>)>;
+
+/// The parts of a bank file that `ledger::bank_file` passes over.
+struct BankParts {
+    /// Blockhash and index.
+    queue: Vec<(Key, u64)>,
+    queue_last_index: u64,
+    queue_last_hash: Key,
+    vote_accounts: VoteAccounts,
+    delegations: Vec<DelegationFields>,
+    history: Vec<[u64; 4]>,
+    epochs: Vec<EpochParts>,
+}
+
+struct DelegationFields {
+    stake_account: Key,
+    voter: Key,
+    /// Lamports, activation epoch, deactivation epoch, rate.
+    fields: [u64; 4],
+}
+
+struct EpochParts {
+    epoch: u64,
+    vote_accounts: VoteAccounts,
+    total_stake: u64,
+    /// Node, vote accounts, stake.
+    nodes: Vec<(Key, Vec<Key>, u64)>,
+    authorized_voters: Vec<(Key, Key)>,
+}
+
+fn many<R: BufRead, T>(r: &mut FieldReader<R>, mut item: impl FnMut(&mut FieldReader<R>) -> T) -> Vec<T> {
+    let count = r.u64().expect("a count");
+    (0..count).map(|_| item(r)).collect()
+}
+
+fn key<R: BufRead>(r: &mut FieldReader<R>) -> Key {
+    r.array().expect("a key")
+}
+
+fn number<R: BufRead>(r: &mut FieldReader<R>) -> u64 {
+    r.u64().expect("a number")
+}
+
+fn stakes<R: BufRead>(
+    r: &mut FieldReader<R>,
+    with_credits: bool,
+) -> (VoteAccounts, Vec<DelegationFields>, Vec<[u64; 4]>) {
+    let vote_accounts = many(r, |r| {
+        let (address, stake, lamports) = (key(r), number(r), number(r));
+        let data = many(r, |r| r.u8().expect("a byte"));
+        assert_eq!(key(r), keys::VOTE);
+        assert_eq!((r.u8().expect("a flag"), number(r)), (0, u64::MAX));
+        (address, stake, lamports, data)
+    });
+    let delegations = many(r, |r| {
+        let (stake_account, voter) = (key(r), key(r));
+        let fields = [(); 4].map(|()| number(r));
+        if with_credits {
+            number(r);
+        }
+        DelegationFields { stake_account, voter, fields }
+    });
+    r.skip(16).expect("unused, epoch");
+    (vote_accounts, delegations, many(r, |r| [(); 4].map(|()| number(r))))
+}
+
+fn parse_bank(path: &Path) -> BankParts {
+    let mut r = FieldReader::open(path, "the bank file").expect("a bank file");
+    let queue_last_index = number(&mut r);
+    assert_eq!(r.u8().expect("a flag"), 1);
+    let queue_last_hash = key(&mut r);
+    let queue = many(&mut r, |r| {
+        let (hash, _fee, index, _time) = (key(r), number(r), number(r), number(r));
+        (hash, index)
+    });
+    r.skip(8 + 8 + 64 + 8).expect("age, ancestors, hashes, parent");
+    many(&mut r, |r| r.skip(16));
+    r.skip(5 * 8 + 9 + 8 + 16 + 8 + 8 + 8 + 3 * 8 + 32 + 16 + 33 + 8).expect("fields");
+    r.skip(8 + 33 + 8 + 8 + 8 + 1 + 33 + 6 * 8).expect("rent collector, epoch schedule, inflation");
+    let (vote_accounts, delegations, history) = stakes(&mut r, false);
+    r.skip(4 * 8 + 1).expect("unused");
+    many(&mut r, |r| {
+        r.skip(8).expect("a slot");
+        many(r, |r| r.skip(16));
+    });
+    r.skip(8 + 8 + 64 + 5 * 8 + 16 + 8 + 2).expect("fields");
+    let epochs = many(&mut r, |r| {
+        let epoch = number(r);
+        r.skip(4).expect("a tag");
+        let (vote_accounts, _, _) = stakes(r, true);
+        let total_stake = number(r);
+        let nodes = many(r, |r| (key(r), many(r, key), number(r)));
+        let authorized_voters = many(r, |r| (key(r), key(r)));
+        EpochParts { epoch, vote_accounts, total_stake, nodes, authorized_voters }
+    });
+    r.skip(1 + 2048 + 1 + 32).expect("lattice hash, block id");
+    r.end().expect("the end");
+    BankParts { queue, queue_last_index, queue_last_hash, vote_accounts, delegations, history, epochs }
+}
+
+/// Slot, whether it is rooted, and of each blockhash: the offset, how many transactions.
+type StatusSlots = Vec<(u64, bool, Vec<(Key, u64, u64)>)>;
+
+fn parse_status_slots(path: &Path) -> StatusSlots {
+    let mut r = FieldReader::open(path, "the status cache").expect("a status cache");
+    let slots = many(&mut r, |r| {
+        let (slot, is_root) = (number(r), r.u8().expect("a flag") == 1);
+        let blockhashes = many(r, |r| {
+            let (hash, offset) = (key(r), number(r));
+            let results = many(r, |r| {
+                r.skip(20).expect("a transaction");
+                if r.u32().expect("a result") == 1 {
+                    r.skip(4 + 1 + 4 + 4).expect("an instruction's error");
+                }
+            });
+            (hash, offset, results.len() as u64)
+        });
+        (slot, is_root, blockhashes)
+    });
+    r.end().expect("the end");
+    slots
+}
+
+/// The state's accounts: of each address, what its newest record holds.
+fn accounts(read: &Read) -> HashMap<Key, (RecordHeader, &[u8])> {
+    let mut newest: HashMap<Key, (u64, RecordHeader, &[u8])> = HashMap::new();
+    for (slot, storage) in &read.storages {
+        for (header, data) in records(storage) {
+            let entry = newest.entry(header.pubkey).or_insert((*slot, header, data));
+            if entry.0 < *slot {
+                *entry = (*slot, header, data);
+            }
+        }
+    }
+    newest.into_iter().map(|(key, (_, header, data))| (key, (header, data))).collect()
+}
+
+fn check_clients(state: &SynthState) {
+    let read = read_state(state);
+    let accounts = accounts(&read);
+    let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
+    let parts = parse_bank(&bank_snapshot.join(state.slot.to_string()));
+    let status = parse_status_slots(&bank_snapshot.join("status_cache"));
+
+    check_blockhashes(&read, &parts);
+    check_bank_hash(&read.bank);
+    let history = &accounts[&SLOT_HISTORY];
+    assert_eq!(history.0.owner, SYSVAR_OWNER);
+    check_status_cache(&status, &parts, &slots_of_history(history.1, state.slot));
+    let fields = FieldReader::open(&bank_snapshot.join("status_cache"), "the status cache").expect("a status cache");
+    parse_status_cache(fields, state.slot).expect("slotpress reads it");
+    check_stakes(&parts, &accounts);
+    check_epochs(&read.bank, &parts);
+}
+
+/// Indexes follow one another, and no blockhash comes twice.
+fn check_blockhashes(read: &Read, parts: &BankParts) {
+    let mut queue = parts.queue.clone();
+    queue.sort_by_key(|(_, index)| *index);
+    assert_eq!(queue.len(), 301);
+    assert!(queue.windows(2).all(|pair| pair[0].1 + 1 == pair[1].1), "no gaps");
+    assert_eq!(queue.last(), Some(&(parts.queue_last_hash, parts.queue_last_index)));
+    assert_eq!(queue.iter().map(|(hash, _)| hash).collect::<HashSet<_>>().len(), queue.len(), "no duplicates");
+    assert_eq!(parts.queue_last_index, read.bank.block_height);
+}
+
+fn check_bank_hash(bank: &BankFile) {
+    let parts = BankHashParts {
+        parent_hash: bank.parent_hash,
+        signature_count: bank.signature_count,
+        last_blockhash: bank.blockhashes.last.expect("a blockhash"),
+        lattice_hash: &bank.lattice_hash,
+        hard_fork_count: 0, // the last one is long ago
+    };
+    assert_eq!(parts.hash(), bank.hash);
+    assert_ne!(bank.hash, Hash([0; 32]));
+    assert!(bank.parent_slot < bank.slot && bank.parent_slot + 2 >= bank.slot);
+    assert_eq!((bank.ticks_per_slot, bank.genesis_creation_time), (64, 1_584_368_940), "as genesis.bin says");
+    assert_eq!(bank.max_tick_height, (bank.slot + 1) * 64);
+}
+
+/// The slots with a block, newest first.
+fn slots_of_history(data: &[u8], bank_slot: u64) -> Vec<u64> {
+    assert_eq!((data.len(), data[0]), (SLOT_HISTORY_BYTES, 1));
+    let number = |at: u64| {
+        let at = 1 + 8 * at as usize;
+        u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"))
+    };
+    let blocks = SLOT_HISTORY_SLOTS / 64;
+    assert_eq!((number(0), number(1 + blocks)), (blocks, SLOT_HISTORY_SLOTS));
+    let next = number(2 + blocks);
+    assert_eq!(next, bank_slot + 1, "the newest slot is the bank's");
+    let is_found = |slot: &u64| {
+        let bit = slot % SLOT_HISTORY_SLOTS;
+        number(1 + bit / 64) >> (bit % 64) & 1 == 1
+    };
+    (next - SLOT_HISTORY_SLOTS..next).rev().filter(is_found).collect()
+}
+
+fn check_status_cache(status: &StatusSlots, parts: &BankParts, history: &[u64]) {
+    assert!(status.len() <= 300);
+    assert!(status.iter().all(|(_, is_root, _)| *is_root), "all are rooted");
+    let slots: Vec<u64> = status.iter().map(|(slot, ..)| *slot).collect();
+    assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len(), "each slot once");
+    assert_eq!(slots, history[..slots.len()], "the newest slots of the slot history");
+
+    let queue: HashSet<Key> = parts.queue.iter().map(|(hash, _)| *hash).collect();
+    let mut offsets = HashMap::new();
+    let mut transactions = 0;
+    for (slot, _, blockhashes) in status {
+        let mut here = HashSet::new();
+        for (hash, offset, count) in blockhashes {
+            assert!(here.insert(hash), "each blockhash once in slot {slot}");
+            assert!(queue.contains(hash), "of the queue");
+            assert_ne!(*hash, parts.queue_last_hash, "not the newest");
+            assert_eq!(offsets.insert(*hash, *offset).unwrap_or(*offset), *offset, "one offset throughout");
+            assert!(*offset <= 32 - 20);
+            transactions += count;
+        }
+    }
+    assert!(transactions >= 300 && offsets.values().collect::<HashSet<_>>().len() > 5);
+}
+
+/// Every vote account and delegation of the bank file is an account with the same content.
+fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])>) {
+    assert!(!parts.vote_accounts.is_empty() && parts.delegations.len() >= parts.vote_accounts.len());
+    let mut in_effect: HashMap<Key, u64> = HashMap::new();
+    for delegation in &parts.delegations {
+        let (header, data) = &accounts[&delegation.stake_account];
+        assert_eq!((header.owner, data.len(), data[0]), (keys::STAKE, 200, 2));
+        let numbers = [156, 164, 172, 180, 4].map(|at| u64::from_le_bytes(data[at..at + 8].try_into().expect("8")));
+        assert_eq!((&data[124..156], &numbers[..4]), (&delegation.voter[..], &delegation.fields[..]));
+        assert_eq!(header.lamports, numbers[0] + numbers[4], "stake and rent reserve");
+        if delegation.fields[2] == u64::MAX {
+            *in_effect.entry(delegation.voter).or_default() += delegation.fields[0];
+        }
+        let is_cached = parts.vote_accounts.iter().any(|(address, ..)| *address == delegation.voter);
+        assert!(is_cached || !accounts.contains_key(&delegation.voter), "a vote account that the bank does not know");
+    }
+    for (address, stake, lamports, data) in &parts.vote_accounts {
+        let (header, found) = &accounts[address];
+        assert_eq!((header.owner, header.lamports, *found), (keys::VOTE, *lamports, &data[..]));
+        assert_eq!(Some(stake), in_effect.get(address));
+    }
+    // And none that the bank does not know.
+    let owned = |owner| accounts.values().filter(|(header, _)| header.owner == owner && header.lamports > 0).count();
+    assert_eq!(owned(keys::VOTE), parts.vote_accounts.len());
+    let is_delegated =
+        |account: &&(RecordHeader, &[u8])| account.0.owner == keys::STAKE && account.1.first() == Some(&2);
+    assert_eq!(accounts.values().filter(is_delegated).count(), parts.delegations.len());
+    // The sysvar says the same as the bank file.
+    let sysvar = accounts.values().find(|(header, data)| header.owner == SYSVAR_OWNER && data.len() == 16_392);
+    let mut expected = (parts.history.len() as u64).to_le_bytes().to_vec();
+    expected.extend(parts.history.iter().flatten().flat_map(|field| field.to_le_bytes()));
+    assert_eq!(sysvar.expect("the stake history").1[..expected.len()], expected);
+}
+
+/// Stakes for this epoch and the next, whose parts agree; the leader is the one of the schedule.
+fn check_epochs(bank: &BankFile, parts: &BankParts) {
+    let epochs: Vec<u64> = parts.epochs.iter().map(|epoch| epoch.epoch).collect();
+    assert_eq!(epochs.iter().max(), Some(&(bank.epoch() + 1)));
+    assert!(epochs.contains(&bank.epoch()));
+    for epoch in &parts.epochs {
+        assert_eq!(epoch.total_stake, epoch.vote_accounts.iter().map(|(_, stake, ..)| stake).sum::<u64>());
+        let nodes = epoch
+            .vote_accounts
+            .iter()
+            .map(|(address, stake, _, data)| (data[4..36].try_into().expect("a key"), vec![*address], *stake));
+        assert_eq!(epoch.nodes, nodes.collect::<Vec<_>>());
+        assert!(epoch.authorized_voters.iter().zip(&epoch.nodes).all(|(voter, node)| *voter == (node.1[0], node.0)));
+        if epoch.epoch == bank.epoch() {
+            let voters = epoch.nodes.iter().map(|node| Voter { stake: node.2, address: node.1[0], node: node.0 });
+            let leader = leader(epoch.epoch, bank.slot % bank.slots_per_epoch, voters.collect());
+            assert_eq!(leader.map(|leader| Hash(leader.node)), Some(bank.leader));
+        }
+    }
+}
+
+#[test]
+fn both_states_are_what_clients_load() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let out = temporary.path().join("ledger");
+    // More storages than blockhashes; a full state in a group of slots of which one has no block.
+    for (size, storage_count) in [(SIZE_BYTES_MIN, Some(1)), (1 << 20, Some(19)), (16 << 20, None)] {
+        let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
+        let report = make(&SynthOptions { incremental_bytes, storage_count, ..options(&out, size) });
+        report.states.iter().for_each(check_clients);
+        fs::remove_dir_all(&out).expect("removed");
+    }
+}
+
+/// A ledger so large that its slots reach into the next epoch.
+#[test]
+fn stakes_of_a_large_ledger_fit_its_epochs() {
+    let layout = Layout::new(7, Mix::Mainnet, 1 << 30, Some(500_000), Some(1 << 20));
+    let last = layout.count() - 1;
+    assert_eq!(chain::epoch_of(Layout::slot(last)), chain::epoch_of(chain::FIRST_SLOT) + 1);
+    let stakes = layout.stakes(last);
+    let epoch = chain::epoch_of(Layout::slot(last));
+    assert!(stakes.delegations().all(|stake| stake.activation_epoch < epoch));
+    assert_eq!(stakes.delegation(3), layout.stakes(0).delegation(3));
+    assert_eq!(stakes.history(epoch)[0][0], epoch - 1);
+    // Each delegation has its account in one storage.
+    let ranges = (0..layout.count()).map(|at| layout.delegations(at)).filter(|range| !range.is_empty());
+    let mut next = 0;
+    for range in ranges {
+        assert_eq!(range.start, next);
+        next = range.end;
+    }
+    assert_eq!(next, stakes.scale().delegations);
+}

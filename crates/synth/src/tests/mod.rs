@@ -1,0 +1,336 @@
+//! The ledger is read back from disk with nothing but the format page, and must agree with what its bank file says.
+
+mod clients;
+mod versions;
+
+use {
+    super::*,
+    slotpress_base::progress::NoProgress,
+    slotpress_format::ledger::{
+        bank_file::{BankFile, StorageMapItem, read_bank_file},
+        fields::FieldReader,
+        lattice::LatticeHash,
+        lists::{ObsoleteFormat, ObsoleteLists, read_storages_list, scan_obsolete_accounts},
+        record::{RECORD_HEADER_BYTES, RecordHeader, align8},
+        storages::{StorageFile, StorageKind},
+    },
+    std::collections::{BTreeMap, HashMap, HashSet},
+};
+
+fn options(out_dir: &Path, size_bytes: u64) -> SynthOptions {
+    SynthOptions {
+        out_dir: out_dir.to_path_buf(),
+        size_bytes,
+        seed: 7,
+        incremental_bytes: None,
+        storage_count: None,
+        threads: 2,
+        agave: AgaveVersion::default(),
+        mix: Mix::default(),
+    }
+}
+
+fn make(options: &SynthOptions) -> SynthReport {
+    synth(options, &NoProgress).expect("a ledger")
+}
+
+/// Every file below a directory, with its content's hash.
+fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
+    let mut files = BTreeMap::new();
+    let mut open = vec![directory.to_path_buf()];
+    while let Some(at) = open.pop() {
+        for entry in fs::read_dir(&at).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let content = fs::read(&path).expect("a file");
+                files.insert(path.strip_prefix(directory).expect("below").to_path_buf(), blake3::hash(&content));
+            }
+        }
+    }
+    files
+}
+
+/// A state as its directory says: every storage cut, to the length in the storage map.
+struct Read {
+    bank: BankFile,
+    storages: Vec<(u64, Vec<u8>)>,
+    file_bytes: u64,
+    obsolete: u64,
+}
+
+fn read_state(state: &SynthState) -> Read {
+    let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
+    let fastboot_version = fs::read(bank_snapshot.join("fastboot_version")).expect("the mark");
+    assert!([b"3.0.0", b"3.1.0"].contains(&&fastboot_version[..].try_into().expect("5 bytes")));
+    assert_eq!(fs::read(bank_snapshot.join("version")).expect("the version"), b"1.2.0");
+    let mut map: HashMap<(u64, u64), u64> = HashMap::new();
+    let bank = read_bank_file(&bank_snapshot.join(state.slot.to_string()), &mut |item: StorageMapItem| {
+        assert_eq!(map.insert((item.slot, item.id), item.length_bytes), None, "once in the map");
+        Ok(())
+    })
+    .expect("the bank file reads to its end");
+
+    let list = read_storages_list(&bank_snapshot.join("storages_list")).expect("the list");
+    let obsolete_path = bank_snapshot.join("obsolete_accounts");
+    let path = |slot, id| state.ledger_dir.join(format!("accounts/run/{slot}.{id}"));
+    let mut cuts = HashMap::new();
+    scan_obsolete_accounts(
+        FieldReader::open(&obsolete_path, "the list").expect("the list"),
+        ObsoleteFormat::Wide,
+        &|slot, id| {
+            let file_bytes = fs::metadata(path(slot, id)).ok()?.len();
+            let (id, kind) = (id as u32, StorageKind::AppendVec);
+            Some(StorageFile { slot, id, root: 0, file_bytes, modified_ns: 0, kind })
+        },
+        &mut |summary| {
+            cuts.insert((summary.slot, summary.id), summary);
+            Ok(())
+        },
+    )
+    .expect("the obsolete records");
+    let has_map = fastboot_version == b"3.0.0";
+    assert_eq!((list.len(), map.len()), (cuts.len(), if has_map { list.len() } else { 0 }));
+    assert_eq!(list.iter().map(|(slot, _)| slot).collect::<HashSet<_>>().len(), list.len(), "one storage per slot");
+    assert_eq!(list.iter().map(|(_, id)| id).collect::<HashSet<_>>().len(), list.len(), "ids are unique");
+
+    let lists = ObsoleteLists::open(obsolete_path, ObsoleteFormat::Wide).expect("the list");
+    let (mut storages, mut file_bytes, mut obsolete) = (Vec::new(), 0, 0);
+    for (slot, id) in list {
+        let content = fs::read(path(slot, u64::from(id))).expect("a storage of the list");
+        file_bytes += content.len() as u64;
+        let cut = &cuts[&(slot, u64::from(id))];
+        obsolete += cut.count;
+        let kept = lists.read_kept_ranges(cut.list_offset, cut.count, content.len() as u64).expect("what is kept");
+        let mut bytes: Vec<u8> =
+            kept.into_iter().flat_map(|range| &content[range.start as usize..range.end as usize]).copied().collect();
+        if has_map {
+            let length = map[&(slot, u64::from(id))];
+            assert_eq!(bytes.len() as u64, align8(length), "storage {slot}.{id}");
+            bytes.truncate(length as usize);
+        }
+        storages.push((slot, bytes));
+    }
+    Read { bank, storages, file_bytes, obsolete }
+}
+
+fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
+    let (mut records, mut at) = (Vec::new(), 0);
+    while at < storage.len() {
+        let header = storage[at..].first_chunk::<RECORD_HEADER_BYTES>().expect("a whole header");
+        let header = RecordHeader::parse(header);
+        let data = at + RECORD_HEADER_BYTES;
+        records.push((header, &storage[data..data + header.data_len as usize]));
+        at += header.stored_bytes() as usize;
+    }
+    records
+}
+
+/// Walks a state's records, newest slot wins, and compares with its bank file and with the report.
+fn check(state: &SynthState) -> Read {
+    let read = read_state(state);
+    let mut newest: HashMap<[u8; 32], (u64, RecordHeader, &[u8])> = HashMap::new();
+    for (slot, storage) in &read.storages {
+        let mut here = HashSet::new();
+        for (header, data) in records(storage) {
+            assert!(here.insert(header.pubkey), "an address comes once in a storage");
+            assert!(header.executable <= 1 && (header.lamports > 0 || header.pubkey != [0; 32]));
+            let entry = newest.entry(header.pubkey).or_insert((*slot, header, data));
+            if entry.0 < *slot {
+                *entry = (*slot, header, data);
+            }
+        }
+    }
+    let (mut lattice, mut capitalization, mut accounts, mut data_bytes) = (LatticeHash::zero(), 0, 0, 0);
+    for (_, header, data) in newest.values().filter(|(_, header, _)| header.lamports > 0) {
+        lattice.add(&LatticeHash::of_account(&header.account(data)));
+        capitalization += header.lamports;
+        accounts += 1;
+        data_bytes += header.data_len;
+    }
+    assert_eq!(read.bank.lattice_hash, lattice);
+    assert_eq!(read.bank.capitalization, capitalization);
+    assert_eq!(read.bank.accounts_data_bytes, data_bytes);
+    assert_eq!(read.bank.slot, state.slot);
+    assert_eq!((state.hash, state.capitalization), (lattice.snapshot_hash(), capitalization));
+    assert_eq!((state.accounts, state.storages), (accounts, read.storages.len() as u64));
+    assert_eq!(read.bank.epoch(), read.bank.stakes_epoch);
+    assert!(align8(state.storage_bytes) <= read.file_bytes && read.obsolete > 0);
+    assert_eq!(read.storages.last().expect("storages").0, state.slot);
+    read
+}
+
+#[test]
+fn both_states_are_valid() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let out = temporary.path().join("ledger");
+    let report = make(&SynthOptions { incremental_bytes: Some(1 << 20), ..options(&out, 4 << 20) });
+    let [full, newer] = &report.states[..] else { panic!("two states") };
+    assert_eq!((&full.ledger_dir, &newer.ledger_dir), (&out.join("at-full"), &out));
+    let (full, newer) = (check(full), check(newer));
+
+    // What makes a ledger lifelike is there: emptied storages, newer versions, closed accounts, stale files.
+    assert!(full.storages.iter().any(|(_, storage)| storage.is_empty()));
+    let of_full: HashSet<u64> = full.storages.iter().map(|(slot, _)| *slot).collect();
+    let old: HashSet<[u8; 32]> =
+        full.storages.iter().flat_map(|(_, storage)| records(storage)).map(|(header, _)| header.pubkey).collect();
+    let (mut replaced, mut closed) = (0, 0);
+    for (_, storage) in newer.storages.iter().filter(|(slot, _)| !of_full.contains(slot)) {
+        for (header, _) in records(storage).iter().filter(|(header, _)| old.contains(&header.pubkey)) {
+            if header.lamports == 0 { closed += 1 } else { replaced += 1 }
+        }
+    }
+    assert!(replaced > 500 && closed > 100, "{replaced} replaced, {closed} closed");
+    assert!(newer.obsolete > full.obsolete + 500);
+    let in_run = fs::read_dir(out.join("accounts/run")).expect("run").count();
+    assert_eq!(in_run, newer.storages.len() + 3);
+    let size: u64 =
+        newer.storages.iter().filter(|(slot, _)| !of_full.contains(slot)).map(|(_, s)| s.len() as u64).sum();
+    assert!((800_000..1_300_000).contains(&size), "the incremental state has {size} bytes");
+}
+
+#[test]
+fn one_state_is_valid_and_about_as_large_as_asked() {
+    for (size, storage_count) in [(2 << 20, None), (SIZE_BYTES_MIN, Some(3)), (4 << 20, Some(3000)), (8 << 20, None)] {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let report = make(&SynthOptions { storage_count, ..options(temporary.path(), size) });
+        let state = &report.states[0];
+        if storage_count != Some(3) {
+            check(state);
+            assert_eq!(state.storages, storage_count.unwrap_or(512));
+        }
+        let ratio = state.storage_bytes as f64 / size as f64;
+        // A storage ends with a whole record: tiny ones are larger than asked.
+        assert!((0.9..1.5).contains(&ratio), "{size} bytes asked, {} made in {storage_count:?}", state.storage_bytes);
+    }
+}
+
+#[test]
+fn bytes_depend_on_the_options_only() {
+    let make_with = |seed, threads| {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let incremental_bytes = Some(1 << 18);
+        let options = SynthOptions { seed, incremental_bytes, threads, ..options(temporary.path(), 1 << 20) };
+        make(&options);
+        files(temporary.path())
+    };
+    let one = make_with(7, 1);
+    assert_eq!(one, make_with(7, 3));
+    let other = make_with(8, 3);
+    let same = one.iter().filter(|(path, hash)| other.get(*path) == Some(hash)).count();
+    assert!(same <= 4, "{same} files are the same: the versions only");
+}
+
+#[test]
+fn options_that_make_no_sense() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let out = temporary.path().join("ledger");
+    for options in [
+        options(&out, SIZE_BYTES_MIN - 1),
+        SynthOptions { incremental_bytes: Some(1), ..options(&out, 1 << 20) },
+        SynthOptions { storage_count: Some(0), ..options(&out, 1 << 20) },
+        SynthOptions { storage_count: Some(STORAGES_MAX + 1), ..options(&out, 1 << 20) },
+    ] {
+        assert_eq!(synth(&options, &NoProgress).expect_err("refused").kind(), slotpress_base::error::ErrorKind::Usage);
+    }
+    assert!(!out.exists());
+    let existing = temporary.path().join("existing");
+    fs::create_dir(&existing).expect("a directory");
+    fs::write(existing.join("file"), "kept").expect("a file");
+    assert!(synth(&options(&existing, 1 << 20), &NoProgress).is_err());
+    assert_eq!(files(&existing).len(), 1);
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    struct Stop;
+    impl Progress for Stop {
+        fn is_interrupted(&self) -> bool {
+            true
+        }
+    }
+    let temporary = tempfile::tempdir().expect("a directory");
+    let out = temporary.path().join("ledger");
+    let error = synth(&options(&out, 1 << 20), &Stop).expect_err("interrupted");
+    assert_eq!(error.kind(), slotpress_base::error::ErrorKind::Interrupted);
+    assert!(!out.exists());
+}
+
+/// The compression ratio of frames as archives have them.
+fn ratio(content: &[u8], level: i32) -> f64 {
+    const FRAME_BYTES: usize = 8 << 20;
+    let compressed: usize = content
+        .par_chunks(FRAME_BYTES)
+        .map(|frame| zstd::bulk::compress(frame, level).expect("it compresses").len())
+        .sum();
+    content.len() as f64 / compressed as f64
+}
+
+fn is_near(measured: f64, published: f64, what: &str) {
+    assert!((measured / published - 1.0).abs() < 0.05, "{what}: {measured:.3}, not {published}");
+}
+
+/// The bank file of a ledger of that size, without its storages.
+fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
+    let layout = Layout::new(seed, Mix::Mainnet, size_bytes, None, None);
+    let last = layout.full_count() - 1;
+    let bank = bank::Bank {
+        universe: &layout.universe,
+        height: Layout::height(last),
+        capitalization: 500_000_000_000_000_000,
+        data_bytes: size_bytes / 2,
+        lattice: &LatticeHash::zero(),
+        stakes: layout.stakes(last),
+    };
+    let mapped = if agave.has_storage_map() { layout.full_count() as usize } else { 0 };
+    let storage_map = (0..mapped).map(|at| at as u64);
+    let mut bytes = Vec::new();
+    bank.write(&mut bytes, storage_map.map(|at| (Layout::slot(at), layout.id(at), layout.target_bytes(at))))
+        .expect("a bank file");
+    bytes
+}
+
+/// The published ratios of mainnet's bank file: `zstd -b1 -e4`.
+const BANK_RATIOS: [(i32, f64); 4] = [(1, 2.337), (2, 2.486), (3, 2.500), (4, 2.513)];
+
+/// Whatever the ledger's size, and whether the bank file has a storage map or none.
+#[test]
+fn the_bank_file_compresses_like_mainnet_s() {
+    for (mib, seed) in [(64, 1), (128, 2), (192, 3), (256, 4), (512, 5), (768, 6), (1024, 7), (4096, 8)] {
+        for agave in [AgaveVersion::V4_2, AgaveVersion::V4_4] {
+            let bytes = bank_file(mib << 20, seed, agave);
+            for (level, published) in BANK_RATIOS {
+                is_near(ratio(&bytes, level), published, &format!("{mib} MiB, {agave:?}, level {level}"));
+            }
+        }
+    }
+}
+
+/// The published ratios (mainnet): the archive's of Agave pull request 2729, the bank file's of `zstd -b1 -e4`.
+#[test]
+fn it_compresses_like_mainnet() {
+    const FRAME_BYTES: usize = 8 << 20;
+    let temporary = tempfile::tempdir().expect("a directory");
+    let report = make(&options(temporary.path(), 64 << 20));
+    let state = &report.states[0];
+    let slot = state.slot;
+    let bank = fs::read(temporary.path().join(format!("snapshots/{slot}/{slot}"))).expect("the bank file");
+    for (level, published) in BANK_RATIOS {
+        is_near(ratio(&bank, level), published, "the bank file");
+    }
+    // As in a tar: a header in front, and whole blocks of 512 bytes.
+    let mut archive = bank;
+    for (slot, storage) in read_state(state).storages {
+        archive.resize(archive.len().next_multiple_of(512), 0);
+        let header = format!("accounts/{slot}.{slot:<80}0000644 {:011o}", storage.len());
+        archive.extend_from_slice(header.as_bytes());
+        archive.resize(archive.len().next_multiple_of(512), 0);
+        archive.extend_from_slice(&storage);
+    }
+    for (level, published) in [(1, 3.47), (3, 3.64)] {
+        is_near(ratio(&archive, level), published, "the archive");
+    }
+    // The slow level on a part only; beside level 1 of the same part.
+    is_near(ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1), 3.78 / 3.47, "level 10 to 1");
+}
