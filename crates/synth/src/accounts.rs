@@ -1,7 +1,7 @@
-//! Accounts: which kinds there are, and the record that each becomes. How common each is on mainnet stands below; other
-//! mixes are in `mix`.
+//! Accounts: the size and the record of each. How common each kind is on mainnet stands below; other mixes are in
+//! `mix`.
 //!
-//! An account is named by the storage and the index at which it first appears ([`Origin`]); its address, kind, size
+//! An account is named by the storage and the index at which it first appears (`universe`); its address, kind, size
 //! and content follow from that and the seed, in any order, so that nothing about it has to be remembered.
 //!
 //! | kind | accounts | bytes | what the bytes are |
@@ -24,57 +24,20 @@
 //! Vote accounts, stakes that are delegated and the network's own accounts come on top: they agree with the bank file
 //! (`stakes`, `sysvars`).
 //!
-//! What the bytes are lives in `tokens` (the token programs and metadata) and `states` (everything else).
+//! What the bytes are lives in `tokens` (the token programs and metadata), `staking` and `states` (everything else).
 
 use {
     super::{
+        chain::rent_exempt_lamports,
         keys,
-        mix::Mix,
-        rng::{Rng, mix},
+        mix::{Kind, Mix},
+        rng::Rng,
+        staking::{self, STAKE_BYTES},
         states, tokens,
+        universe::{Draw, Origin, Universe},
     },
     slotpress_format::ledger::record::{RECORD_HEADER_BYTES, RecordHeader},
 };
-
-/// Where an account first appears: the index of a storage, and the place among the accounts that are born there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The index of the storage in the plan.
-    pub storage: u64,
-    /// The index of the account among those born in that storage.
-    pub index: u64,
-}
-
-/// A kind of account. The module's table says how common each is and what its bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An account of the SPL token program.
-    Token,
-    /// A wallet without data.
-    Wallet,
-    /// A durable nonce of the system program.
-    Nonce,
-    /// An account of Token-2022, with extensions.
-    Token2022,
-    /// A mint of the SPL token program.
-    Mint,
-    /// Metadata of a token: name, symbol, address of its description.
-    Metadata,
-    /// A master edition of an NFT.
-    Edition,
-    /// A stake account that is not delegated.
-    Stake,
-    /// State of a program, by the index of its template in `states`.
-    State(u8),
-    /// An address lookup table.
-    LookupTable,
-    /// A program: a pointer to its code.
-    Program,
-    /// A program's code.
-    Code,
-    /// Random bytes.
-    Random,
-}
 
 /// A kind and the length of its data in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,46 +56,7 @@ const PURPOSE_RANDOM: u64 = 311;
 /// Storages smaller than this still hold any account of up to half of it.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
-/// All accounts that a seed can make.
-#[derive(Clone, Copy, Debug)]
-pub struct Universe {
-    seed: u64,
-    mix: Mix,
-}
-
-/// The random streams of one version of an account.
-pub struct Draw<'a> {
-    /// The universe, for what accounts share.
-    pub universe: &'a Universe,
-    /// The index of the storage in which the account was born: neighbours resemble each other.
-    pub neighbourhood: u64,
-    /// What never changes about the account: its mint, its owner.
-    pub fixed: Rng,
-    /// What changes with each version: balances, counters.
-    pub changing: Rng,
-}
-
 impl Universe {
-    /// The accounts of a seed and a mix.
-    pub fn new(seed: u64, account_mix: Mix) -> Self {
-        Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
-    }
-
-    /// A number for a purpose and an index.
-    pub fn number(&self, purpose: u64, index: u64) -> u64 {
-        mix(mix(self.seed, purpose), index)
-    }
-
-    /// One of the addresses that accounts share: a mint, a market, a validator. The most common ones are real.
-    pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
-        let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
-        known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())
-    }
-
-    fn key_of(&self, origin: Origin) -> u64 {
-        mix(self.number(0, origin.storage), origin.index)
-    }
-
     /// The kind and size of an account, where it is born in a storage of about `storage_bytes`: small storages hold
     /// no large accounts.
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
@@ -155,7 +79,7 @@ impl Universe {
             Kind::Edition => tokens::EDITION_BYTES,
             Kind::Wallet => 0,
             Kind::Nonce => states::NONCE_BYTES,
-            Kind::Stake => states::STAKE_BYTES,
+            Kind::Stake => STAKE_BYTES,
             Kind::State(template) => states::state_bytes(template),
             Kind::LookupTable => states::lookup_table_bytes(&mut rng),
             Kind::Program => states::PROGRAM_BYTES,
@@ -171,20 +95,9 @@ impl Universe {
         Shape { kind, data_len }
     }
 
-    /// The address of an account.
-    pub fn pubkey(&self, origin: Origin) -> [u8; 32] {
-        Rng::new(mix(self.key_of(origin), 1)).key()
-    }
-
     /// Appends a version of an account to a storage that ends at a multiple of 8; the record's end is not padded.
     pub fn write_record(&self, origin: Origin, version: u64, shape: Shape, storage: &mut Vec<u8>) -> RecordHeader {
-        let key = self.key_of(origin);
-        let mut draw = Draw {
-            universe: self,
-            neighbourhood: origin.storage,
-            fixed: Rng::new(mix(key, 2)),
-            changing: Rng::new(mix(key, 3 + version)),
-        };
+        let mut draw = self.draw(origin, version);
         let start = storage.len();
         let data_start = start + RECORD_HEADER_BYTES;
         let data_end = data_start + shape.data_len as usize;
@@ -210,7 +123,7 @@ impl Universe {
             Kind::Edition => tokens::write_edition(&mut draw, storage),
             Kind::Wallet => {}
             Kind::Nonce => states::write_nonce(&mut draw, storage),
-            Kind::Stake => states::write_stake(&mut draw, storage),
+            Kind::Stake => staking::write_stake(&mut draw, storage),
             Kind::State(template) => states::write_state(&mut draw, template, storage),
             Kind::LookupTable => states::write_lookup_table(&mut draw, data_end, storage),
             Kind::Program => states::write_program(&mut draw, storage),
@@ -268,11 +181,6 @@ pub fn write_own_record(
 /// Appends a tombstone: a record that closes an account.
 pub fn write_tombstone(pubkey: [u8; 32], storage: &mut Vec<u8>) {
     write_own_record(pubkey, keys::SYSTEM, 0, &[], storage);
-}
-
-/// The least balance of an account of that size, which most accounts hold exactly.
-pub const fn rent_exempt_lamports(data_len: u64) -> u64 {
-    (128 + data_len) * 6960
 }
 
 fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {

@@ -15,13 +15,14 @@
 
 use {
     super::{
-        accounts::Universe,
         chain,
         fields::Out,
         keys,
         leaders::{Voter, leader},
         rng::{Rng, mix},
-        stakes::{EPOCHS, Stakes, WARMUP_RATE},
+        stakes::{EPOCHS, Stakes},
+        staking::WARMUP_RATE,
+        universe::Universe,
     },
     slotpress_format::ledger::{
         bank_hash::{BankHashParts, hard_forks_between},

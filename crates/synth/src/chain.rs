@@ -1,7 +1,7 @@
 //! The chain that a synthetic ledger is of: its constants, which slots have a block, and their heights, times and
 //! hashes. All by arithmetic; blocks are the same whatever else the ledger holds.
 
-use super::{accounts::Universe, fields::Out, keys, rng::Rng};
+use super::{fields::Out, keys, rng::Rng, universe::Universe};
 use std::io::{Result, Write};
 
 /// Slots in an epoch. Leader schedules are known as long before.
@@ -89,6 +89,11 @@ pub fn write_rent<W: Write>(out: &mut Out<W>) -> Result<()> {
     out.u64s(&[3_480])?;
     out.f64s(&[2.0])?;
     out.bytes(&[50])
+}
+
+/// The least balance of an account of that size, which most accounts hold exactly.
+pub const fn rent_exempt_lamports(data_len: u64) -> u64 {
+    (128 + data_len) * 6960
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@
 
 use {
     super::{
-        accounts::{Universe, rent_exempt_lamports},
-        chain,
+        chain::{self, rent_exempt_lamports},
         fields::Out,
         keys,
         rng::Rng,
+        universe::Universe,
     },
     std::io::{Result, Write},
 };

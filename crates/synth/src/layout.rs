@@ -4,13 +4,14 @@
 
 use {
     super::{
-        accounts::{Kind, Origin, Shape, Universe},
+        accounts::Shape,
         bank, chain,
-        mix::Mix,
+        mix::{Kind, Mix},
         rng::{Rng, mix},
         stakes::{Scale, Stakes},
-        states,
+        staking::{STAKE_BYTES, VOTE_BYTES},
         sysvars::SYSVARS_BYTES,
+        universe::{Origin, Universe},
     },
     slotpress_format::ledger::record::{RECORD_HEADER_BYTES, STORAGE_BYTES_MAX, align8},
     std::ops::Range,
@@ -95,8 +96,8 @@ impl Layout {
         // What is not of the account mix comes on top: sysvars and vote accounts at the end of each state, delegated
         // stakes.
         let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
-        let end_bytes = SYSVARS_BYTES + scale.voters * stored(states::VOTE_BYTES);
-        let own_bytes = end_bytes + scale.delegations * stored(states::STAKE_BYTES);
+        let end_bytes = SYSVARS_BYTES + scale.voters * stored(VOTE_BYTES);
+        let own_bytes = end_bytes + scale.delegations * stored(STAKE_BYTES);
         // The newer versions of replaced accounts do too: about 2 % of the full state, half of the incremental one.
         let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
         let mut replaced_until = Vec::new();

@@ -33,11 +33,13 @@ mod leaders;
 mod mix;
 mod rng;
 mod stakes;
+mod staking;
 mod states;
 mod status_cache;
 mod storage;
 mod sysvars;
 mod tokens;
+mod universe;
 mod version;
 
 pub use {mix::Mix, version::AgaveVersion};

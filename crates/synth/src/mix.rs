@@ -1,6 +1,35 @@
 //! Account mixes: what most of a ledger's accounts are, for measuring on data unlike mainnet's.
 
-use super::accounts::Kind;
+/// A kind of account. The module's table says how common each is and what its bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An account of the SPL token program.
+    Token,
+    /// A wallet without data.
+    Wallet,
+    /// A durable nonce of the system program.
+    Nonce,
+    /// An account of Token-2022, with extensions.
+    Token2022,
+    /// A mint of the SPL token program.
+    Mint,
+    /// Metadata of a token: name, symbol, address of its description.
+    Metadata,
+    /// A master edition of an NFT.
+    Edition,
+    /// A stake account that is not delegated.
+    Stake,
+    /// State of a program, by the index of its template in `states`.
+    State(u8),
+    /// An address lookup table.
+    LookupTable,
+    /// A program: a pointer to its code.
+    Program,
+    /// A program's code.
+    Code,
+    /// Random bytes.
+    Random,
+}
 
 /// Kind of most accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

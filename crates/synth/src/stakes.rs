@@ -7,11 +7,11 @@
 //! level that is used. A small file has no such distance: there, each epoch holds a sample of its own.
 
 use super::{
-    accounts::{Universe, rent_exempt_lamports},
     chain, keys,
     leaders::Voter,
     rng::{Rng, mix},
-    states,
+    staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES},
+    universe::Universe,
 };
 
 /// How many vote accounts and delegations the stakes of one epoch have.
@@ -31,7 +31,7 @@ const BANK_BYTES_MIN: u64 = 400 * 1024;
 const STORAGES_PER_BANK: u64 = 409;
 /// Bytes in the bank file, of the stakes of an epoch.
 const DELEGATION_BYTES: u64 = 104;
-const VOTE_ACCOUNT_BYTES: u64 = states::VOTE_BYTES + 97;
+const VOTE_ACCOUNT_BYTES: u64 = VOTE_BYTES + 97;
 /// A voter brings entries of nodes and authorized voters in the epochs.
 const VOTER_ENTRY_BYTES: u64 = 144;
 /// More vote accounts than this no chain has.
@@ -96,31 +96,11 @@ const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (15_000, 11_200),
 ];
 
-/// A stake that is delegated to a vote account.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Delegation {
-    /// The stake account's address.
-    pub stake_account: [u8; 32],
-    /// Which vote account, by its number; those from `voters` on have been closed.
-    pub voter: u64,
-    /// Lamports.
-    pub lamports: u64,
-    /// The epoch in which it was delegated.
-    pub activation_epoch: u64,
-    /// The epoch in which it was taken back, or `u64::MAX`.
-    pub deactivation_epoch: u64,
-    /// The vote account's credits as of the last reward.
-    pub credits_observed: u64,
-}
-
-/// The rate at which stakes take effect: a quarter an epoch.
-pub const WARMUP_RATE: f64 = 0.25;
-
 /// A vote account.
 pub struct VoteAccount {
     /// Lamports.
     pub lamports: u64,
-    /// Its data: [`states::VOTE_BYTES`].
+    /// Its data: [`VOTE_BYTES`].
     pub data: Vec<u8>,
 }
 
@@ -164,17 +144,17 @@ impl Stakes {
 
     /// The identity of a vote account's validator.
     pub fn node(&self, voter: u64) -> [u8; 32] {
-        states::vote_node(&mut self.fixed(voter))
+        staking::vote_node(&mut self.fixed(voter))
     }
 
     /// A vote account.
     pub fn vote_account(&self, voter: u64) -> VoteAccount {
         let mut fixed = self.fixed(voter);
         let mut changing = Rng::new(mix(fixed.clone().next(), self.slot));
-        let mut data = Vec::with_capacity(states::VOTE_BYTES as usize);
-        let lamports = rent_exempt_lamports(states::VOTE_BYTES) + changing.log_uniform(36);
-        states::vote_state(&mut fixed, &mut changing, self.slot, &mut data);
-        data.resize(states::VOTE_BYTES as usize, 0);
+        let mut data = Vec::with_capacity(VOTE_BYTES as usize);
+        let lamports = chain::rent_exempt_lamports(VOTE_BYTES) + changing.log_uniform(36);
+        staking::vote_state(&mut fixed, &mut changing, self.slot, &mut data);
+        data.resize(VOTE_BYTES as usize, 0);
         VoteAccount { lamports, data }
     }
 
@@ -243,10 +223,10 @@ impl Stakes {
     pub fn stake_account(&self, at: u64) -> (Delegation, u64, Vec<u8>) {
         let delegation = self.delegation(at);
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));
-        let mut data = Vec::with_capacity(states::STAKE_BYTES as usize);
-        states::delegated_stake(&self.universe, &mut rng, &delegation, self.vote_address(delegation.voter), &mut data);
-        data.resize(states::STAKE_BYTES as usize, 0);
-        let lamports = rent_exempt_lamports(states::STAKE_BYTES) + delegation.lamports;
+        let mut data = Vec::with_capacity(STAKE_BYTES as usize);
+        staking::delegated_stake(&self.universe, &mut rng, &delegation, self.vote_address(delegation.voter), &mut data);
+        data.resize(STAKE_BYTES as usize, 0);
+        let lamports = chain::rent_exempt_lamports(STAKE_BYTES) + delegation.lamports;
         (delegation, lamports, data)
     }
 }
@@ -298,7 +278,7 @@ mod tests {
                 delegation.credits_observed,
             ];
             assert_eq!(numbers, expected);
-            assert_eq!(f64::from_bits(number(180)), WARMUP_RATE);
+            assert_eq!(f64::from_bits(number(180)), staking::WARMUP_RATE);
         }
         for voter in 0..5 {
             assert_eq!(stakes.vote_account(voter).data[4..36], stakes.node(voter));

@@ -1,18 +1,9 @@
-//! What the other accounts hold: stakes, votes, lookup tables, state of programs, and programs' code.
+//! What other accounts hold: nonces, lookup tables, state of programs, and programs' code.
 
-use super::{
-    accounts::{Draw, Universe, rent_exempt_lamports},
-    chain, keys,
-    rng::Rng,
-    stakes::{Delegation, WARMUP_RATE},
-};
+use super::{chain, keys, rng::Rng, universe::Draw};
 
 /// A durable nonce.
 pub const NONCE_BYTES: u64 = 80;
-/// A stake account.
-pub const STAKE_BYTES: u64 = 200;
-/// A vote account.
-pub const VOTE_BYTES: u64 = 3762;
 /// A program: the address of its code.
 pub const PROGRAM_BYTES: u64 = 36;
 const LOOKUP_TABLE_HEADER_BYTES: u64 = 56;
@@ -158,90 +149,6 @@ pub fn write_nonce(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&draw.universe.shared_key(keys::WALLETS, authority));
     out.extend_from_slice(&draw.changing.key());
     out.extend_from_slice(&5000u64.to_le_bytes());
-}
-
-/// A stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup. Those that are delegated
-/// are in the bank file too (`stakes`).
-pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&1u32.to_le_bytes());
-    write_stake_owner(draw.universe, &mut draw.fixed, out);
-}
-
-/// A stake account that is delegated: state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate,
-/// credits.
-pub fn delegated_stake(
-    universe: &Universe,
-    rng: &mut Rng,
-    delegation: &Delegation,
-    vote_address: [u8; 32],
-    out: &mut Vec<u8>,
-) {
-    out.extend_from_slice(&2u32.to_le_bytes());
-    write_stake_owner(universe, rng, out);
-    out.extend_from_slice(&vote_address);
-    for field in [delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch] {
-        out.extend_from_slice(&field.to_le_bytes());
-    }
-    out.extend_from_slice(&WARMUP_RATE.to_le_bytes());
-    out.extend_from_slice(&delegation.credits_observed.to_le_bytes());
-}
-
-fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
-    let staker = if rng.permille(300) {
-        let pool = rng.zipf(8);
-        universe.shared_key(keys::WALLETS, pool)
-    } else {
-        rng.key()
-    };
-    out.extend_from_slice(&rent_exempt_lamports(STAKE_BYTES).to_le_bytes());
-    out.extend_from_slice(&staker);
-    out.extend_from_slice(&staker);
-    out.extend_from_slice(&[0; 8 + 8 + 32]);
-}
-
-/// The identity of a vote account's validator, which is its voter too.
-pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
-    fixed.key()
-}
-
-/// A vote account as of a slot: version, node, withdrawer, commission, 31 votes, root, voter, former voters (none),
-/// credits of 64 epochs, time.
-pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
-    let node = vote_node(fixed);
-    out.extend_from_slice(&2u32.to_le_bytes());
-    out.extend_from_slice(&node);
-    out.extend_from_slice(&fixed.key());
-    out.push([0, 5, 7, 8, 10, 100][fixed.below(6) as usize]);
-    // Half of all vote accounts no longer vote: their last vote is from long ago.
-    let is_active = fixed.permille(500);
-    let last = if is_active { slot - 1 - changing.below(32) } else { slot - fixed.log_uniform(27) };
-    out.extend_from_slice(&31u64.to_le_bytes());
-    for depth in 0..31u64 {
-        out.push(1 + changing.zipf(2) as u8);
-        out.extend_from_slice(&(last - (30 - depth)).to_le_bytes());
-        out.extend_from_slice(&((31 - depth) as u32).to_le_bytes());
-    }
-    out.push(1);
-    out.extend_from_slice(&(last - 31).to_le_bytes());
-    let last_epoch = chain::epoch_of(last);
-    out.extend_from_slice(&1u64.to_le_bytes());
-    out.extend_from_slice(&last_epoch.to_le_bytes());
-    out.extend_from_slice(&node);
-    out.extend_from_slice(&[0; 32 * 48]);
-    out.extend_from_slice(&31u64.to_le_bytes());
-    out.push(1);
-    let epochs = if fixed.permille(700) { 64 } else { fixed.log_uniform(6) };
-    let mut credits = fixed.log_uniform(32);
-    out.extend_from_slice(&epochs.to_le_bytes());
-    for back in (0..epochs).rev() {
-        let earned = 6_000_000 + fixed.below(900_000);
-        out.extend_from_slice(&(last_epoch - back).to_le_bytes());
-        out.extend_from_slice(&(credits + earned).to_le_bytes());
-        out.extend_from_slice(&credits.to_le_bytes());
-        credits += earned;
-    }
-    out.extend_from_slice(&last.to_le_bytes());
-    out.extend_from_slice(&chain::unix_time_of(last).to_le_bytes());
 }
 
 /// A lookup table of up to 256 addresses.

@@ -5,7 +5,7 @@
 //! all its transactions' hashes are cut, in every slot.
 
 use {
-    super::{accounts::Universe, bank::BLOCKHASHES, chain, fields::Out, rng::Rng},
+    super::{bank::BLOCKHASHES, chain, fields::Out, rng::Rng, universe::Universe},
     slotpress_format::ledger::status_cache::STATUS_CACHE_SLOTS_MAX,
     std::io::{Result, Write},
 };

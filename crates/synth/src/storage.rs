@@ -2,11 +2,13 @@
 
 use {
     super::{
-        accounts::{Origin, Shape, rent_exempt_lamports, write_own_record, write_tombstone},
+        accounts::{Shape, write_own_record, write_tombstone},
+        chain::rent_exempt_lamports,
         keys,
         layout::{Layout, Successor},
         rng::Rng,
         sysvars::{SYSVAR_OWNER, sysvars},
+        universe::Origin,
     },
     slotpress_format::ledger::{
         lattice::LatticeHash,

@@ -4,7 +4,7 @@
 //! Firedancer needs `SlotHistory` too. Layouts as in the solana crates of the same names.
 
 use {
-    super::{accounts::Universe, chain, fields::Out, stakes::Stakes},
+    super::{chain, fields::Out, stakes::Stakes, universe::Universe},
     slotpress_format::ledger::programs::address,
     std::io::Result,
 };

@@ -1,6 +1,6 @@
 //! What accounts of the token programs and of token metadata hold.
 
-use super::{accounts::Draw, keys, rng::Rng};
+use super::{keys, rng::Rng, universe::Draw};
 
 /// An SPL token account.
 pub const TOKEN_BYTES: u64 = 165;

@@ -1,0 +1,116 @@
+//! What stake accounts and vote accounts hold. Which there are in an epoch is in `stakes`.
+
+use super::{
+    chain, keys,
+    rng::Rng,
+    universe::{Draw, Universe},
+};
+
+/// A stake account.
+pub const STAKE_BYTES: u64 = 200;
+/// A vote account.
+pub const VOTE_BYTES: u64 = 3762;
+
+/// A stake that is delegated to a vote account.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delegation {
+    /// The stake account's address.
+    pub stake_account: [u8; 32],
+    /// Which vote account, by its number; those from `voters` on have been closed.
+    pub voter: u64,
+    /// Lamports.
+    pub lamports: u64,
+    /// The epoch in which it was delegated.
+    pub activation_epoch: u64,
+    /// The epoch in which it was taken back, or `u64::MAX`.
+    pub deactivation_epoch: u64,
+    /// The vote account's credits as of the last reward.
+    pub credits_observed: u64,
+}
+
+/// The rate at which stakes take effect: a quarter an epoch.
+pub const WARMUP_RATE: f64 = 0.25;
+
+/// A stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup. Those that are delegated
+/// are in the bank file too (`stakes`).
+pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&1u32.to_le_bytes());
+    write_stake_owner(draw.universe, &mut draw.fixed, out);
+}
+
+/// A stake account that is delegated: state, rent reserve, staker, withdrawer, lockup, voter, stake, epochs, rate,
+/// credits.
+pub fn delegated_stake(
+    universe: &Universe,
+    rng: &mut Rng,
+    delegation: &Delegation,
+    vote_address: [u8; 32],
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(&2u32.to_le_bytes());
+    write_stake_owner(universe, rng, out);
+    out.extend_from_slice(&vote_address);
+    for field in [delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(&WARMUP_RATE.to_le_bytes());
+    out.extend_from_slice(&delegation.credits_observed.to_le_bytes());
+}
+
+fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
+    let staker = if rng.permille(300) {
+        let pool = rng.zipf(8);
+        universe.shared_key(keys::WALLETS, pool)
+    } else {
+        rng.key()
+    };
+    out.extend_from_slice(&chain::rent_exempt_lamports(STAKE_BYTES).to_le_bytes());
+    out.extend_from_slice(&staker);
+    out.extend_from_slice(&staker);
+    out.extend_from_slice(&[0; 8 + 8 + 32]);
+}
+
+/// The identity of a vote account's validator, which is its voter too.
+pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
+    fixed.key()
+}
+
+/// A vote account as of a slot: version, node, withdrawer, commission, 31 votes, root, voter, former voters (none),
+/// credits of 64 epochs, time.
+pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
+    let node = vote_node(fixed);
+    out.extend_from_slice(&2u32.to_le_bytes());
+    out.extend_from_slice(&node);
+    out.extend_from_slice(&fixed.key());
+    out.push([0, 5, 7, 8, 10, 100][fixed.below(6) as usize]);
+    // Half of all vote accounts no longer vote: their last vote is from long ago.
+    let is_active = fixed.permille(500);
+    let last = if is_active { slot - 1 - changing.below(32) } else { slot - fixed.log_uniform(27) };
+    out.extend_from_slice(&31u64.to_le_bytes());
+    for depth in 0..31u64 {
+        out.push(1 + changing.zipf(2) as u8);
+        out.extend_from_slice(&(last - (30 - depth)).to_le_bytes());
+        out.extend_from_slice(&((31 - depth) as u32).to_le_bytes());
+    }
+    out.push(1);
+    out.extend_from_slice(&(last - 31).to_le_bytes());
+    let last_epoch = chain::epoch_of(last);
+    out.extend_from_slice(&1u64.to_le_bytes());
+    out.extend_from_slice(&last_epoch.to_le_bytes());
+    out.extend_from_slice(&node);
+    out.extend_from_slice(&[0; 32 * 48]);
+    out.extend_from_slice(&31u64.to_le_bytes());
+    out.push(1);
+    let epochs = if fixed.permille(700) { 64 } else { fixed.log_uniform(6) };
+    let mut credits = fixed.log_uniform(32);
+    out.extend_from_slice(&epochs.to_le_bytes());
+    for back in (0..epochs).rev() {
+        let earned = 6_000_000 + fixed.below(900_000);
+        out.extend_from_slice(&(last_epoch - back).to_le_bytes());
+        out.extend_from_slice(&(credits + earned).to_le_bytes());
+        out.extend_from_slice(&credits.to_le_bytes());
+        credits += earned;
+    }
+    out.extend_from_slice(&last.to_le_bytes());
+    out.extend_from_slice(&chain::unix_time_of(last).to_le_bytes());
+}

@@ -1,0 +1,75 @@
+//! The accounts that a seed can make: their addresses, and the random numbers from which everything about them follows.
+
+use super::{
+    keys,
+    mix::Mix,
+    rng::{Rng, mix},
+};
+
+/// Where an account first appears: the index of a storage, and the place among the accounts that are born there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The index of the storage in the plan.
+    pub storage: u64,
+    /// The index of the account among those born in that storage.
+    pub index: u64,
+}
+
+/// All accounts that a seed can make.
+#[derive(Clone, Copy, Debug)]
+pub struct Universe {
+    seed: u64,
+    /// What most accounts are.
+    pub mix: Mix,
+}
+
+/// The random streams of one version of an account.
+pub struct Draw<'a> {
+    /// The universe, for what accounts share.
+    pub universe: &'a Universe,
+    /// The index of the storage in which the account was born: neighbours resemble each other.
+    pub neighbourhood: u64,
+    /// What never changes about the account: its mint, its owner.
+    pub fixed: Rng,
+    /// What changes with each version: balances, counters.
+    pub changing: Rng,
+}
+
+impl Universe {
+    /// The accounts of a seed and a mix.
+    pub fn new(seed: u64, account_mix: Mix) -> Self {
+        Self { seed: mix(0x736c_6f74_7072_6573, seed), mix: account_mix }
+    }
+
+    /// A number for a purpose and an index.
+    pub fn number(&self, purpose: u64, index: u64) -> u64 {
+        mix(mix(self.seed, purpose), index)
+    }
+
+    /// One of the addresses that accounts share: a mint, a market, a validator. The most common ones are real.
+    pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
+        let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
+        known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())
+    }
+
+    /// The number from which everything about an account follows.
+    pub fn key_of(&self, origin: Origin) -> u64 {
+        mix(self.number(0, origin.storage), origin.index)
+    }
+
+    /// The address of an account.
+    pub fn pubkey(&self, origin: Origin) -> [u8; 32] {
+        Rng::new(mix(self.key_of(origin), 1)).key()
+    }
+
+    /// The random streams of a version of an account.
+    pub fn draw(&self, origin: Origin, version: u64) -> Draw<'_> {
+        let key = self.key_of(origin);
+        Draw {
+            universe: self,
+            neighbourhood: origin.storage,
+            fixed: Rng::new(mix(key, 2)),
+            changing: Rng::new(mix(key, 3 + version)),
+        }
+    }
+}
