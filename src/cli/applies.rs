@@ -1,7 +1,7 @@
 //! Which variables of the environment apply: what a command would refuse as a flag, because it is for another kind of
 //! input or goes with another flag, it does not take from the environment.
 
-use super::environment::Choices;
+use super::choices::Choices;
 
 /// Flags about a validator's directories.
 const LEDGER_FLAGS: [&str; 4] = ["slot", "base_slot", "snapshots", "accounts"];

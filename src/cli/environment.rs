@@ -6,12 +6,14 @@
 //! default values of a second parse. clap asks only what is on the command line for conflicts.
 
 use {
-    super::applies,
+    super::{
+        applies,
+        choices::{Choices, Setting, is_given},
+    },
     clap::{
         Arg, ArgAction, ArgMatches, Command, Id,
         builder::{BoolishValueParser, OsStr as DefaultValue},
         error::ErrorKind as ClapErrorKind,
-        parser::ValueSource,
     },
     slotpress_base::error::{Error, ErrorKind},
     std::{collections::BTreeMap, ffi::OsString, path::PathBuf},
@@ -29,61 +31,6 @@ const OWN_VARIABLES: [(&[&str], &str, &str); 6] = [
 
 /// Looks up a variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
-/// A flag that a variable sets.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    variable: String,
-    flag: String,
-    /// As the variable has it.
-    text: OsString,
-    /// As the flag takes it, one by one; or why it does not.
-    values: Result<Vec<OsString>, String>,
-    /// Whether every command has the flag.
-    is_global: bool,
-}
-
-/// The flags of the command that runs, from the command line and the environment.
-pub struct Choices<'a> {
-    given: &'a ArgMatches,
-    settings: BTreeMap<Id, Setting>,
-}
-
-impl Choices<'_> {
-    /// Whether the argument is on the command line.
-    pub fn is_given(&self, id: &str) -> bool {
-        is_given(self.given, id)
-    }
-
-    /// What the argument holds: the first of its values, if there are several.
-    fn value(&self, id: &str) -> Option<OsString> {
-        if let Some(setting) = self.settings.get(id) {
-            return setting.values.as_ref().ok()?.first().cloned();
-        }
-        let values = self.given.try_get_raw(id).ok()??;
-        values.map(OsString::from).next()
-    }
-
-    /// What the argument holds, where it is text.
-    pub fn text(&self, id: &str) -> Option<String> {
-        self.value(id)?.into_string().ok()
-    }
-
-    /// What the argument holds, as a path.
-    pub fn path(&self, id: &str) -> Option<PathBuf> {
-        self.value(id).map(PathBuf::from)
-    }
-
-    /// Whether the switch is on.
-    pub fn is_on(&self, id: &str) -> bool {
-        self.text(id).is_some_and(|text| text == "true")
-    }
-
-    /// Does not ask the environment for these.
-    pub fn ignore(&mut self, ids: &[&str]) {
-        self.settings.retain(|id, _| !ids.contains(&id.as_str()));
-    }
-}
 
 /// Parses a command line; returns also what the environment added to it.
 pub fn parse(
@@ -154,11 +101,6 @@ fn variable_of(path: &[&str], flag: &str) -> String {
         || format!("SLOTPRESS_{}", flag.replace('-', "_").to_uppercase()),
         |(_, _, variable)| variable.to_string(),
     )
-}
-
-fn is_given(matches: &ArgMatches, id: &str) -> bool {
-    // Asking for the source of what a command does not have is a panic.
-    matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// What a flag takes of the text of its variable: several values as `PATH` has them, or with the flag's own delimiter.

@@ -7,13 +7,13 @@ use {
         ui::Ui,
         values,
     },
-    clap::{Args, ValueEnum},
+    clap::Args,
     serde::Serialize,
     slotpress_base::error::Result,
     slotpress_format::archive::frame_hashes::Root,
     slotpress_net::{
         Client, ClientOptions,
-        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, find, rank},
+        find::{Candidate, ClusterFacts, FindOptions, FindReport, find, rank},
         servers::{Offer, Place},
     },
     std::{collections::BTreeMap, time::Duration},
@@ -32,27 +32,6 @@ pub struct FindArgs {
     peers: PeersArgs,
     #[command(flatten)]
     network: NetworkArgs,
-}
-
-/// A public cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ClusterArg {
-    /// The production cluster
-    MainnetBeta,
-    /// For validators that try new versions
-    Testnet,
-    /// For developers
-    Devnet,
-}
-
-impl From<ClusterArg> for Cluster {
-    fn from(cluster: ClusterArg) -> Self {
-        match cluster {
-            ClusterArg::MainnetBeta => Self::MainnetBeta,
-            ClusterArg::Testnet => Self::Testnet,
-            ClusterArg::Devnet => Self::Devnet,
-        }
-    }
 }
 
 #[derive(Serialize)]

@@ -7,6 +7,7 @@ mod archive;
 #[cfg(feature = "net")]
 mod bootstrap;
 mod check;
+mod choices;
 mod codec;
 mod demo;
 mod doctor;
@@ -19,6 +20,7 @@ mod find;
 mod flags;
 mod inspect;
 mod inspect_accounts;
+mod json;
 mod levels;
 mod lines;
 mod list;
@@ -43,8 +45,9 @@ mod verify;
 
 use {
     crate::cli::ui::Ui,
+    choices::Setting,
     clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
-    environment::{Setting, Variables},
+    environment::Variables,
     slotpress_base::{
         error::Error,
         threads::{guarded, keep_panics_quiet},
@@ -157,8 +160,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.kind().exit_code());
         }
     };
-    if let Some(text) = stopping::what_happens(&cli.command) {
-        stopping::watch(&ui, cli.command.stops_on_hangup(), text);
+    if let Some(text) = stopping::what_happens(&cli.command).filter(|_| !ui.is_quiet()) {
+        stopping::watch(ui.shown(), ui.is_stderr_json(), cli.command.stops_on_hangup(), text);
     }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,

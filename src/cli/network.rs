@@ -6,7 +6,8 @@ use {
 };
 #[cfg(feature = "net")]
 use {
-    super::{find::ClusterArg, values},
+    super::values,
+    clap::ValueEnum,
     serde::Serialize,
     slotpress_format::archive::frame_hashes::Root,
     slotpress_net::{
@@ -35,6 +36,29 @@ pub struct NetworkArgs {
     /// Follow redirects to private addresses
     #[arg(long)]
     allow_private: bool,
+}
+
+/// A public cluster.
+#[cfg(feature = "net")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClusterArg {
+    /// The production cluster
+    MainnetBeta,
+    /// For validators that try new versions
+    Testnet,
+    /// For developers
+    Devnet,
+}
+
+#[cfg(feature = "net")]
+impl From<ClusterArg> for Cluster {
+    fn from(cluster: ClusterArg) -> Self {
+        match cluster {
+            ClusterArg::MainnetBeta => Self::MainnetBeta,
+            ClusterArg::Testnet => Self::Testnet,
+            ClusterArg::Devnet => Self::Devnet,
+        }
+    }
 }
 
 /// Whom to ask for archives, beside the sources that are named.

@@ -2,9 +2,11 @@
 //! one line says what happens. Ending the work is not done here: everybody looks at the flag for that.
 
 use {
-    super::{Verb, ui::Ui},
+    super::{
+        Verb,
+        json::{StatusLine, to_json},
+    },
     indicatif::ProgressBar,
-    serde::Serialize,
     signal_hook::{
         consts::{SIGHUP, SIGINT, SIGTERM},
         low_level::pipe,
@@ -49,17 +51,8 @@ impl Shown {
     }
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "status")]
-struct StatusLine<'a> {
-    message: &'a str,
-}
-
 /// Says `text` as soon as a signal arrives that asks to stop. Where no thread or pipe is to be had, nothing is said.
-pub fn watch(ui: &Ui, stops_on_hangup: bool, text: &'static str) {
-    if ui.is_quiet() {
-        return;
-    }
+pub fn watch(shown: Shown, is_json: bool, stops_on_hangup: bool, text: &'static str) {
     let Ok((mut reader, writer)) = UnixStream::pair() else { return };
     for signal in [SIGINT, SIGTERM].into_iter().chain(stops_on_hangup.then_some(SIGHUP)) {
         let Ok(writer) = writer.try_clone() else { return };
@@ -67,14 +60,13 @@ pub fn watch(ui: &Ui, stops_on_hangup: bool, text: &'static str) {
             return;
         }
     }
-    let (shown, is_json) = (ui.shown(), ui.is_stderr_json());
     let say = move || {
         if reader.read_exact(&mut [0]).is_err() {
             return;
         }
         shown.clear();
         let line = match is_json {
-            true => serde_json::to_string(&StatusLine { message: text }).unwrap_or_default(),
+            true => to_json(&StatusLine { message: text }),
             false => text.to_string(),
         };
         let _ = writeln!(std::io::stderr().lock(), "{line}");

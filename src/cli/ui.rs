@@ -1,7 +1,16 @@
 //! The terminal: results on stdout, progress, warnings and errors on stderr. Nothing else in slotpress writes there.
 
 use {
-    super::{ScreenArgs, flags::with_flags, lines, meter::Meter, spent::Spent, stdout, stopping::Shown},
+    super::{
+        ScreenArgs,
+        flags::with_flags,
+        json::{ErrorLine, ProgressLine, StatusLine, WarningLine, to_json},
+        lines,
+        meter::Meter,
+        spent::Spent,
+        stdout,
+        stopping::Shown,
+    },
     clap::ColorChoice,
     indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle},
     serde::Serialize,
@@ -66,41 +75,6 @@ pub struct Ui {
     /// When the next line is due, in milliseconds after the stage began.
     next_line_ms: AtomicU64,
     spent: Spent,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "progress")]
-struct ProgressLine<'a> {
-    stage: &'a str,
-    step: Option<usize>,
-    steps: Option<usize>,
-    input_bytes: u64,
-    output_bytes: u64,
-    total_bytes: Option<u64>,
-    done_percent: Option<f64>,
-    elapsed_seconds: f64,
-    left_seconds: Option<f64>,
-    note: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "error")]
-pub(super) struct ErrorLine<'a> {
-    pub message: String,
-    pub hint: Option<&'a str>,
-    pub exit_code: u8,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "status")]
-struct StatusLine<'a> {
-    message: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename = "warning")]
-struct WarningLine<'a> {
-    message: &'a str,
 }
 
 impl Ui {
@@ -411,7 +385,7 @@ impl Progress for Ui {
 
     fn tell(&self, message: &str) {
         let message = &with_flags(message);
-        if self.style == ProgressStyle::Json || self.is_json {
+        if self.is_stderr_json() {
             self.stderr(&to_json(&StatusLine { message }));
         } else if !self.is_quiet {
             self.wrapped(message);
@@ -426,7 +400,7 @@ impl Progress for Ui {
         {
             return;
         }
-        if self.style == ProgressStyle::Json || self.is_json {
+        if self.is_stderr_json() {
             self.stderr(&to_json(&WarningLine { message }));
         } else if !self.is_quiet {
             self.labelled("warning:", "1;33", message);
@@ -436,9 +410,4 @@ impl Progress for Ui {
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Relaxed)
     }
-}
-
-fn to_json(value: &impl Serialize) -> String {
-    // Cannot fail: what is printed are plain structures with string keys.
-    serde_json::to_string(value).unwrap_or_default()
 }

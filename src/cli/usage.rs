@@ -1,7 +1,7 @@
 //! Wrong arguments, for programs: with `--json`, what clap says for people is one JSON object, as every other error is.
 
 use {
-    super::ui::ErrorLine,
+    super::json::{ErrorLine, to_json},
     clap::error::ErrorKind,
     std::{
         ffi::OsString,
@@ -19,7 +19,7 @@ pub fn print(error: &clap::Error, arguments: &[OsString], json_variable: Option<
     }
     let (message, hint) = message_and_hint(error);
     let line = ErrorLine { message, hint: Some(&hint), exit_code: EXIT_CODE };
-    writeln!(io::stderr(), "{}", serde_json::to_string(&line).unwrap_or_default())
+    writeln!(io::stderr(), "{}", to_json(&line))
 }
 
 /// Whether JSON is asked for, as far as arguments that make no sense tell.

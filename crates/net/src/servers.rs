@@ -13,7 +13,13 @@ use {
         progress::Progress,
         text,
     },
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
+    slotpress_format::{
+        archive::{
+            frame_hashes::Root,
+            listing::{NEWEST_FULL, NEWEST_INCREMENTAL},
+        },
+        ledger::names::ArchiveName,
+    },
     slotpress_read::catalog::listed::ListedArchive,
     std::{
         cmp::Reverse,
@@ -22,9 +28,6 @@ use {
         path::{Path, PathBuf},
     },
 };
-
-/// Where servers redirect from: full, then incremental.
-pub const REDIRECT_PATHS: [&str; 2] = ["snapshot.tar.bz2", "incremental-snapshot.tar.bz2"];
 
 /// Archives that are taken from one listing, the newest.
 const LISTED_MAX: usize = 1000;
@@ -194,8 +197,8 @@ impl Client {
             return self.offers_of_list(url, &listed, stop);
         }
         let mut offers = Vec::new();
-        for (number, path) in REDIRECT_PATHS.into_iter().enumerate() {
-            match self.head(&below(url, path), stop).and_then(Offer::of_remote) {
+        for (number, path) in [NEWEST_FULL, NEWEST_INCREMENTAL].into_iter().enumerate() {
+            match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
                 // A server that was named and redirects nowhere may be a mirror at its root.
                 Err(error) if is_not_there(&error) => {

@@ -4,17 +4,16 @@ use {
     super::{
         Server,
         body::ContentBody,
-        limits::{Admission, Refusal},
+        limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX, Refusal},
         plain,
-        respond::{self, Content, Origin},
+        respond::{self, Origin, Purpose, answer},
         stream::GuardedStream,
         tls::Certificates,
     },
     hyper::{
-        Request, Response, StatusCode,
+        Request, StatusCode,
         body::{Body, Incoming},
-        header::{CONNECTION, HeaderValue, SERVER},
-        http::request::Parts,
+        header::{CONNECTION, HeaderValue},
         server::conn::http1,
         service::service_fn,
     },
@@ -34,12 +33,6 @@ use {
     tokio_rustls::TlsAcceptor,
 };
 
-/// A request's head is at most this long: what an idle connection holds.
-pub const HEAD_BYTES_MAX: usize = 16 * 1024;
-
-/// Header fields at most.
-pub const HEADERS_MAX: usize = 64;
-
 /// After an error of the listening socket (no descriptors left) nobody is let in for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -47,17 +40,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// What a listening socket is for.
-#[derive(Clone)]
-pub enum Purpose {
-    /// Archives.
-    Archives(Option<Arc<Certificates>>),
-    /// Metrics alone.
-    Metrics,
-}
-
-/// Lets connections in until told to stop.
-pub async fn listen(server: Arc<Server>, listener: TcpListener, purpose: Purpose, mut stop: watch::Receiver<bool>) {
+/// Lets connections in until told to stop; encrypted ones, where there are certificates.
+pub async fn listen(
+    server: Arc<Server>,
+    listener: TcpListener,
+    purpose: Purpose,
+    certificates: Option<Arc<Certificates>>,
+    mut stop: watch::Receiver<bool>,
+) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -71,22 +61,23 @@ pub async fn listen(server: Arc<Server>, listener: TcpListener, purpose: Purpose
             }
         };
         let limits = match purpose {
-            Purpose::Archives(_) => &server.limits,
+            Purpose::Archives => &server.limits,
             Purpose::Metrics => &server.metrics_limits,
         };
         match limits.admit(client.ip()) {
             Ok(admission) => {
-                let task = connection(server.clone(), stream, client, admission, purpose.clone(), stop.clone());
+                let task =
+                    connection(server.clone(), stream, client, admission, purpose, certificates.clone(), stop.clone());
                 tokio::spawn(task);
             }
-            Err(refusal) => refuse(&server, &stream, refusal, &purpose),
+            Err(refusal) => refuse(&server, &stream, refusal, certificates.is_some()),
         }
     }
 }
 
-fn refuse(server: &Server, stream: &TcpStream, refusal: Refusal, purpose: &Purpose) {
+fn refuse(server: &Server, stream: &TcpStream, refusal: Refusal, is_tls: bool) {
     server.metrics.refused(refusal);
-    if !matches!(purpose, Purpose::Archives(Some(_))) {
+    if !is_tls {
         // A courtesy: whoever cannot take it at once is cut off without.
         let _ = stream.try_write(TOO_MANY);
     }
@@ -98,22 +89,23 @@ async fn connection(
     client: SocketAddr,
     admission: Admission,
     purpose: Purpose,
+    certificates: Option<Arc<Certificates>>,
     stop: watch::Receiver<bool>,
 ) {
     let _open = Open::new(&server);
     // Without it, small answers wait for those before them. Nothing depends on it.
     let _ = stream.set_nodelay(true);
     let admission = Arc::new(admission);
-    match &purpose {
-        Purpose::Archives(Some(certificates)) => {
+    match certificates {
+        Some(certificates) => {
             let stream = GuardedStream::new(stream, server.timeouts.stall, server.metrics.clone());
             let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
             if let Ok(Ok(stream)) = tokio::time::timeout(server.timeouts.head, handshake).await {
                 let origin = Origin { client, is_tls: true };
-                talk(&server, stream, origin, &admission, &purpose, stop).await;
+                talk(&server, stream, origin, &admission, purpose, stop).await;
             }
         }
-        _ => plain::talk(&server, stream, Origin { client, is_tls: false }, &admission, &purpose, stop).await,
+        None => plain::talk(&server, stream, Origin { client, is_tls: false }, &admission, purpose, stop).await,
     }
 }
 
@@ -142,7 +134,7 @@ async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     origin: Origin,
     admission: &Arc<Admission>,
-    purpose: &Purpose,
+    purpose: Purpose,
     mut stop: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request: Request<Incoming>| async move {
@@ -174,14 +166,4 @@ async fn talk(
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
-}
-
-/// Answers a request without a body.
-pub async fn answer(server: &Arc<Server>, origin: Origin, purpose: &Purpose, request: &Parts) -> Response<Content> {
-    let mut response = match purpose {
-        Purpose::Archives(_) => respond::respond(server, origin, request).await,
-        Purpose::Metrics => respond::respond_metrics(server, request).await,
-    };
-    response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
-    response
 }

@@ -24,11 +24,11 @@ pub mod transfers;
 
 use {
     body::Buffers,
-    connection::Purpose,
     derive_setters::Setters,
     files::OpenFiles,
     limits::{Allowance, Limits},
     metrics::Metrics,
+    respond::Purpose,
     rustix::process::{Resource, Rlimit, getrlimit, setrlimit},
     shelf::Shelf,
     slotpress_base::{
@@ -234,16 +234,16 @@ pub fn run(
         .map_err(|error| slotpress_base::threads::cannot_start(&error))?;
     let (stop, stopping) = watch::channel(false);
     let metrics_address = metrics_listener.as_ref().map(|(_, address)| *address);
-    let start = |listener: TcpListener, purpose: Purpose| -> Result<()> {
+    let start = |listener: TcpListener, purpose: Purpose, certificates| -> Result<()> {
         let _inside = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|error| Error::failed(format!("cannot listen: {error}")))?;
-        runtime.spawn(connection::listen(server.clone(), listener, purpose, stopping.clone()));
+        runtime.spawn(connection::listen(server.clone(), listener, purpose, certificates, stopping.clone()));
         Ok(())
     };
-    start(listener, Purpose::Archives(certificates.clone()))?;
+    start(listener, Purpose::Archives, certificates.clone())?;
     if let Some((listener, _)) = metrics_listener {
-        start(listener, Purpose::Metrics)?;
+        start(listener, Purpose::Metrics, None)?;
     }
     let archives = runtime.block_on(server.look()).0.archives().len();
     on_event(Event::Listening { listen, metrics: metrics_address, archives });

@@ -17,6 +17,12 @@ use {
     },
 };
 
+/// A request's head is at most this long: what an idle connection holds.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Header fields at most.
+pub const HEADERS_MAX: usize = 64;
+
 /// The piece that is let through at once, in bytes: small enough for fairness at low rates, large enough to be cheap at
 /// high ones.
 const PIECE_MIN: u64 = 16 * 1024;

@@ -1,10 +1,11 @@
 //! The page for people: archives, what to copy, transfers that run. One file, nothing from elsewhere.
 
 use {
-    super::{respond, transfers::Transfer},
+    super::transfers::Transfer,
     hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
     sha2::{Digest, Sha256},
     slotpress_base::quantity,
+    slotpress_format::archive::listing,
     slotpress_read::catalog::{Archive, Catalog, listing::unix_ns},
     std::{
         fmt::Write,
@@ -62,7 +63,7 @@ pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: 
         html,
         "</main>\n<footer>slotpress {} · <a href=\"{}\">{1}</a></footer>\n<script>{SCRIPT}</script>\n</body>\n</html>",
         env!("CARGO_PKG_VERSION"),
-        slotpress_format::archive::listing::PATH
+        listing::PATH
     )
     .map(|()| ());
     html
@@ -116,8 +117,8 @@ fn commands(html: &mut String, catalog: &Catalog, origin: &str) {
     let _ = writeln!(
         html,
         "<p>{} and {} lead to the newest archives.</p>",
-        link(respond::NEWEST_FULL),
-        link(respond::NEWEST_INCREMENTAL)
+        link(listing::NEWEST_FULL),
+        link(listing::NEWEST_INCREMENTAL)
     );
 }
 

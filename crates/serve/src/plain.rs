@@ -16,10 +16,9 @@
 use {
     super::{
         Server,
-        connection::{HEAD_BYTES_MAX, HEADERS_MAX, Purpose, answer},
         files::{Reading, WINDOW_BYTES},
-        limits::Admission,
-        respond::{self, Content, FileContent, Origin},
+        limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX},
+        respond::{self, Content, FileContent, Origin, Purpose, answer},
     },
     hyper::{
         HeaderMap, Request, Response, StatusCode, Uri, Version,
@@ -63,7 +62,7 @@ pub async fn talk(
     stream: TcpStream,
     origin: Origin,
     admission: &Arc<Admission>,
-    purpose: &Purpose,
+    purpose: Purpose,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut connection = Connection { server, stream, waiting_since: None, taken_bytes: 0, unread: Vec::new() };

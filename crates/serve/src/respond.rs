@@ -25,7 +25,7 @@ use {
         body::Bytes,
         header::{
             ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
-            HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+            HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
         },
         http::request::Parts,
     },
@@ -59,11 +59,6 @@ pub struct FileContent {
     pub running: Running,
 }
 
-/// The two paths that lead to the newest archives, whatever these are compressed with.
-pub const NEWEST_FULL: &str = "/snapshot.tar.bz2";
-/// See [`NEWEST_FULL`].
-pub const NEWEST_INCREMENTAL: &str = "/incremental-snapshot.tar.bz2";
-
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
 /// Where a request comes from.
@@ -75,8 +70,26 @@ pub struct Origin {
     pub is_tls: bool,
 }
 
-/// Answers a request.
-pub async fn respond(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
+/// What a listening socket is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose {
+    /// Archives.
+    Archives,
+    /// Metrics alone.
+    Metrics,
+}
+
+/// Answers a request without a body.
+pub async fn answer(server: &Arc<Server>, origin: Origin, purpose: Purpose, request: &Parts) -> Response<Content> {
+    let mut response = match purpose {
+        Purpose::Archives => respond(server, origin, request).await,
+        Purpose::Metrics => respond_metrics(server, request).await,
+    };
+    response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
+    response
+}
+
+async fn respond(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
     let response = match request.method {
         Method::GET | Method::HEAD => route(server, origin, request).await,
         Method::OPTIONS => with(plain(StatusCode::NO_CONTENT, ""), ALLOW, METHODS),
@@ -95,7 +108,7 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
 }
 
 /// What a scrape of the metrics answers.
-pub async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Content> {
+async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Content> {
     let response = match (&request.method, request.uri.path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
             server.look().await;
@@ -126,11 +139,11 @@ async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respons
             let json = api::archives(&catalog, &server.transfers.list(), SystemTime::now());
             text("application/json", json)
         }
-        NEWEST_FULL | NEWEST_INCREMENTAL => {
+        listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
             let (catalog, _) = server.look().await;
             let choice = catalog.choice();
             let archive = match path {
-                NEWEST_FULL => choice.map(|choice| choice.full),
+                listing::NEWEST_FULL => choice.map(|choice| choice.full),
                 _ => choice.and_then(|choice| choice.incremental),
             };
             match archive {

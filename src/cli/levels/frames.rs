@@ -11,7 +11,8 @@ use {
         levels::{
             frames::{
                 FramesReport,
-                measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
+                bundle::UnitChoice,
+                measure::{FIRST_PASS_MAX, FramesOptions, PIECES_MAX, measure_frames},
                 view,
             },
             report::Subject,

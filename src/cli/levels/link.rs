@@ -16,7 +16,8 @@ use {
             link::{
                 model::{Ends, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND},
                 network::{CongestionControl, Link, MSS_BYTES, WINDOW_BYTES},
-                report::{LinkQuestion, LinkReport},
+                question::LinkQuestion,
+                report::LinkReport,
                 units, view,
             },
             measure::measure_levels,

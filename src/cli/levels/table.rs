@@ -15,14 +15,12 @@ use {
             doubts::doubts,
             end_to_end::{EndToEnd, EndToEndOptions},
             frames::{
-                measure::{FramesOptions, PIECES_MAX, UnitChoice, measure_frames},
+                bundle::UnitChoice,
+                measure::{FramesOptions, PIECES_MAX, measure_frames},
                 view as frames_view,
             },
             input::Input,
-            link::{
-                report::{LinkQuestion, LinkReport},
-                view as link_view,
-            },
+            link::{question::LinkQuestion, report::LinkReport, view as link_view},
             list::LevelList,
             measure::measure_levels,
             measuring_order, picture,

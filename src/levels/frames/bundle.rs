@@ -6,7 +6,7 @@
 use {
     super::{
         BundleRow, UnitKind,
-        measure::{Pause, UnitChoice, check_round_trip},
+        pass::{Pause, check_round_trip},
     },
     crate::levels::{
         codec::FrameCodec,
@@ -30,6 +30,19 @@ const UNITS_MAX: usize = 500_000;
 
 /// So much at the beginning of a file tells whether it is text, as `git` and `diff` decide it.
 const TEXT_PROBE_BYTES: usize = 8000;
+
+/// What a unit is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitChoice {
+    /// Records where there are some, otherwise lines of what is text, otherwise nothing.
+    Any,
+    /// Records of storages.
+    Record,
+    /// Lines.
+    Line,
+    /// Pieces of so many bytes.
+    Piece(usize),
+}
 
 /// What is bundled.
 pub struct Units<'a> {

@@ -12,21 +12,17 @@
 use {
     super::{
         BundleUnit, FrameSizeRow, FramesReport,
-        bundle::{Units, measure_bundle},
+        bundle::{UnitChoice, Units, measure_bundle},
+        pass::{Pause, check_round_trip},
         timing::{Times, timer_seconds},
     },
     crate::levels::{
-        codec::{FrameCodec, FrameDecode, FrameEncoder, label},
+        codec::{FrameCodec, FrameDecode, FrameEncoder},
         input::Input,
         statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
         units::pieces,
     },
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-        quantity,
-        stopwatch::ThreadStopwatch,
-    },
+    slotpress_base::{error::Result, progress::Progress, quantity, stopwatch::ThreadStopwatch},
     std::time::{Duration, Instant},
 };
 
@@ -46,19 +42,6 @@ pub struct FramesOptions {
     pub pieces_max: usize,
     /// Time for the first, untimed pass over the pieces of a size, about at most.
     pub first_pass_max: Duration,
-}
-
-/// What is bundled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnitChoice {
-    /// Records where there are some, otherwise lines of what is text, otherwise nothing.
-    Any,
-    /// Records of storages.
-    Record,
-    /// Lines.
-    Line,
-    /// Pieces of so many bytes.
-    Piece(usize),
 }
 
 /// Enough for the percentile that one in a million exceeds, and a few more, since one in a million should not be the only.
@@ -244,56 +227,6 @@ impl Bench<'_> {
             is_first = false;
         }
         Ok(times)
-    }
-}
-
-/// Decompresses what a piece was compressed to, and compares.
-pub(super) fn check_round_trip(
-    codec: &dyn FrameCodec,
-    decoder: &mut dyn FrameDecode,
-    content: &[u8],
-    frame: &[u8],
-    back: &mut Vec<u8>,
-) -> Result<()> {
-    let wrong = |how: String| {
-        Error::failed(format!(
-            "{} does not round-trip: a frame of {} {how}",
-            label(codec.name(), codec.level()),
-            quantity::bytes(content.len() as u64)
-        ))
-        .hint("the memory or the processor may be faulty: test them; an archive made on this machine may be damaged")
-    };
-    decoder.decode(frame, content.len(), back).map_err(|error| wrong(format!("cannot be decompressed ({error})")))?;
-    if back.as_slice() == content { Ok(()) } else { Err(wrong("comes back as other bytes".to_string())) }
-}
-
-/// Looks up between pieces, but not between any two small ones: that would take longer than they do.
-pub(super) struct Pause<'a> {
-    progress: &'a dyn Progress,
-    pieces: usize,
-    bytes: usize,
-}
-
-impl<'a> Pause<'a> {
-    /// With nothing done yet.
-    pub fn new(progress: &'a dyn Progress) -> Self {
-        Self { progress, pieces: 0, bytes: 0 }
-    }
-
-    /// After a piece. Tells whether it has looked up; an error where the user asked to stop.
-    pub fn after(&mut self, bytes: usize, is_progress: bool) -> Result<bool> {
-        const PIECES: usize = 256;
-        const BYTES: usize = 1 << 20;
-        self.pieces += 1;
-        self.bytes += bytes;
-        if self.pieces < PIECES && self.bytes < BYTES {
-            return Ok(false);
-        }
-        if is_progress {
-            self.progress.advance(self.bytes as u64, 0);
-        }
-        (self.pieces, self.bytes) = (0, 0);
-        self.progress.check().map(|()| true)
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod bundle;
 pub mod explain;
 pub mod measure;
+pub mod pass;
 pub mod timing;
 pub mod view;
 

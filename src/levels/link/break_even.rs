@@ -7,7 +7,7 @@
 use {
     crate::levels::link::{
         model::{Load, Way},
-        report::{LinkQuestion, LinkRow},
+        question::{LinkQuestion, LinkRow},
         units::show_bandwidth,
     },
     serde::Serialize,

@@ -7,7 +7,7 @@
 use {
     crate::levels::link::{
         model::{Stage, Way},
-        report::LinkRow,
+        question::LinkRow,
     },
     serde::Serialize,
     slotpress_base::quantity,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn asking(bandwidth: f64, rtt_seconds: f64, any_format: bool) -> LinkReport {
-        let question = crate::levels::link::report::LinkQuestion {
+        let question = crate::levels::link::question::LinkQuestion {
             link: Link { rtt_seconds, ..Link::new(bandwidth) },
             any_format,
             ..question()

@@ -5,7 +5,8 @@ use {
         curves,
         model::{UNCOMPRESSED, Way},
         network::{CongestionControl, Limit},
-        report::{LinkQuestion, LinkReport, LinkRow},
+        question::{LinkQuestion, LinkRow},
+        report::LinkReport,
         units::{show_bandwidth, show_loss, show_rtt},
     },
     crate::levels::{

@@ -168,3 +168,12 @@ pub struct Outcome {
     /// What it took, without reading the input.
     pub elapsed: Duration,
 }
+
+impl Outcome {
+    /// Stock levels and candidates together, the largest first.
+    pub fn in_order(&self) -> Vec<&Point> {
+        let mut points: Vec<&Point> = self.points.iter().collect();
+        points.sort_by(|a, b| b.output_bytes.cmp(&a.output_bytes).then(b.time_ratio.total_cmp(&a.time_ratio)));
+        points
+    }
+}

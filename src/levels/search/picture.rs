@@ -1,17 +1,14 @@
 //! A picture of size against CPU time: stock levels by number, and what beats them; what nothing beats is joined by a
 //! line. Readable on light and dark pages.
 
-use {
-    super::view::in_order,
-    crate::{
-        archive::layout::RecordLayout,
-        levels::{
-            report::{
-                Subject,
-                chart::{Axis, Paper, Plot},
-            },
-            search::{Outcome, judge::Point},
+use crate::{
+    archive::layout::RecordLayout,
+    levels::{
+        report::{
+            Subject,
+            chart::{Axis, Paper, Plot},
         },
+        search::{Outcome, judge::Point},
     },
 };
 
@@ -37,7 +34,7 @@ pub fn in_page(outcome: &Outcome) -> String {
 }
 
 fn size_against_time(paper: Paper, outcome: &Outcome) -> Plot {
-    let points = in_order(outcome);
+    let points = outcome.in_order();
     let at = |point: &Point| (point.time_ratio.clamp(1e-3, 1e3), 100.0 * point.size_ratio);
     let x = Axis::log(
         "CPU time to compress, with clustering, against the first level (logarithmic)",

@@ -32,15 +32,8 @@ pub fn section(outcome: &Outcome, seed: u64) -> Section {
     Section { id: "search", heading: "Search", blocks }
 }
 
-/// Stock levels and candidates together, the largest first.
-pub fn in_order(outcome: &Outcome) -> Vec<&Point> {
-    let mut points: Vec<&Point> = outcome.points.iter().collect();
-    points.sort_by(|a, b| b.output_bytes.cmp(&a.output_bytes).then(b.time_ratio.total_cmp(&a.time_ratio)));
-    points
-}
-
 fn table(outcome: &Outcome) -> Table {
-    let rows = in_order(outcome);
+    let rows = outcome.in_order();
     let variant = |point: &Point| point.variant;
     let is_stock = |point: &Point| point.variant.stock_level().is_some();
     let table = Table::of(&rows)

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 /// Where a server has its list of archives, below the address that it is known by.
 pub const PATH: &str = "/api/v1/archives";
 
+/// Where a server redirects to its newest full archive, whatever that is compressed with. Validators do too.
+pub const NEWEST_FULL: &str = "/snapshot.tar.bz2";
+/// The same for the newest incremental archive on it.
+pub const NEWEST_INCREMENTAL: &str = "/incremental-snapshot.tar.bz2";
+
 /// The version that both write and read. Fields are added to it, never renamed or removed.
 pub const VERSION: u32 = 1;
 

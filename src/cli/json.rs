@@ -1,0 +1,48 @@
+//! JSON for programs: the lines on stderr, and how any line is made. Lines of results are with their commands.
+
+use serde::Serialize;
+
+/// How far a stage is.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "progress")]
+pub struct ProgressLine<'a> {
+    pub stage: &'a str,
+    pub step: Option<usize>,
+    pub steps: Option<usize>,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    pub total_bytes: Option<u64>,
+    pub done_percent: Option<f64>,
+    pub elapsed_seconds: f64,
+    pub left_seconds: Option<f64>,
+    pub note: Option<&'a str>,
+}
+
+/// Why the command failed, and what to do next.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "error")]
+pub struct ErrorLine<'a> {
+    pub message: String,
+    pub hint: Option<&'a str>,
+    pub exit_code: u8,
+}
+
+/// What happens.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "status")]
+pub struct StatusLine<'a> {
+    pub message: &'a str,
+}
+
+/// What may be wrong.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "warning")]
+pub struct WarningLine<'a> {
+    pub message: &'a str,
+}
+
+/// A line, without its end.
+pub fn to_json(value: &impl Serialize) -> String {
+    // Cannot fail: what is printed are plain structures with string keys.
+    serde_json::to_string(value).unwrap_or_default()
+}
