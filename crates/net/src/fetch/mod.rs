@@ -4,18 +4,6 @@
 //! [`Download`] fetches one archive. [`PartialFile`] is where its bytes are; `ranged` and `in_order` are the two ways
 //! to get them. Not here: how servers are spoken to ([`net`](crate)), and which archive is worth having.
 
-// Everything here reads what others wrote.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
-
 mod in_order;
 mod journal;
 mod mirrors;

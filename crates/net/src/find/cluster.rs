@@ -1,17 +1,5 @@
 //! What RPC servers tell: the cluster's slot, its genesis, its peers.
 
-// It reads what others wrote.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
-
 use {
     super::{FindOptions, PEERS_MAX},
     crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown},

@@ -3,7 +3,7 @@
 use {
     super::Candidate,
     crate::{Client, NetErrorKind, servers::Place},
-    slotpress_base::{error::Result, progress::Progress},
+    slotpress_base::{bytes::count, error::Result, progress::Progress},
     std::{
         collections::BTreeMap,
         ops::ControlFlow,
@@ -48,9 +48,9 @@ pub fn measure(
                 start = Some(Instant::now());
                 return ControlFlow::Continue(());
             };
-            got_bytes += bytes.len() as u64;
+            count(&mut got_bytes, bytes.len() as u64);
             progress.advance(bytes.len() as u64, 0);
-            last = Instant::now() - start;
+            last = start.elapsed();
             match last >= TIME_MAX || got_bytes >= BYTES_MAX {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
@@ -61,11 +61,11 @@ pub fn measure(
         {
             return Err(error.clone().into());
         }
-        let measured = (got_bytes as f64 / last.as_secs_f64().max(0.001)) as u64;
+        let measured = bytes_per_second(got_bytes, last);
         let rate = match result {
             Ok(transfer) if got_bytes == 0 => {
                 // All in one piece: the round trip is part of the time.
-                (transfer.got_bytes as f64 / transfer.elapsed.as_secs_f64().max(0.001)) as u64
+                bytes_per_second(transfer.got_bytes, transfer.elapsed)
             }
             Ok(_) => measured,
             Err(_) => 0,
@@ -75,4 +75,10 @@ pub fn measure(
         rates.insert(server, rate);
     }
     Ok(())
+}
+
+/// What came in a time, which is taken for a millisecond at least.
+fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
+    let billions = u128::from(bytes).saturating_mul(1_000_000_000);
+    billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }

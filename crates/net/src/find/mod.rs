@@ -300,7 +300,7 @@ fn ask_all(
     let unasked = || Err("did not answer in time".to_string());
     let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
     let next = AtomicUsize::new(0);
-    let until = Until { progress, end: Instant::now() + ASKING_TIME_MAX };
+    let until = Until { progress, start: Instant::now() };
     let told = client.for_told_urls();
     let died = Mutex::new(None);
     let ask = || {
@@ -344,11 +344,11 @@ fn ask_all(
 /// Ends what is not done by a time, as an interrupt would.
 struct Until<'a> {
     progress: &'a dyn Progress,
-    end: Instant,
+    start: Instant,
 }
 
 impl Progress for Until<'_> {
     fn is_interrupted(&self) -> bool {
-        self.progress.is_interrupted() || Instant::now() >= self.end
+        self.progress.is_interrupted() || self.start.elapsed() >= ASKING_TIME_MAX
     }
 }

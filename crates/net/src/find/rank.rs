@@ -38,7 +38,9 @@ pub fn expected_age(facts: Facts, restore_bytes_per_second: u64) -> Duration {
 }
 
 fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
-    Duration::from_millis(u64::try_from(u128::from(bytes) * 1000 / u128::from(bytes_per_second)).unwrap_or(u64::MAX))
+    let thousands = u128::from(bytes).saturating_mul(1000);
+    let milliseconds = thousands.checked_div(u128::from(bytes_per_second)).and_then(|time| time.try_into().ok());
+    Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
 }
 
 /// How long slots take.
@@ -48,7 +50,7 @@ pub fn slots_to_time(slots: u64) -> Duration {
 
 /// How many slots a time is.
 pub fn time_to_slots(time: Duration) -> u64 {
-    u64::try_from(time.as_millis() / u128::from(SLOT_MS)).unwrap_or(u64::MAX)
+    time.as_millis().checked_div(u128::from(SLOT_MS)).and_then(|slots| slots.try_into().ok()).unwrap_or(u64::MAX)
 }
 
 /// Computes every expected age, and puts the newest at boot first. What is equal keeps one order: sources that the
