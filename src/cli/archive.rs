@@ -2,10 +2,11 @@
 
 use {
     super::{
+        arguments::{DirectoryArgs, WorkerArgs},
         check,
         codec::{self, CodecArgs},
         manners::MannersArgs,
-        planned, stdout,
+        stdout,
         ui::Ui,
         values,
     },
@@ -47,17 +48,12 @@ pub struct ArchiveArgs {
     /// The bank snapshot to archive [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
-    /// The validator's --snapshots directory [default: LEDGER]
-    #[arg(long, value_name = "DIR")]
-    snapshots: Option<PathBuf>,
-    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    accounts: Vec<PathBuf>,
+    #[command(flatten)]
+    directories: DirectoryArgs,
     #[command(flatten)]
     codec: CodecArgs,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// Memory limit for buffers; fewer workers run if it is too small for all
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
@@ -111,10 +107,9 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let codec = args.codec.codec(ui)?;
-    let threads =
-        planned::threads_that_fit(args.threads, || worker_memory_bytes(&codec, args.codec.frame_size), 0, ui)?;
+    let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), 0, ui)?;
     let options = ArchiveOptions {
-        paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
+        paths: args.directories.paths(&args.ledger),
         out_dir: args.output.clone(),
         slot: args.slot,
         base_slot: args.base_slot,

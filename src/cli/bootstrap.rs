@@ -2,11 +2,12 @@
 
 use {
     super::{
+        arguments::{NewLedgerArgs, WorkerArgs},
         check::{self, CheckArgs},
         fetch::{ArchiveFields, print_fetched},
         manners::MannersArgs,
         network::{PeersArgs, TransferArgs},
-        planned::{self, DECODING_WORKER_BYTES, STREAM_BYTES},
+        planned::{DECODING_WORKER_BYTES, STREAM_BYTES},
         restore,
         ui::Ui,
         values,
@@ -34,15 +35,8 @@ pub struct BootstrapArgs {
     /// A server, a mirror or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
     sources: Vec<String>,
-    /// The ledger directory to create
-    #[arg(long, value_name = "DIR")]
-    ledger: PathBuf,
-    /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR")]
-    snapshots: Option<PathBuf>,
-    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    accounts: Vec<PathBuf>,
+    #[command(flatten)]
+    target: NewLedgerArgs,
     /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
@@ -55,9 +49,8 @@ pub struct BootstrapArgs {
     /// Show what would be fetched, without fetching it
     #[arg(long)]
     dry_run: bool,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     #[command(flatten)]
     peers: PeersArgs,
     #[command(flatten)]
@@ -129,9 +122,9 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
             archive: PathBuf::new(),
             incremental: None,
             expect_roots: Vec::new(),
-            paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
+            paths: args.target.paths(),
             layout: RestoreLayout::Boot,
-            threads: planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), other_bytes, ui)?,
+            threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?,
             index: IndexPolicy::Hint,
             check,
             read_back: None,

@@ -1,7 +1,7 @@
 //! `slotpress demo`: the main job from beginning to end, on a ledger that it makes itself.
 
 use {
-    super::{ui::Ui, values},
+    super::{arguments::WorkerArgs, ui::Ui, values},
     crate::{
         archive::{
             ArchiveOptions, ArchiveReport, archive,
@@ -47,9 +47,8 @@ pub struct DemoArgs {
     /// Keep everything in this directory, which must be empty or not exist
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 #[derive(Serialize)]
@@ -81,7 +80,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             temporary.path()
         }
     };
-    let threads = values::threads_or_all(args.threads);
+    let threads = args.workers.threads();
     let (ledger, archives, restored) = (dir.join("ledger"), dir.join("archives"), dir.join("restored"));
     let demo = Demo { ledger, archives, restored, threads, ui };
     fs::create_dir_all(&demo.archives).or_path("create", &demo.archives)?;

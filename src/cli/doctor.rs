@@ -1,7 +1,7 @@
 //! `slotpress doctor`
 
 use {
-    super::{ui::Ui, values},
+    super::{arguments::DirectoryArgs, ui::Ui, values},
     crate::doctor::{Finding, Verdict, examine},
     clap::Args,
     serde::Serialize,
@@ -17,12 +17,8 @@ pub struct DoctorArgs {
     /// The ledger directory of a validator
     #[arg(value_name = "LEDGER")]
     path: Option<PathBuf>,
-    /// The validator's --snapshots directory [default: LEDGER]
-    #[arg(long, value_name = "DIR")]
-    snapshots: Option<PathBuf>,
-    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    accounts: Vec<PathBuf>,
+    #[command(flatten)]
+    directories: DirectoryArgs,
 }
 
 #[derive(Serialize)]
@@ -38,10 +34,10 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
             return Err(Error::failed(format!("{} is not a directory", path.display()))
                 .hint("give the validator's ledger directory, or leave it out to check only the machine"));
         }
-    } else if args.snapshots.is_some() || !args.accounts.is_empty() {
+    } else if args.directories.is_given() {
         return Err(Error::usage("--snapshots and --accounts are about a ledger").hint("give the ledger directory"));
     }
-    let paths = args.path.as_ref().map(|path| values::ledger_paths(path, &args.snapshots, &args.accounts));
+    let paths = args.path.as_ref().map(|path| args.directories.paths(path));
     let findings = examine(paths.as_ref(), ui)?;
     if ui.is_json() {
         ui.print_json(&DoctorLine { findings: &findings });

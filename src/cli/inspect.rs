@@ -2,6 +2,7 @@
 
 use {
     super::{
+        arguments::{DirectoryArgs, WorkerArgs},
         inspect_accounts::{run_account, run_accounts},
         network::{ArchiveInput, NetworkArgs},
         planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES},
@@ -34,21 +35,17 @@ use {
 
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
+#[command(mut_arg("accounts", |accounts| accounts.alias("account-paths")))]
 pub struct InspectArgs {
     /// An archive, its URL, or a ledger directory
     pub(super) input: PathBuf,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
-    /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR")]
-    snapshots: Option<PathBuf>,
-    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR", alias = "account-paths")]
-    pub(super) accounts: Vec<PathBuf>,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    pub(super) directories: DirectoryArgs,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// Read all records: accounts and bytes by owner and size, the largest accounts, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     pub(super) by_owner: bool,
@@ -177,16 +174,16 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let memory_bytes = planned::memory_or(args.memory, values::memory_or_half(None));
     let other_bytes = if is_by_owner(args) { memory_bytes } else { 0 };
     let worker_bytes = if args.input.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
-    let threads = planned::threads_that_fit(args.threads, || Ok(worker_bytes), other_bytes, ui)?;
+    let threads = args.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?;
     if args.input.is_dir() {
         values::check_ledger(&args.input)?;
-        let paths = values::ledger_paths(&args.input, &args.snapshots, &args.accounts);
+        let paths = args.directories.paths(&args.input);
         if !run_on_accounts(args, AccountsInput::Ledger(&paths, args.slot), threads, ui)? {
             print_ledger(&inspect_ledger(&paths, args.slot, threads, ui)?, ui);
         }
         return Ok(());
     }
-    if args.snapshots.is_some() || !args.accounts.is_empty() || args.slot.is_some() {
+    if args.directories.is_given() || args.slot.is_some() {
         let message = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
         return Err(Error::usage(message).hint("--by-owner adds up the accounts of an archive"));
     }

@@ -4,6 +4,7 @@
 
 mod applies;
 mod archive;
+mod arguments;
 #[cfg(feature = "net")]
 mod bootstrap;
 mod check;

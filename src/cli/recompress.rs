@@ -3,10 +3,11 @@
 use {
     super::{
         archive::{MadeFields, print_root, skip_existing},
+        arguments::WorkerArgs,
         check::{self, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
-        planned, stdout,
+        stdout,
         ui::Ui,
         values,
     },
@@ -37,9 +38,8 @@ pub struct RecompressArgs {
     output: PathBuf,
     #[command(flatten)]
     codec: CodecArgs,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check; data
     /// that does not fit is spilled to the output directory [default: 1GiB for the state check]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
@@ -85,7 +85,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let (codec, check) = (args.codec.codec(ui)?, args.check.options(args.memory));
     let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes;
     let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
-    let threads = planned::threads_that_fit(args.threads, worker_bytes, other_bytes, ui)?;
+    let threads = args.workers.that_fit(worker_bytes, other_bytes, ui)?;
     let options = RecompressOptions {
         codec,
         frame_size_bytes: args.codec.frame_size,

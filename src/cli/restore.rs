@@ -2,9 +2,10 @@
 
 use {
     super::{
+        arguments::{NewLedgerArgs, WorkerArgs},
         check::{self, CheckArgs},
         manners::MannersArgs,
-        planned::{self, DECODING_WORKER_BYTES},
+        planned::DECODING_WORKER_BYTES,
         ui::Ui,
         values,
     },
@@ -38,21 +39,13 @@ pub struct RestoreArgs {
     /// An incremental archive based on it, or - for standard input
     #[arg(value_name = "INCREMENTAL")]
     incremental_archive: Option<PathBuf>,
-    /// The ledger directory to create
-    #[arg(long, value_name = "DIR")]
-    ledger: PathBuf,
-    /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR")]
-    snapshots: Option<PathBuf>,
-    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    accounts: Vec<PathBuf>,
+    #[command(flatten)]
+    target: NewLedgerArgs,
     /// What to create: a ledger that boots, or the directory tree as it is in the archive
     #[arg(long, alias = "layout", value_enum, default_value_t)]
     tree: TreeArg,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// Read everything back, and recompute its hash, before the ledger is marked complete
     #[arg(long)]
     verify: bool,
@@ -98,12 +91,12 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     let options = RestoreOptions {
         archive: args.archive.clone(),
         incremental: args.incremental_archive.clone(),
-        paths: values::ledger_paths(&args.ledger, &args.snapshots, &args.accounts),
+        paths: args.target.paths(),
         layout: match args.tree {
             TreeArg::Boot => RestoreLayout::Boot,
             TreeArg::Archive => RestoreLayout::Archive,
         },
-        threads: planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?,
+        threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?,
         index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
         check,
         expect_roots: args.expect_root.clone(),

@@ -1,7 +1,7 @@
 //! `slotpress synth`
 
 use {
-    super::{planned, ui::Ui, values},
+    super::{arguments::WorkerArgs, ui::Ui, values},
     clap::{Args, ValueEnum},
     serde::Serialize,
     slotpress_base::{error::Result, text},
@@ -29,9 +29,8 @@ pub struct SynthArgs {
     /// Number of storages [default: typical for the size]
     #[arg(long, value_name = "N")]
     storages: Option<u64>,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Agave::V4_2)]
     agave: Agave,
@@ -116,12 +115,12 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         seed: args.seed,
         incremental_bytes: args.incremental,
         storage_count: args.storages,
-        threads: values::threads_or_all(args.threads),
+        threads: args.workers.threads(),
         agave: args.agave.into(),
         mix: args.mix.into(),
     };
     let memory = memory_of(&options)?;
-    options.threads = planned::threads_that_fit(args.threads, || Ok(memory.worker_bytes), memory.other_bytes, ui)?;
+    options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     print_report(&synth(&options, ui)?, ui);
     Ok(())
 }

@@ -5,11 +5,7 @@ pub use slotpress_base::quantity::{
     rate_of as show_rate, ratio as show_ratio,
 };
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 use {
     crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
     slotpress_base::{
@@ -17,10 +13,7 @@ use {
         memory,
         threads::{THREADS_MAX, available_threads},
     },
-    slotpress_format::ledger::{
-        directory::LedgerPaths,
-        names::{Hash, parse_number},
-    },
+    slotpress_format::ledger::names::{Hash, parse_number},
     slotpress_read::{inspect::accounts::LARGEST_MAX, read_back::ReadBack, verify::own::FullReadBack},
 };
 
@@ -135,11 +128,6 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
     let ledger = if ledger.as_os_str().is_empty() { Path::new(".") } else { ledger };
     Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.display()))
         .hint(format!("give the ledger directory: {}{choice}", ledger.display())))
-}
-
-/// Where a ledger is, as three flags say.
-pub fn ledger_paths(ledger: &Path, snapshots: &Option<PathBuf>, accounts: &[PathBuf]) -> LedgerPaths {
-    LedgerPaths { ledger: ledger.to_path_buf(), snapshots: snapshots.clone(), accounts: accounts.to_vec() }
 }
 
 #[cfg(test)]

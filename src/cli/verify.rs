@@ -2,6 +2,7 @@
 
 use {
     super::{
+        arguments::WorkerArgs,
         flags::with_flags,
         network::{ArchiveInput, NetworkArgs},
         planned::{self, DECODING_WORKER_BYTES},
@@ -11,7 +12,10 @@ use {
     clap::{Args, ValueEnum},
     serde::Serialize,
     slotpress_base::error::{Error, Result},
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::Hash},
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::{directory::LedgerPaths, names::Hash},
+    },
     slotpress_read::{
         rules::{
             clients::{Client, lines_of, names_of},
@@ -61,9 +65,8 @@ pub struct VerifyArgs {
     /// List every failure; by default, similar failures are grouped
     #[arg(long)]
     all: bool,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// Memory limit for finding superseded accounts [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
@@ -143,7 +146,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let mut options = VerifyOptions::default()
         .clients(asked_clients(&args.clients))
         .is_quick(args.quick)
-        .threads(planned::threads_that_fit(args.threads, || Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
+        .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
         .memory_bytes(memory_bytes)
         .temporary_dir(args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir))
         .expect_roots(args.expect_root.clone());
@@ -155,7 +158,11 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
         }
         values::check_ledger(&args.path)?;
-        let paths = values::ledger_paths(&args.path, &args.snapshots, &args.accounts);
+        let paths = LedgerPaths {
+            ledger: args.path.clone(),
+            snapshots: args.snapshots.clone(),
+            accounts: args.accounts.clone(),
+        };
         verify_ledger(&paths, args.slot, args.base_slot, &options, ui)?
     } else {
         if args.slot.is_some() || args.base_slot.is_some() || args.snapshots.is_some() || !args.accounts.is_empty() {

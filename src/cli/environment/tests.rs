@@ -392,7 +392,7 @@ fn several_paths_are_written_as_in_path() {
     let accounts = |variable: &str, line: &str| {
         let (cli, _) = parse_line(&inputs.words(line), &[("SLOTPRESS_ACCOUNTS", variable)]).expect("parses");
         match cli.command {
-            Verb::Inspect(args) => args.accounts,
+            Verb::Inspect(args) => args.directories.accounts,
             _ => panic!("inspect"),
         }
     };
@@ -457,14 +457,14 @@ fn old_spellings() {
     };
     for line in ["inspect @full --accounts", "inspect --accounts @full", "inspect @full --accounts --largest 3"] {
         let args = inspect(line);
-        assert!(args.by_owner && args.accounts.is_empty() && args.input.ends_with("full"), "{line}");
+        assert!(args.by_owner && args.directories.accounts.is_empty() && args.input.ends_with("full"), "{line}");
     }
     for line in ["inspect @ledger --accounts @a", "inspect @ledger --account-paths @a"] {
         let args = inspect(line);
-        assert!(!args.by_owner && args.accounts.len() == 1, "{line}");
+        assert!(!args.by_owner && args.directories.accounts.len() == 1, "{line}");
     }
     let args = inspect("inspect @ledger --account-paths @a --accounts");
-    assert!(args.by_owner && args.accounts.len() == 1);
+    assert!(args.by_owner && args.directories.accounts.len() == 1);
     let error = parse_line(&inputs.words("inspect @full --accounts --largest x"), &[]).expect_err("wrong");
     assert!(error.to_string().contains("a value is required for '--accounts <DIR>'"), "{error}");
     for flag in ["--tree", "--layout"] {

@@ -4,7 +4,12 @@ use {
     super::provenance,
     crate::{
         archive::check_frame_size,
-        cli::{planned, ui::Ui, values},
+        cli::{
+            arguments::{DirectoryArgs, WorkerArgs},
+            planned,
+            ui::Ui,
+            values,
+        },
         levels::{
             RepeatOptions,
             codec::{FrameCodec, list::CodecList},
@@ -44,12 +49,8 @@ pub struct SourceArgs {
     /// Measure the incremental archive based on the full archive of this slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     pub base_slot: Option<u64>,
-    /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR")]
-    snapshots: Option<PathBuf>,
-    /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    accounts: Vec<PathBuf>,
+    #[command(flatten)]
+    directories: DirectoryArgs,
 }
 
 /// What is measured, in frames of one size, by some workers.
@@ -57,9 +58,8 @@ pub struct SourceArgs {
 pub struct InputArgs {
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// Frame size before compression, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
     pub frame_size: u64,
@@ -73,7 +73,7 @@ impl SourceArgs {
 
     /// The input's path, and a ledger's other directories.
     pub fn paths(&self) -> LedgerPaths {
-        values::ledger_paths(&self.path, &self.snapshots, &self.accounts)
+        self.directories.paths(&self.path)
     }
 
     /// Reads the input in frames of one size, or a sample of it, limited in size where no other amount was asked for,
@@ -152,7 +152,7 @@ impl InputArgs {
 
     /// Workers that were asked for.
     pub fn threads_asked(&self) -> usize {
-        values::threads_or_all(self.threads)
+        self.workers.threads()
     }
 
     /// What the run may take: as many workers as fit, with the most demanding of some codecs, beside what is measured
@@ -163,7 +163,7 @@ impl InputArgs {
     pub fn plan(&self, bytes_max: u64, codecs: &[Box<dyn FrameCodec>], ui: &Ui) -> Result<Planned> {
         let held_bytes = self.source.held_bytes(bytes_max);
         let worker_bytes = || worker_bytes(codecs, self.frame_size);
-        let threads = planned::threads_that_fit(self.threads, worker_bytes, held_bytes.saturating_mul(2), ui)?;
+        let threads = self.workers.that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
         Ok(Planned { threads, held_bytes })
     }
 
