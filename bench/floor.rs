@@ -77,6 +77,7 @@ fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: imp
     start.elapsed().as_secs_f64()
 }
 
+#[allow(clippy::expect_used, reason = "without a context there is nothing to measure")]
 fn compressor(level: i32) -> Compressor<'static> {
     let mut compressor = Compressor::new(level).expect("memory for a context");
     compressor.include_checksum(true).expect("zstd has checksums");
