@@ -13,6 +13,7 @@ use {
         error::{Error, Result},
         progress::Progress,
     },
+    slotpress_read::rules::clients::readers_in_words,
     std::{io::IsTerminal, path::Path},
 };
 
@@ -79,20 +80,19 @@ impl CodecArgs {
                     "--zstd-level, --preset and --zstd-params apply only to zstd, but --format selects another format";
                 return Err(Error::usage(message).hint("leave out --format, or the zstd flags"));
             }
-            FormatArg::Lz4 => {
-                ui.warn(".tar.lz4: Agave reads it, Firedancer does not");
-                Format::Lz4
-            }
-            FormatArg::None => {
-                ui.warn("a plain .tar: Firedancer reads it, Agave does not");
-                Format::None
-            }
+            FormatArg::Lz4 => Format::Lz4,
+            FormatArg::None => Format::None,
         };
         let layout = match self.layout {
             LayoutArg::Verbatim => RecordLayout::Verbatim,
             LayoutArg::Clustered => RecordLayout::Clustered,
         };
-        Ok(Codec { format, has_checksum: !self.no_checksum, min_savings_percent: self.min_savings, layout })
+        let codec = Codec { format, has_checksum: !self.no_checksum, min_savings_percent: self.min_savings, layout };
+        if let Some(words) = readers_in_words(codec.extension()) {
+            let what = if codec.format == Format::None { "a plain .tar" } else { ".tar.lz4" };
+            ui.warn(&format!("{what}: {words}"));
+        }
+        Ok(codec)
     }
 
     fn zstd(&self) -> Result<Format> {

@@ -5,6 +5,7 @@ use {
         ui::Ui,
         values::{count_of, show_bytes, show_count},
     },
+    base64::{Engine as _, engine::general_purpose::STANDARD},
     serde::Serialize,
     slotpress_base::{
         error::{Error, IoContext, Result},
@@ -307,7 +308,7 @@ pub fn run_account(
             storage: format!("{slot}.{storage_id}"),
             offset_bytes,
             data_bytes: found.data.len(),
-            data_base64: base64(data),
+            data_base64: STANDARD.encode(data),
             data_truncated: is_truncated,
         });
         return Ok(());
@@ -342,29 +343,6 @@ fn hex_row(offset: usize, bytes: &[u8]) -> String {
     format!("{text:<60} {}", bytes.iter().map(plain).collect::<String>())
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let at = |nth: usize| u32::from(chunk.get(nth).copied().unwrap_or_default());
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for nth in 0..4 {
-            let digit = ALPHABET[(bits >> (18 - 6 * nth)) as usize & 63];
-            text.push(if nth <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
 fn field(ui: &Ui, name: &str, value: &str) {
     ui.print(&format!("  {name:<12} {value}"));
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn base64_of_rfc_4648() {
-        let encoded = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| super::base64(text.as_bytes()));
-        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
-    }
 }

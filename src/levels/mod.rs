@@ -10,6 +10,7 @@ pub mod codec;
 pub mod content;
 pub mod doubts;
 pub mod end_to_end;
+pub mod flags;
 pub mod frames;
 pub mod input;
 pub mod link;

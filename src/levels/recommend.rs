@@ -8,9 +8,15 @@
 //! point that lies furthest below the straight line from the fastest to the smallest level.
 
 use {
-    crate::levels::{LevelRow, REFERENCE_CODEC, has_codecs},
+    crate::levels::{
+        LevelRow,
+        flags::{codec_of, flags_of},
+        has_codecs,
+    },
     serde::Serialize,
     slotpress_base::quantity,
+    slotpress_format::ledger::names::Extension,
+    slotpress_read::rules::clients::{Client, readers, readers_in_words},
 };
 
 /// A level, and why.
@@ -32,10 +38,7 @@ impl Choice {
 
     /// The flag of `archive` that asks for it: `--zstd-level 3`, `--format lz4`.
     pub fn flag(&self) -> String {
-        match self.codec.as_str() {
-            REFERENCE_CODEC => format!("--zstd-level {}", self.level),
-            codec => format!("--format {codec}"),
-        }
+        codec_of(&self.codec, self.level).map(|codec| flags_of(&codec, None)).unwrap_or_default()
     }
 }
 
@@ -80,8 +83,6 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     })
 }
 
-const LZ4: &str = "lz4";
-
 /// A copy in memory: a measure, not a choice.
 const NO_CODEC: &str = "none";
 
@@ -92,7 +93,7 @@ pub fn is_plain(row: &LevelRow) -> bool {
 
 /// Whether `archive` can make it. A plain tar, which it can make too, is no choice: Agave does not read it.
 fn is_offered(row: &LevelRow) -> bool {
-    row.codec == REFERENCE_CODEC || row.codec == LZ4
+    extension_of(row).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
 }
 
 /// The rows that no other beats in both time and size, from the fastest to the smallest.
@@ -173,19 +174,19 @@ impl Names {
             };
             reason += &format!("; {what}{} cannot be distinguished from it", names.join(", "));
         }
-        reason + clients(fastest)
+        reason + &clients(fastest)
     }
 
     fn smallest_reason(&self, smallest: &LevelRow, fastest: &LevelRow) -> String {
         if smallest.is_same_codec(fastest) {
-            return format!("no measured {} is smaller, and none is faster", self.any()) + clients(smallest);
+            return format!("no measured {} is smaller, and none is faster", self.any()) + &clients(smallest);
         }
-        format!("no measured {} is smaller ({})", self.any(), self.against(smallest, fastest)) + clients(smallest)
+        format!("no measured {} is smaller ({})", self.any(), self.against(smallest, fastest)) + &clients(smallest)
     }
 
     fn knee_reason(&self, knee: &LevelRow, fastest: &LevelRow, curve: &[&LevelRow]) -> String {
         if curve.len() == 1 {
-            return format!("every other measured {} is slower and no smaller", self.any()) + clients(knee);
+            return format!("every other measured {} is slower and no smaller", self.any()) + &clients(knee);
         }
         if let [_, smaller] = curve {
             let smaller_name = self.of(smaller);
@@ -193,17 +194,17 @@ impl Names {
                 0..=2 => String::new(),
                 _ => format!("all others but {smaller_name} are slower and no smaller; "),
             };
-            return format!("{others}{smaller_name} is {}", self.against_plain(smaller, fastest)) + clients(knee);
+            return format!("{others}{smaller_name} is {}", self.against_plain(smaller, fastest)) + &clients(knee);
         }
         if knee.is_same_codec(fastest) {
             return format!("the {}s that are smaller save little for the time that they take", self.any())
-                + clients(knee);
+                + &clients(knee);
         }
         let mut reason = self.against(knee, fastest);
         if let Some(next) = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1) {
             reason += &format!("; beyond it, {} is only {}", self.of(next), self.against_plain(next, knee));
         }
-        reason + clients(knee)
+        reason + &clients(knee)
     }
 
     fn other_reason(&self, row: &LevelRow, fastest: &LevelRow) -> String {
@@ -241,8 +242,12 @@ impl Names {
 }
 
 /// What has to be known about it beside size and time.
-fn clients(row: &LevelRow) -> &'static str {
-    if row.codec == LZ4 { "; Agave reads it, Firedancer does not" } else { "" }
+fn clients(row: &LevelRow) -> String {
+    extension_of(row).and_then(readers_in_words).map_or(String::new(), |words| format!("; {words}"))
+}
+
+fn extension_of(row: &LevelRow) -> Option<Extension> {
+    codec_of(&row.codec, row.level).map(|codec| codec.extension())
 }
 
 /// Whether two times differ by less than their runs do.

@@ -8,6 +8,8 @@
 //! Its standard error comes from how much neighbouring frames of the sample differ (the successive difference
 //! estimator for one draw per group): differences between far parts do not count, since every part is represented.
 
+use slotpress_base::random::mix;
+
 /// Twice the standard error: in about 95 of 100 samples, the truth lies within.
 const STANDARD_ERRORS: f64 = 2.0;
 
@@ -21,14 +23,6 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
             from + mix(seed ^ mix(group)) % (to - from)
         })
         .collect()
-}
-
-/// splitmix64's finisher: enough to spread draws, and the same everywhere.
-pub(in crate::levels) fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// The error of the estimated size, in percent of it, from the content and compressed bytes of each sampled frame in

@@ -12,6 +12,7 @@ pub mod pipeline;
 pub mod pool;
 pub mod progress;
 pub mod quantity;
+pub mod random;
 pub mod stopwatch;
 pub mod text;
 pub mod threads;

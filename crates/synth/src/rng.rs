@@ -1,38 +1,26 @@
-//! Numbers that look random and can be had again: everything in a synthetic ledger is a function of the seed and of an
-//! index, so that nothing has to be remembered.
-//!
-//! SplitMix64 (Steele, Lea, Flood 2014): one multiplication chain for 8 bytes, any state is a good start, and it fits
-//! in a page; a crate would bring seeding that costs more than the few numbers that one account draws. Integers only,
-//! so that every platform makes the same bytes.
+//! Random numbers: everything in a synthetic ledger is a function of the seed and of an index, so that nothing has to be
+//! remembered. Integers only, so that every platform makes the same bytes.
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of SplitMix64: a bijection that spreads every input bit over the output.
-const fn finalize(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
+use slotpress_base::random::{self, SplitMix64, finalize};
 
 /// Mixes a stream's key with an index.
 pub const fn mix(key: u64, index: u64) -> u64 {
-    finalize(key ^ finalize(index.wrapping_add(GOLDEN)))
+    finalize(key ^ random::mix(index))
 }
 
 /// A stream of pseudo-random numbers.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
     /// The stream of a key, made by [`mix`].
     pub const fn new(key: u64) -> Self {
-        Self(key)
+        Self(SplitMix64::new(key))
     }
 
     /// 64 random bits.
     pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN);
-        finalize(self.0)
+        self.0.next()
     }
 
     /// A number below `end`, which must not be 0.

@@ -5,12 +5,19 @@
 //! zstd, lz4, or no compression.
 
 use {
-    crate::levels::link::{
-        model::{Stage, Way},
-        question::LinkRow,
+    crate::{
+        archive::encode::Codec,
+        levels::{
+            flags::{codec_of, flags_of},
+            link::{
+                model::{Stage, Way},
+                question::LinkRow,
+            },
+        },
     },
     serde::Serialize,
     slotpress_base::quantity,
+    slotpress_read::rules::clients::non_reader,
 };
 
 /// Times within so much of the least count as the same.
@@ -36,43 +43,25 @@ pub struct LinkRecommendation {
 
 /// Recommends a row; `None` of none. With `any_format`, also formats that some client does not read.
 pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRecommendation> {
-    let is_offered = |row: &&LinkRow| any_format || who_does_not_read(row).is_none();
-    let offered = rows.iter().filter(is_offered);
-    let candidates: Vec<(&LinkRow, String)> = offered.filter_map(|row| Some((row, flag(row)?))).collect();
+    let made = rows.iter().filter_map(|row| Some((row, codec_of(&row.load.codec, row.load.level)?)));
+    let offered = made.filter(|(_, codec)| any_format || non_reader(codec.extension()).is_none());
+    let candidates: Vec<(&LinkRow, Codec)> = offered.collect();
     let seconds = |row: &LinkRow| row.seconds(way);
     let soonest = candidates.iter().map(|(row, _)| *row).min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
-    let (choice, flag) = candidates.iter().filter(|(row, _)| seconds(row) <= seconds(soonest) * (1.0 + SAME)).min_by(
+    let (choice, codec) = candidates.iter().filter(|(row, _)| seconds(row) <= seconds(soonest) * (1.0 + SAME)).min_by(
         |(a, _), (b, _)| a.load.archive_bytes.cmp(&b.load.archive_bytes).then(seconds(a).total_cmp(&seconds(b))),
     )?;
     Some(LinkRecommendation {
         way,
         codec: choice.load.codec.clone(),
         level: choice.load.level,
-        flag: flag.clone(),
+        flag: flags_of(codec, None),
         seconds: seconds(choice),
-        reason: reason(choice, soonest, rows, way),
+        reason: reason(choice, soonest, rows, way, non_reader(codec.extension())),
     })
 }
 
-fn flag(row: &LinkRow) -> Option<String> {
-    match row.load.codec.as_str() {
-        "zstd" => Some(format!("--zstd-level {}", row.load.level)),
-        "lz4" => Some("--format lz4".to_string()),
-        _ if row.load.is_uncompressed() => Some("--format none".to_string()),
-        _ => None,
-    }
-}
-
-/// The client that does not load what is archived so.
-fn who_does_not_read(row: &LinkRow) -> Option<&'static str> {
-    match row.load.codec.as_str() {
-        "zstd" => None,
-        "lz4" => Some("Firedancer"),
-        _ => Some("Agave"),
-    }
-}
-
-fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way) -> String {
+fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way, non_reader: Option<&str>) -> String {
     let mut reason = format!("a node can be started after {}", quantity::time(choice.seconds(way)));
     let others = |wanted: &dyn Fn(&LinkRow) -> bool| {
         let other = rows.iter().find(|row| wanted(row) && row.load != choice.load)?;
@@ -91,7 +80,7 @@ fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way) -> St
         reason += &format!("; {} is as soon (within 1 %), but sends more", soonest.load.name());
     }
     reason = reason + "; " + slowest(choice, way);
-    match who_does_not_read(choice) {
+    match non_reader {
         Some(client) => format!("{reason}; {client} does not read it"),
         None => reason,
     }

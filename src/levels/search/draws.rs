@@ -1,23 +1,23 @@
 //! Draws that depend on nothing but a seed.
 
-use crate::levels::sample::mix;
+use slotpress_base::random::{SplitMix64, mix};
 
-/// A sequence of draws (splitmix64).
+/// A sequence of draws.
 #[derive(Clone, Debug)]
-pub struct Draws {
-    state: u64,
-}
+pub struct Draws(SplitMix64);
 
 impl Draws {
     /// The sequence of a seed.
     pub fn new(seed: u64) -> Self {
-        Self { state: mix(seed) }
+        let mut numbers = SplitMix64::new(mix(seed));
+        // The first one was never drawn, and every sequence stays what it was.
+        let _ = numbers.next();
+        Self(numbers)
     }
 
     /// A number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.state) % bound.max(1)
+        self.0.next() % bound.max(1)
     }
 
     /// Whether one chance out of so many came up.

@@ -25,7 +25,7 @@ use {
             encode::{Codec, Format},
             layout::RecordLayout,
         },
-        levels::search::judge::Point,
+        levels::{flags::flags_of, search::judge::Point},
     },
     slotpress_base::error::Result,
     std::time::Duration,
@@ -99,15 +99,8 @@ impl Variant {
 
     /// The flags of `archive` and `recompress` that ask for it.
     pub fn flags(&self, space: &Space) -> String {
-        let settings = match (self.settings, self.preset(space)) {
-            (Settings::Level(level), _) => format!("--zstd-level {level}"),
-            (_, Some(preset)) => format!("--preset {preset}"),
-            (Settings::Params(params), None) => format!("--zstd-params {}", params.to_flag()),
-        };
-        match self.layout {
-            RecordLayout::Verbatim => settings,
-            RecordLayout::Clustered => format!("--layout clustered {settings}"),
-        }
+        // What a search tries are parameters that zstd has.
+        self.codec().map(|codec| flags_of(&codec, self.preset(space))).unwrap_or_default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which client minds what (format page, sections 2 and 6): every rule that an archive or a ledger can break, the clients
 //! that refuse what breaks it, and where that is known from. The one table of its kind.
 
-use {serde::Serialize, std::fmt};
+use {serde::Serialize, slotpress_format::ledger::names::Extension, std::fmt};
 
 /// A validator client, in one of its versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -92,6 +92,40 @@ pub fn lines_of<T: PartialEq>(said: Vec<(Client, T)>, asked: &[Client]) -> Vec<(
             client => (client.to_string(), said),
         })
         .collect()
+}
+
+/// The rule that an archive breaks by how it is compressed, as its extension tells.
+pub fn broken_by(extension: Extension) -> Option<Rule> {
+    match extension {
+        Extension::TarZstd => None,
+        Extension::TarLz4 => Some(Rule::Lz4),
+        Extension::Tar => Some(Rule::Plain),
+        Extension::TarBzip2 | Extension::TarGzip => Some(Rule::OldCompression),
+    }
+}
+
+/// The clients that run today and read archives that are compressed so.
+pub fn readers(extension: Extension) -> Vec<Client> {
+    let rule = broken_by(extension);
+    let reads = |client: &Client| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
+    Client::CURRENT.into_iter().filter(reads).collect()
+}
+
+/// The client, in all its versions that run today, that does not read archives that are compressed so.
+pub fn non_reader(extension: Extension) -> Option<&'static str> {
+    let readers = readers(extension);
+    let missing = Client::CURRENT.into_iter().find(|client| !readers.contains(client))?;
+    Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
+}
+
+/// Which client reads archives that are compressed so, where not every one does: `Agave reads it, Firedancer does not`.
+pub fn readers_in_words(extension: Extension) -> Option<String> {
+    let non_reader = non_reader(extension)?;
+    let reader = readers(extension).first().map(|client| if client.is_agave() { "Agave" } else { "Firedancer" });
+    Some(match reader {
+        Some(reader) => format!("{reader} reads it, {non_reader} does not"),
+        None => "no client reads it".to_string(),
+    })
 }
 
 /// A client's verdict.
@@ -437,6 +471,21 @@ mod tests {
     fn names_together() {
         assert_eq!(names_of(&Client::CURRENT), ["Agave 4.2 to 4.5", "Firedancer"]);
         assert_eq!(names_of(&[Agave45, Agave41]), ["Agave 4.1", "Agave 4.5"]);
+    }
+
+    #[test]
+    fn readers_by_compression() {
+        assert_eq!(readers(Extension::TarZstd), Client::CURRENT);
+        assert_eq!(readers(Extension::TarLz4), Client::AGAVE);
+        assert_eq!(readers(Extension::Tar), [Firedancer]);
+        assert_eq!(readers(Extension::TarBzip2), []);
+        assert_eq!(
+            [Extension::TarZstd, Extension::TarLz4, Extension::Tar].map(non_reader),
+            [None, Some("Firedancer"), Some("Agave"),]
+        );
+        assert_eq!(readers_in_words(Extension::TarZstd), None);
+        assert_eq!(readers_in_words(Extension::TarLz4).as_deref(), Some("Agave reads it, Firedancer does not"));
+        assert_eq!(readers_in_words(Extension::TarGzip).as_deref(), Some("no client reads it"));
     }
 
     #[test]

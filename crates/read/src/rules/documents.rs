@@ -4,7 +4,7 @@
 use {
     super::{
         bank::{judge_chain, judge_transactions},
-        clients::Rule,
+        clients::{Rule, broken_by},
         findings::{Check, Findings, Place},
     },
     crate::archive::{
@@ -18,7 +18,7 @@ use {
         ledger::{
             bank_file::{BankFile, StorageMapItem},
             directory::{SNAPSHOT_VERSION, is_known_version},
-            names::{ArchiveName, Extension, Hash},
+            names::{ArchiveName, Hash},
         },
     },
     std::{collections::HashMap, path::Path},
@@ -134,13 +134,7 @@ pub fn judge_name(
             extension.as_str(),
         )?;
     }
-    let rule = match extension {
-        Extension::TarZstd => None,
-        Extension::TarLz4 => Some(Rule::Lz4),
-        Extension::Tar => Some(Rule::Plain),
-        Extension::TarBzip2 | Extension::TarGzip => Some(Rule::OldCompression),
-    };
-    if let Some(rule) = rule {
+    if let Some(rule) = broken_by(extension) {
         findings.add(Check::Name, rule, Place::default(), "zstd", compression.as_str())?;
     }
     let Some(bank) = bank else {

@@ -4,7 +4,7 @@ use {
     crate::{
         read_back::{ReadBack, ReadBackReport},
         rules::{
-            clients::{Client, Rule},
+            clients::{Client, Rule, readers},
             findings::{Check, Failure},
         },
         verify::{
@@ -15,10 +15,7 @@ use {
     },
     derive_setters::Setters,
     slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::{
-        directory::BankSnapshot,
-        names::{ArchiveName, Extension},
-    },
+    slotpress_format::ledger::{directory::BankSnapshot, names::ArchiveName},
     std::path::{Path, PathBuf},
 };
 
@@ -62,13 +59,9 @@ impl ReadBack for FullReadBack {
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<ReadBackReport> {
-        let clients: &[Client] = match name.extension {
-            Extension::TarLz4 => &Client::AGAVE,
-            Extension::Tar => &[Client::Firedancer],
-            _ => &Client::CURRENT,
-        };
+        let clients = readers(name.extension);
         let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::of_path(path) };
-        let report = verify_archives(&archive, None, &self.options(clients, threads), progress)?;
+        let report = verify_archives(&archive, None, &self.options(&clients, threads), progress)?;
         let is_ours = |failure: &&Failure| matches!(failure.rule, Rule::Index | Rule::PzstdMark);
         let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));
         require(failure, "archive", &name.to_string())?;
