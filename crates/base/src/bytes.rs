@@ -1,7 +1,7 @@
 //! Small operations on bytes and lengths that somebody else decided on: none of them can fail, overflow or go out of
 //! bounds. What reads archives, ledgers and servers' answers is made of them.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 /// A number as a length in memory. Where it does not fit (on machines of 32 bits), the largest one, which no buffer has:
 /// what takes a piece of a buffer gets none, or all of it, and what allocates fails.
@@ -12,6 +12,12 @@ pub fn to_usize(number: impl Into<u64>) -> usize {
 /// Counts on, up to the largest number.
 pub fn count(counter: &mut u64, more: u64) {
     *counter = counter.saturating_add(more);
+}
+
+/// The rate at which bytes came, per second. A time below a millisecond counts as one.
+pub fn per_second(bytes: u64, time: Duration) -> u64 {
+    let billions = u128::from(bytes).saturating_mul(1_000_000_000);
+    billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
 
 /// The length of a range; 0 of one that ends before it begins.
@@ -67,6 +73,9 @@ mod tests {
         count(&mut counter, u64::MAX);
         assert_eq!(counter, u64::MAX);
         assert_eq!((range_bytes(&(3..7)), range_bytes(&Range { start: 7, end: 3 })), (4, 0));
+        assert_eq!(per_second(10, Duration::from_secs(4)), 2);
+        assert_eq!(per_second(10, Duration::ZERO), 10_000);
+        assert_eq!(per_second(u64::MAX, Duration::ZERO), u64::MAX);
         let mut room = [0; 3];
         assert_eq!(at_most_mut(&mut room, 2).len(), 2);
         assert_eq!(at_most_mut(&mut room, usize::MAX).len(), 3);

@@ -7,6 +7,7 @@ use {
         transfers::Running,
     },
     hyper::body::{Body, Bytes, Frame, SizeHint},
+    slotpress_base::bytes::{count, to_usize},
     std::{
         io,
         pin::Pin,
@@ -66,7 +67,7 @@ impl ContentBody {
                         if has_failed {
                             return;
                         }
-                        offset += length;
+                        count(&mut offset, length);
                     }
                 });
                 let left_bytes = running.total_bytes();
@@ -120,7 +121,7 @@ impl Buffers {
     /// A buffer of this length, filled by `fill`; it comes back when nobody needs its bytes any more.
     fn filled(self: &Arc<Self>, length: u64, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Bytes> {
         let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut buffer = Lent { bytes: spare.unwrap_or_default(), home: self.clone(), length: length as usize };
+        let mut buffer = Lent { bytes: spare.unwrap_or_default(), home: self.clone(), length: to_usize(length) };
         if buffer.bytes.len() < buffer.length {
             buffer.bytes.resize(buffer.length, 0);
         }

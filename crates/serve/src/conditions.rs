@@ -2,18 +2,6 @@
 //!
 //! One range is answered; of several, the whole file is sent, as the standard allows.
 
-// What it decides by comes from clients.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
-
 use {
     hyper::{
         Method,

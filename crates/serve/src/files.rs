@@ -4,7 +4,10 @@
 //! `Windows` is pure: which pieces of a file whom are needed by; [`SharedFile`] asks the kernel.
 
 use {
-    slotpress_base::io::{IoHint, residency::Cold},
+    slotpress_base::{
+        bytes::{count, to_usize},
+        io::{IoHint, residency::Cold},
+    },
     slotpress_read::catalog::FileId,
     std::{
         collections::{BTreeMap, HashMap},
@@ -84,12 +87,12 @@ impl Reading {
         }
         let first = offset / WINDOW_BYTES;
         let mut is_cold = false;
-        for window in [first, first + 1] {
-            let start = window * WINDOW_BYTES;
-            if start >= self.range.end {
+        for window in [first, first.saturating_add(1)] {
+            let range = bytes_of(window);
+            if range.start >= self.range.end {
                 break;
             }
-            let range = start..(start + WINDOW_BYTES).min(self.shared.length_bytes);
+            let range = range.start..range.end.min(self.shared.length_bytes);
             let mut windows = lock(&self.shared.windows);
             if windows.is_known(window) {
                 continue;
@@ -108,8 +111,8 @@ impl Reading {
 
     /// Whether what is at this offset, and what follows, is in the page cache, so that reading it does not wait.
     pub fn is_resident(&self, offset: u64) -> bool {
-        let start = offset / WINDOW_BYTES * WINDOW_BYTES;
-        let range = start..(start + 2 * WINDOW_BYTES).min(self.shared.length_bytes);
+        let window = bytes_of(offset / WINDOW_BYTES);
+        let range = window.start..window.end.saturating_add(WINDOW_BYTES).min(self.shared.length_bytes);
         Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
     }
 
@@ -128,8 +131,8 @@ impl Reading {
             if length == 0 {
                 return Ok(());
             }
-            self.shared.file.read_exact_at(buffer.get_mut(..length as usize).unwrap_or_default(), offset)?;
-            offset += length;
+            self.shared.file.read_exact_at(buffer.get_mut(..to_usize(length)).unwrap_or_default(), offset)?;
+            count(&mut offset, length);
             if offset.is_multiple_of(WINDOW_BYTES) {
                 return Ok(());
             }
@@ -147,8 +150,7 @@ impl Reading {
 
     /// How many bytes to read at an offset: `most`, but not beyond the window and the range.
     pub fn piece_bytes(&self, offset: u64, most: u64) -> u64 {
-        let end = (offset / WINDOW_BYTES + 1) * WINDOW_BYTES;
-        end.min(self.range.end).saturating_sub(offset).min(most)
+        bytes_of(offset / WINDOW_BYTES).end.min(self.range.end).saturating_sub(offset).min(most)
     }
 
     /// Reads the next bytes at an offset: to the end of the window or of the buffer. May wait for the disk.
@@ -157,10 +159,10 @@ impl Reading {
     /// The disk fails, or the file has become shorter.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.enter(offset);
-        let length = self.piece_bytes(offset, buffer.len() as u64) as usize;
+        let length = to_usize(self.piece_bytes(offset, buffer.len() as u64));
         let buffer = buffer.get_mut(..length).unwrap_or_default();
         self.shared.file.read_exact_at(buffer, offset)?;
-        self.pass(offset + length as u64);
+        self.pass(offset.saturating_add(length as u64));
         Ok(length)
     }
 }
@@ -189,7 +191,7 @@ impl<C> Default for Windows<C> {
 
 impl<C> Windows<C> {
     fn join(&mut self, range: Range<u64>) -> u64 {
-        self.next_number += 1;
+        count(&mut self.next_number, 1);
         self.readers.insert(self.next_number, range);
         self.next_number
     }
@@ -203,10 +205,10 @@ impl<C> Windows<C> {
     }
 
     fn is_needed(&self, window: u64) -> bool {
-        let start = window * WINDOW_BYTES;
+        let bytes = bytes_of(window);
         self.readers.values().any(|left| {
             let is_near = window.saturating_sub(left.start / WINDOW_BYTES) <= KEEP_WINDOWS;
-            left.start < left.end.min(start + WINDOW_BYTES) && left.end > start && is_near
+            left.start < left.end.min(bytes.end) && left.end > bytes.start && is_near
         })
     }
 
@@ -229,6 +231,12 @@ impl<C> Windows<C> {
         let unneeded = numbers.into_iter().filter(|number| !self.is_needed(*number)).collect::<Vec<_>>();
         unneeded.into_iter().filter_map(|number| self.brought.remove(&number)).collect()
     }
+}
+
+/// Where a window lies in its file.
+fn bytes_of(window: u64) -> Range<u64> {
+    let start = window.saturating_mul(WINDOW_BYTES);
+    start..start.saturating_add(WINDOW_BYTES)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,21 +3,33 @@
 //! A server of snapshot archives, over HTTP/1.1: whole files and ranges of them, to Agave, Firedancer, browsers and
 //! `bootstrap`.
 //!
-//! [`conditions`] and `files::Windows` are pure; [`respond`] knows requests and responses, `connection` sockets. Encrypted
-//! connections speak HTTP through hyper, others through `plain`, which sends files without copying them. Not here: which archives there are ([`catalog`](slotpress_read::catalog)), and the log
-//! (`cli::serve`).
+//! `conditions` and `files::Windows` are pure; `respond` knows requests and responses, `connection` sockets. Encrypted
+//! connections speak HTTP through hyper, others through `plain`, which sends files without copying them. Not here: which
+//! archives there are ([`catalog`](slotpress_read::catalog)), and the log (`cli::serve`).
 
-pub mod api;
-pub mod body;
-pub mod conditions;
+// What it decides by comes from clients.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
+mod api;
+mod body;
+mod conditions;
 mod connection;
-pub mod files;
+mod files;
 pub mod limits;
-pub mod metrics;
-pub mod page;
+mod metrics;
+mod page;
 mod plain;
-pub mod respond;
-pub mod shelf;
+mod respond;
+mod shelf;
 mod stream;
 pub mod tls;
 pub mod transfers;
@@ -147,7 +159,7 @@ pub enum Event {
 
 /// What all connections share.
 #[derive(Debug)]
-pub struct Server {
+struct Server {
     shelf: Shelf,
     transfers: Arc<Transfers>,
     files: OpenFiles,
@@ -250,14 +262,14 @@ pub fn run(
     // Where nobody supervises us, nobody is told.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
-    let mut next_slow_tick = Instant::now();
+    let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
         forward(&finished, TICK, on_event);
         let is_asked = wants_reload();
-        if next_slow_tick > Instant::now() && !is_asked {
+        if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) && !is_asked {
             continue;
         }
-        next_slow_tick = Instant::now() + SLOW_TICK;
+        last_slow_tick = Some(Instant::now());
         server.limits.sweep();
         if server.has_panicked.swap(false, Relaxed) {
             progress.warn(
@@ -274,8 +286,8 @@ pub fn run(
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     on_event(Event::Stopping { connections: server.limits.connections() });
     let _ = stop.send(true);
-    let end = Instant::now() + options.grace;
-    while server.limits.connections() > 0 && Instant::now() < end {
+    let start = Instant::now();
+    while server.limits.connections() > 0 && start.elapsed() < options.grace {
         forward(&finished, TICK, on_event);
     }
     // Ends what is left, and tells of it.
@@ -287,9 +299,9 @@ pub fn run(
 
 /// Tells of transfers that have ended, for a while.
 fn forward(finished: &Receiver<Finished>, time: Duration, on_event: &mut dyn FnMut(Event)) {
-    let end = Instant::now() + time;
+    let start = Instant::now();
     loop {
-        match finished.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        match finished.recv_timeout(time.saturating_sub(start.elapsed())) {
             Ok(finished) => on_event(Event::Finished(finished)),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
         }

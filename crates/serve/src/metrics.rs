@@ -99,9 +99,9 @@ impl Metrics {
 
     /// What is served now.
     pub fn catalog(&self, archives: usize, full_slot: Option<u64>, incremental_slot: Option<u64>) {
-        self.archives.set(archives as i64);
+        self.archives.set(archives.try_into().unwrap_or(i64::MAX));
         for (kind, slot) in [("full", full_slot), ("incremental", incremental_slot)] {
-            self.newest_slot.get_or_create(&Kind { kind }).set(slot.unwrap_or_default() as i64);
+            self.newest_slot.get_or_create(&Kind { kind }).set(slot.unwrap_or_default().try_into().unwrap_or(i64::MAX));
         }
     }
 

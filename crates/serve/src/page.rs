@@ -5,7 +5,7 @@ use {
     base64::{Engine as _, engine::general_purpose::STANDARD},
     hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
     sha2::{Digest, Sha256},
-    slotpress_base::quantity,
+    slotpress_base::{bytes::per_second, quantity},
     slotpress_format::archive::listing,
     slotpress_read::catalog::{Archive, Catalog, listing::unix_ns},
     std::{
@@ -134,14 +134,13 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
     }
     html.push_str("<div class=\"scroll\"><table id=\"transfers\"><thead><tr><th>Archive<th class=\"n\">Sent<th class=\"n\">Of<th class=\"n\">Rate</tr></thead>\n<tbody>\n");
     for transfer in transfers.iter().take(TRANSFERS_MAX) {
-        let rate = transfer.sent_bytes() as f64 / transfer.elapsed().as_secs_f64().max(0.001);
         let _ = writeln!(
             html,
             "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}/s</tr>",
             transfer.name,
             quantity::bytes(transfer.sent_bytes()),
             quantity::bytes(transfer.total_bytes()),
-            quantity::bytes(rate as u64),
+            quantity::bytes(per_second(transfer.sent_bytes(), transfer.elapsed())),
         );
     }
     html.push_str("</tbody></table></div>\n");

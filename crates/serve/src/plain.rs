@@ -1,18 +1,6 @@
 //! HTTP/1.1 without encryption: the system sends files straight from the page cache (`sendfile`), which hyper cannot. Takes the
 //! same requests and gives the same responses as hyper does for the rest; requests have no bodies, so little is left to do.
 
-// What it decides by comes from clients.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
-
 use {
     super::{
         Server,

@@ -1,17 +1,5 @@
 //! What each path answers. Knows requests and responses, and nothing of sockets.
 
-// What it decides by comes from clients.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
-
 use {
     super::{
         Server, api,

@@ -39,13 +39,7 @@ impl Shelf {
         Ok(Self { dirs, state: Mutex::new(State { catalog, looked_at: Instant::now(), error: None }) })
     }
 
-    /// What there is. While a directory cannot be read, what there was.
-    #[cfg(test)]
-    pub async fn catalog(&self) -> Arc<Catalog> {
-        self.look().await.0
-    }
-
-    /// The same, and why the last look failed.
+    /// What there is. While a directory cannot be read, what there was, and why the last look failed.
     pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
         // One looks, the others wait for it.
         let mut state = self.state.lock().await;

@@ -62,7 +62,7 @@ impl StallClock {
 
     /// Nothing can be written now.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.timeout);
+        let deadline = *self.deadline.get_or_insert_with(|| tokio::time::sleep(self.timeout).deadline());
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         while timer.as_mut().poll(context).is_ready() {
             if Instant::now() >= deadline {

@@ -3,6 +3,7 @@
 use {
     super::metrics::Metrics,
     serde::Serialize,
+    slotpress_base::bytes::range_bytes,
     std::{
         collections::BTreeMap,
         net::SocketAddr,
@@ -45,7 +46,7 @@ impl Transfer {
 
     /// How much there is to send.
     pub fn total_bytes(&self) -> u64 {
-        self.range.end - self.range.start
+        range_bytes(&self.range)
     }
 }
 

@@ -3,7 +3,11 @@
 use {
     super::Candidate,
     crate::{Client, NetErrorKind, servers::Place},
-    slotpress_base::{bytes::count, error::Result, progress::Progress},
+    slotpress_base::{
+        bytes::{count, per_second},
+        error::Result,
+        progress::Progress,
+    },
     std::{
         collections::BTreeMap,
         ops::ControlFlow,
@@ -61,11 +65,11 @@ pub fn measure(
         {
             return Err(error.clone().into());
         }
-        let measured = bytes_per_second(got_bytes, last);
+        let measured = per_second(got_bytes, last);
         let rate = match result {
             Ok(transfer) if got_bytes == 0 => {
                 // All in one piece: the round trip is part of the time.
-                bytes_per_second(transfer.got_bytes, transfer.elapsed)
+                per_second(transfer.got_bytes, transfer.elapsed)
             }
             Ok(_) => measured,
             Err(_) => 0,
@@ -75,10 +79,4 @@ pub fn measure(
         rates.insert(server, rate);
     }
     Ok(())
-}
-
-/// What came in a time, which is taken for a millisecond at least.
-fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
-    let billions = u128::from(bytes).saturating_mul(1_000_000_000);
-    billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
