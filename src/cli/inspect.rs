@@ -35,7 +35,7 @@ use {
 
 /// Show what is in an archive or a ledger
 #[derive(Debug, Args)]
-#[command(mut_arg("accounts", |accounts| accounts.alias("account-paths")))]
+#[command(mut_args(|arg| if arg.get_id() == "accounts" { arg.alias("account-paths") } else { arg }))]
 pub struct InspectArgs {
     /// An archive, its URL, or a ledger directory
     pub(super) input: PathBuf,
