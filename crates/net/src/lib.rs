@@ -22,13 +22,13 @@
     )
 )]
 
-pub mod address;
+mod address;
 mod client;
 mod content_range;
 mod error;
 pub mod fetch;
 pub mod find;
-pub mod listing;
+mod listing;
 pub mod options;
 mod rate;
 mod redirect;

@@ -48,7 +48,7 @@ pub struct Remote {
 impl Remote {
     /// A file of which nothing is known but where it is.
     #[cfg(test)]
-    pub fn of_url(url: &Url) -> Self {
+    pub(crate) fn of_url(url: &Url) -> Self {
         Self {
             url: url.clone(),
             asked: url.clone(),

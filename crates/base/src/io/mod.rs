@@ -79,6 +79,7 @@ impl Manners {
     }
 
     /// Reads from `inner` no faster than allowed.
+    #[doc(hidden)]
     pub fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
         PacedReader { inner, pace: self.pace.clone(), progress }
     }
@@ -113,6 +114,7 @@ impl IoHint {
 
     /// Gets ready to read a range of a file of the given length. When the result is dropped, the pages that were not in
     /// the page cache before are dropped too.
+    #[doc(hidden)]
     pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let mut cold = Cold::default();
         if self != Self::None {
@@ -133,6 +135,7 @@ impl IoHint {
 
     /// Notes what of some files is in the page cache. When the result is dropped, so are the pages that came since: for
     /// files that are read more than once, or by those who know nothing of manners. Files that are missing are left out.
+    #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
             // A pipe would block in open until somebody writes to it.
@@ -146,12 +149,14 @@ impl IoHint {
     }
 
     /// Watches the files in the directories inside a directory.
+    #[doc(hidden)]
     pub fn watch_dirs(self, dir: PathBuf) -> Watch {
         let inside = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         if self == Self::None { Watch::default() } else { self.watch(inside(dir).flat_map(inside)) }
     }
 
     /// Writes the files of a new directory to disk, and drops their pages. Best effort: whoever made them syncs them.
+    #[doc(hidden)]
     pub fn settle_dir(self, dir: &Path) {
         let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
         if self != Self::None {

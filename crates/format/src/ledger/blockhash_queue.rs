@@ -26,7 +26,7 @@ pub struct BlockhashQueue {
 
 impl BlockhashQueue {
     /// Reads a queue, and keeps no more of it than [`BLOCKHASHES_MAX`].
-    pub fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
+    pub(crate) fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
         let _last_index = r.u64()?;
         let last = r.optional_hash("the last blockhash")?;
         let count = r.count("the blockhash queue", ITEM_BYTES)?;

@@ -72,6 +72,7 @@ pub enum Layout {
 
 impl Layout {
     /// How obsolete records are listed.
+    #[doc(hidden)]
     pub fn obsolete_format(self) -> ObsoleteFormat {
         if self == Self::TaggedList { ObsoleteFormat::Compact } else { ObsoleteFormat::Wide }
     }

@@ -36,7 +36,7 @@ impl NamedArchive {
     ///
     /// # Errors
     /// It cannot be read, or is nothing that an archive could be.
-    pub fn open(&self) -> Result<Archive> {
+    pub(crate) fn open(&self) -> Result<Archive> {
         let manners = Default::default();
         let mut archive = match &self.source {
             Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, &manners)?,

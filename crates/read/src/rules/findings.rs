@@ -70,18 +70,18 @@ pub struct Place {
 
 impl Place {
     /// In an entry.
-    pub fn entry(path: impl ToString) -> Self {
+    pub(crate) fn entry(path: impl ToString) -> Self {
         Self { entry: Some(path.to_string()), ..Self::default() }
     }
 
     /// In a frame that starts at this offset of the file.
-    pub fn frame(frame: Option<u64>, offset_bytes: Option<u64>) -> Self {
+    pub(crate) fn frame(frame: Option<u64>, offset_bytes: Option<u64>) -> Self {
         Self { frame, offset_bytes, ..Self::default() }
     }
 
     /// At an offset.
     #[must_use]
-    pub fn at(mut self, offset_bytes: u64) -> Self {
+    pub(crate) fn at(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
         self
     }
@@ -109,7 +109,7 @@ pub struct Failure {
 
 impl Failure {
     /// The same as an error.
-    pub fn to_error(&self) -> Error {
+    pub(crate) fn to_error(&self) -> Error {
         let mut message = self.message.clone();
         let account = self.place.account.map(|account| format!("account {account}"));
         for part in self.place.entry.iter().chain(&account) {

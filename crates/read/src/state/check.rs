@@ -94,6 +94,7 @@ impl WhyNot {
 impl CheckOptions {
     /// Why the state is not checked of what is a part of one, or of archives whose frames all carry checksums; `None`
     /// where it is.
+    #[doc(hidden)]
     pub fn why_not(&self, is_part: bool, has_frame_checksums: bool) -> Option<WhyNot> {
         let is_asked = self.mode == CheckMode::State || self.expect_hash.is_some() || self.is_required;
         match self.mode {

@@ -101,7 +101,7 @@ pub struct Counts {
 
 impl Counts {
     /// Adds what was counted of the state.
-    pub fn add_state(&mut self, settled: &Settled, accounts: &Accounts) {
+    pub(crate) fn add_state(&mut self, settled: &Settled, accounts: &Accounts) {
         let sums = accounts.sums();
         self.records = sums.records;
         self.tombstones = sums.tombstones;
@@ -113,7 +113,7 @@ impl Counts {
 
 impl VerifyReport {
     /// Puts everything together. With `asked`, what all of those clients tolerate is a warning.
-    pub fn of_findings(findings: Findings, asked: &[Client], paths: Vec<PathBuf>) -> Self {
+    pub(crate) fn of_findings(findings: Findings, asked: &[Client], paths: Vec<PathBuf>) -> Self {
         let (mut failures, per_rule, skipped) = findings.into_parts();
         failures.sort_by(|a, b| {
             let key = |failure: &Failure| (failure.check, failure.place.frame, failure.place.offset_bytes);
