@@ -1,7 +1,7 @@
 //! Reading an archive: from any source, of any maker, for any purpose.
 //!
 //! [`Archive::open`] looks at the first bytes and, where there is one, at the index. Then one of two loops reads it:
-//! [`by_index`], every worker on its own, or [`in_order`], as a stream. Both tell a [`Visitor`] what
+//! `by_index`, every worker on its own, or [`in_order`], as a stream. Both tell a [`Visitor`] what
 //! they find; what is wrong is the visitor's to judge, by the book of rules or by its own.
 //!
 //! Where bytes come from is a [`Source`]. Here live also the decoders of every compression that archives ever had, and
@@ -21,10 +21,10 @@
 
 pub mod arriving;
 mod batches;
-pub mod by_index;
+pub(crate) mod by_index;
 pub mod compression;
 pub mod decode;
-pub mod documents;
+pub(crate) mod documents;
 pub mod in_order;
 pub mod named;
 mod peeker;

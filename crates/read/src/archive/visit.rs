@@ -1,4 +1,4 @@
-//! What the two loops over an archive ([`in_order`](super::in_order), [`by_index`](super::by_index)) tell whoever reads
+//! What the two loops over an archive ([`in_order`](super::in_order), `by_index`) tell whoever reads
 //! it, and what they ask.
 //!
 //! A [`Visitor`] says what each entry is wanted for, and judges what is wrong. Its [`EntrySink`]s get contents as they

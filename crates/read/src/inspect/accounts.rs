@@ -2,7 +2,7 @@
 //! superseded.
 //!
 //! By owner and by size, records are counted, not accounts: an account that was written again keeps its older versions
-//! until a validator cleans them up. How many those are, [`superseded`](super::superseded) tells.
+//! until a validator cleans them up. How many those are, `superseded` tells.
 
 use {
     crate::{

@@ -7,7 +7,7 @@ pub mod account;
 pub mod accounts;
 pub mod owners;
 pub mod scan;
-pub mod superseded;
+pub(crate) mod superseded;
 pub mod visit;
 
 use {

@@ -3,7 +3,7 @@
 //!
 //! [`archive::ArchiveRules`] applies it to an archive while that is read. Findings are collected, or end the work at the
 //! first that must not be ([`findings`]); either way the rules are these. A new rule is a row in [`clients`], and a line
-//! where it is looked at: [`entries`], [`frames`], [`documents`], [`bank`].
+//! where it is looked at: `entries`, `frames`, [`documents`], `bank`.
 
 // Everything here judges what others wrote.
 #![cfg_attr(
@@ -18,9 +18,9 @@
 )]
 
 pub mod archive;
-pub mod bank;
+pub(crate) mod bank;
 pub mod clients;
 pub mod documents;
-pub mod entries;
+pub(crate) mod entries;
 pub mod findings;
-pub mod frames;
+pub(crate) mod frames;
