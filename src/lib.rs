@@ -51,13 +51,14 @@
 //! What this page lists. Options and reports gain fields: options are made by `new` or `default` and setters. The crates
 //! `slotpress-…` that this one is made of promise nothing of their own.
 
-// Without the program, or parts of it, some of what they share has no caller.
-#![cfg_attr(not(all(feature = "cli", feature = "net", feature = "serve")), allow(dead_code, unused_imports))]
 // Of what embedding programs see; the rest says in its first lines what can fail.
 #![warn(clippy::missing_errors_doc)]
 
+// Previews, measurements and their words are for the program: without it, they have no caller.
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
 mod archive;
 #[cfg(feature = "net")]
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
 mod bootstrap;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -65,8 +66,11 @@ pub mod cli;
 #[cfg(feature = "cli")]
 mod doctor;
 #[cfg(feature = "levels")]
+#[cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 mod levels;
 mod recompress;
+// Archives that arrive while they are restored come from `bootstrap`.
+#[cfg_attr(not(all(feature = "cli", feature = "net")), allow(dead_code, unused_imports))]
 mod restore;
 
 #[cfg(feature = "levels")]
