@@ -47,11 +47,13 @@ const ALL_TABLES: [&str; 7] = [
     "bundles-table",
 ];
 
+#[needs("chromium", "chromedriver")]
 #[test]
 fn in_a_browser() {
     check(&["levels", "--levels", "-5,1-4"], &ALL_TABLES);
 }
 
+#[needs("chromium", "chromedriver")]
 #[test]
 fn a_link_in_a_browser() {
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
@@ -71,9 +73,6 @@ const COLLISIONS: &str = "
 
 /// A page of five levels, with these tables.
 fn check(arguments: &[&str], tables: &[&str]) {
-    if !has_tool("chromium") || !has_tool("chromedriver") {
-        return;
-    }
     let dir = temp_dir();
     let page = page(dir.path(), arguments);
     let browser = Browser::start(dir.path());

@@ -187,12 +187,12 @@ fn disks() {
     // The system refuses to let files grow beyond some bytes, as a full disk would.
     let dir = temp_dir();
     let command = format!(
-        "ulimit -f 20; exec {} fetch {} -o {}",
+        "ulimit -f 40; exec {} fetch {} -o {}",
         slotpress_path().display(),
         server.url(""),
         dir.path().display()
     );
-    let output = Command::new("bash").args(["-c", &format!("trap '' XFSZ; {command}")]).output().expect("runs");
+    let output = Command::new("sh").args(["-c", &format!("trap '' XFSZ; {command}")]).output().expect("runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("error: ") && !said.contains("panicked"), "{said}");

@@ -6,12 +6,15 @@ pub mod browser;
 pub mod oracle;
 pub mod records;
 
+pub use needs::needs;
+
 use {
     assert_cmd::Command,
     std::{
         collections::BTreeMap,
         fs::{self, File},
         io::{Cursor, Read},
+        os::unix::{fs::PermissionsExt, process::CommandExt},
         path::{Path, PathBuf},
         time::Duration,
     },
@@ -241,14 +244,44 @@ pub fn expected(slot: u64) -> serde_json::Value {
     all[slot.to_string()].clone()
 }
 
-/// Whether a tool is installed. On CI a missing tool is a failure; elsewhere the test says that it is skipped.
-pub fn has_tool(tool: &str) -> bool {
-    let is_there = std::process::Command::new(tool).arg("--version").output().is_ok();
-    if !is_there {
-        assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "{tool} must be installed on CI");
-        eprintln!("skipped: {tool} is not installed");
+/// Where `CI` is set, nothing that needs a program is ignored; elsewhere, nothing whose program is there by now.
+#[test]
+fn programs_that_tests_need() {
+    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    let missing = needs::missing!();
+    assert!(missing.is_empty() || !is_ci, "install {missing:?} (.ci/install), and compile the tests anew");
+    for program in missing {
+        let starts = std::process::Command::new(program).arg("--version").output().is_ok();
+        assert!(!starts, "{program} was installed after the tests were compiled: touch tests/main.rs");
     }
-    is_there
+}
+
+/// The program as a user that no file belongs to, where the tests run as root; as their own user elsewhere.
+pub struct ProgramOfNobody {
+    /// The program may lie where others cannot go.
+    dir: TempDir,
+}
+
+impl ProgramOfNobody {
+    const USER: u32 = 65_534;
+
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+        // By another process: where this one had the copy open for writing, a child that another test starts at this moment
+        // would inherit that, and no system runs a program that is open for writing.
+        let copied = std::process::Command::new("cp").arg(slotpress_path()).arg(dir.path().join("slotpress")).status();
+        assert!(copied.expect("runs").success());
+        Self { dir }
+    }
+
+    pub fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(self.dir.path().join("slotpress"));
+        if rustix::process::geteuid().is_root() {
+            command.uid(Self::USER).gid(Self::USER);
+        }
+        command
+    }
 }
 
 /// `storages_list` of a bank snapshot: (slot, id), in its order.

@@ -215,39 +215,49 @@ fn run(dir: &std::path::Path, program: &str, arguments: &[&str]) -> bool {
     command.output().expect("run").status.success()
 }
 
-#[test]
-fn curl_wget_and_aria2c() {
+/// A server with an archive that takes a client a while, and its content.
+fn large_to_fetch() -> (Server, String, Vec<u8>) {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 24 << 20);
-    let server = Server::start_in(dir, &[]);
-    let url = server.url(&format!("/{name}"));
-    let half = &content[..content.len() / 2];
-    let same = |dir: &std::path::Path, file: &str| fs::read(dir.join(file)).expect("a file") == content;
+    (Server::start_in(dir, &[]), name, content)
+}
 
-    if has_tool("curl") {
-        let dir = temp_dir();
-        assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
-        assert!(same(dir.path(), "new"));
-        fs::write(dir.path().join("begun"), half).expect("written");
-        assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "goes on where it was cut");
-        assert!(same(dir.path(), "begun"));
-        assert!(!run(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
-        assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
-    }
-    if has_tool("wget") {
-        let dir = temp_dir();
-        assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
-        assert!(same(dir.path(), &name), "named after the archive");
-        fs::write(dir.path().join(&name), half).expect("written");
-        assert!(run(dir.path(), "wget", &["-q", "-c", &url]));
-        assert!(same(dir.path(), &name));
-    }
-    if has_tool("aria2c") {
-        let dir = temp_dir();
-        let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
-        assert!(run(dir.path(), "aria2c", &[&flags[..], &[&url]].concat()));
-        assert!(same(dir.path(), "new"));
-    }
+fn is_same(path: &std::path::Path, content: &[u8]) -> bool {
+    fs::read(path).expect("a file") == content
+}
+
+#[needs("curl")]
+#[test]
+fn curl() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let url = server.url(&format!("/{name}"));
+    assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
+    assert!(is_same(&dir.path().join("new"), &content));
+    fs::write(dir.path().join("begun"), &content[..content.len() / 2]).expect("written");
+    assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "goes on where it was cut");
+    assert!(is_same(&dir.path().join("begun"), &content));
+    assert!(!run(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
+    assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
+}
+
+#[needs("wget")]
+#[test]
+fn wget() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
+    assert!(is_same(&dir.path().join(&name), &content), "named after the archive");
+    fs::write(dir.path().join(&name), &content[..content.len() / 2]).expect("written");
+    assert!(run(dir.path(), "wget", &["-q", "-c", &server.url(&format!("/{name}"))]));
+    assert!(is_same(&dir.path().join(&name), &content));
+}
+
+#[needs("aria2c")]
+#[test]
+fn aria2c() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
+    assert!(run(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
+    assert!(is_same(&dir.path().join("new"), &content));
 }
 
 /// Mirrors of one archive agree on its tag, whatever the times of their files.

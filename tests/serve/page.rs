@@ -22,11 +22,9 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(!html.contains("alert"), "a host is a host");
 }
 
+#[needs("chromium", "chromedriver")]
 #[test]
 fn in_a_browser() {
-    if !has_tool("chromium") || !has_tool("chromedriver") {
-        return;
-    }
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 20, 32 << 20);
     let server = Server::start_in(dir, &[]);

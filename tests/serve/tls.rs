@@ -34,11 +34,9 @@ fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>>
     output.status.success().then_some(output.stdout)
 }
 
+#[needs("openssl", "curl")]
 #[test]
 fn certificates_are_read_again() {
-    if !has_tool("openssl") || !has_tool("curl") {
-        return;
-    }
     let (dir, old) = (temp_dir(), temp_dir());
     certificate(dir.path());
     for file in ["cert.pem", "key.pem"] {
@@ -73,11 +71,9 @@ fn certificates_are_read_again() {
     assert!(status.success());
 }
 
+#[needs("openssl")]
 #[test]
 fn a_key_of_another_certificate_is_refused() {
-    if !has_tool("openssl") {
-        return;
-    }
     let (dir, other) = (two_archives(), temp_dir());
     certificate(dir.path());
     certificate(other.path());
