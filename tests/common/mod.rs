@@ -16,7 +16,7 @@ use {
         io::{Cursor, Read},
         os::unix::{fs::PermissionsExt, process::CommandExt},
         path::{Path, PathBuf},
-        time::Duration,
+        time::{Duration, Instant},
     },
     tempfile::TempDir,
 };
@@ -242,6 +242,35 @@ pub fn expected(slot: u64) -> serde_json::Value {
     let text = fs::read_to_string(fixture("expected.json")).expect("read");
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     all[slot.to_string()].clone()
+}
+
+/// How long a test waits for what it needs before it fails: far longer than any machine takes.
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Waits until this holds.
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < WAIT_MAX, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a child would be told of a signal, and not ended by it.
+pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
+    wait_for("the handler of a signal", || {
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a child that was not waited for");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line");
+        let caught = u64::from_str_radix(caught.trim(), 16).expect("a set of signals");
+        caught & (1 << (signal.as_raw() - 1)) != 0
+    });
+}
+
+/// The exit code of a child that must end by itself.
+pub fn exit_code(child: &mut std::process::Child) -> Option<i32> {
+    wait_for("the end of the program", || child.try_wait().expect("a child").is_some());
+    child.wait().expect("ended").code()
 }
 
 /// Where `CI` is set, nothing that needs a program is ignored; elsewhere, nothing whose program is there by now.

@@ -11,8 +11,7 @@ use {
         net::{TcpListener, TcpStream},
         path::Path,
         process::{Child, Command, Stdio},
-        thread,
-        time::{Duration, Instant, SystemTime},
+        time::{Duration, SystemTime},
     },
 };
 
@@ -98,12 +97,15 @@ fn free_port() -> u16 {
 /// A web server in the foreground, when it listens.
 fn start(command: &mut Command, port: u16, log: &Path) -> Running {
     let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
-    let start = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        let log = fs::read_to_string(log).unwrap_or_default();
-        assert!(start.elapsed() < Duration::from_secs(10), "nothing listens: {log}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let mut said = String::new();
+    wait_for("the server; its log is printed", || {
+        let more = fs::read_to_string(log).unwrap_or_default();
+        if more != said {
+            eprintln!("{more}");
+            said = more;
+        }
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
     server
 }
 

