@@ -89,20 +89,7 @@ fn check(arguments: &[&str], tables: &[&str]) {
         sorts_by_every_column(&browser, &table);
     }
 
-    let background = "return getComputedStyle(document.body).backgroundColor";
-    assert_eq!(browser.evaluate(background), "rgb(255, 255, 255)");
-    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
-    browser.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
-    assert_eq!(browser.evaluate(background), "rgb(22, 24, 28)");
-
-    let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
-    browser.devtools("Emulation.setDeviceMetricsOverride", &phone);
-    assert_eq!(browser.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
-    assert_eq!(browser.evaluate("return document.documentElement.scrollWidth"), 360);
-    if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
-        let shot = browser.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
-        fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
-    }
+    browser.check_dark_and_narrow();
 
     let log = browser.post("se/log", &json!({ "type": "browser" }));
     assert_eq!(log, json!([]), "the console has no complaint");

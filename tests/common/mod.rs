@@ -165,6 +165,31 @@ pub fn slotpress() -> Command {
     command
 }
 
+/// Runs a command that must succeed; the JSON objects that it prints, one a line.
+pub fn json_lines(command: &mut Command) -> Vec<serde_json::Value> {
+    let text = String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+}
+
+/// A field of a JSON object that is a number.
+pub fn number(row: &serde_json::Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+}
+
+/// A key and a certificate that it signs itself, of elliptic curve P-256, in PEM.
+pub fn self_signed_certificate(key: &Path, certificate: &Path, more: &[&str]) {
+    let output = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(more)
+        .arg("-keyout")
+        .arg(key)
+        .arg("-out")
+        .arg(certificate)
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The program's path, for tests that start it themselves. `TESTED_PROGRAM` is another one: that a test fails on the
 /// program from before a fault was mended.
 pub fn slotpress_path() -> PathBuf {

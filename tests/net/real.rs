@@ -203,27 +203,8 @@ fn tls_with_an_authority_of_our_own() {
     let keys = tempfile::tempdir().expect("a directory");
     let at = |name: &str| keys.path().join(name).display().to_string();
     let subject = ["-subj", "/CN=localhost"];
-    run(
-        "openssl",
-        &[&[
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-            "-keyout",
-            &at("ca.key"),
-            "-out",
-            &at("ca.pem"),
-            "-subj",
-            "/CN=test authority",
-        ][..]]
-        .concat(),
-    );
+    let of = |name: &str| keys.path().join(name);
+    self_signed_certificate(&of("ca.key"), &of("ca.pem"), &["-subj", "/CN=test authority"]);
     run(
         "openssl",
         &[
@@ -292,30 +273,9 @@ fn tls_with_an_authority_of_our_own() {
 fn no_step_down_from_tls() {
     let keys = tempfile::tempdir().expect("a directory");
     let at = |name: &str| keys.path().join(name).display().to_string();
-    run(
-        "openssl",
-        &[
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-            "-keyout",
-            &at("key"),
-            "-out",
-            &at("ca.pem"),
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-        ],
-    );
+    let names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
+    let of = |name: &str| keys.path().join(name);
+    self_signed_certificate(&of("key"), &of("ca.pem"), &[&["-subj", "/CN=localhost"][..], &names].concat());
     let program = "
 import http.server, ssl, sys
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -4,7 +4,7 @@ use {
     super::server::{Server, large_archive, read_head, send, two_archives},
     crate::common::{browser::Browser, *},
     serde_json::json,
-    std::{fs, io::Read},
+    std::io::Read,
 };
 
 #[test]
@@ -46,19 +46,7 @@ fn in_a_browser() {
     );
     browser.evaluate("document.querySelector('.command button').click()");
 
-    let background = "return getComputedStyle(document.body).backgroundColor";
-    assert_eq!(browser.evaluate(background), "rgb(255, 255, 255)");
-    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
-    browser.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
-    assert_eq!(browser.evaluate(background), "rgb(22, 24, 28)");
-    let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
-    browser.devtools("Emulation.setDeviceMetricsOverride", &phone);
-    assert_eq!(browser.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
-    assert_eq!(browser.evaluate("return document.documentElement.scrollWidth"), 360);
-    if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
-        let shot = browser.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
-        fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
-    }
+    browser.check_dark_and_narrow();
 
     // It shows by itself that the transfer has ended.
     browser.evaluate("getSelection().removeAllRanges()");
