@@ -17,26 +17,14 @@ streams=${STREAMS:-8}
 size=${SIZE:-1GiB}
 read -ra rates <<<"${RATES:-1Gbit none}"
 
-if [ "${BOOTSTRAP_BENCH_INSIDE:-}" != yes ]; then
+if [ "${BENCH_INSIDE:-}" != yes ]; then
     build --bins --example link_shaper
     for program in nginx curl aria2c zstd tar ip; do
         command -v "$program" >/dev/null || { echo "bench/bootstrap.sh needs $program" >&2; exit 2; }
     done
-    unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
-        echo "network namespaces are not allowed here: run it as root, or allow unprivileged user namespaces" >&2
-        exit 2
-    }
-    export BOOTSTRAP_BENCH_INSIDE=yes slotpress
-    exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$0" "$@"
 fi
-shaper=$(dirname "$slotpress")/examples/link_shaper
+in_namespaces "$0" "$@"
 scratch
-# Where `ip netns` keeps names: seen from in here only, and gone with it.
-mount -t tmpfs tmpfs /run
-ip netns add sender
-ip netns add receiver
-ip netns exec sender ip link set lo up
-ip netns exec receiver ip link set lo up
 
 mkdir "$work/www"
 "$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
@@ -51,23 +39,7 @@ http { access_log off; sendfile on; client_body_temp_path $work/a; proxy_temp_pa
   uwsgi_temp_path $work/d; scgi_temp_path $work/e; server { listen 0.0.0.0:7080; root $work/www; } }
 CONF
 
-link_up() { # BITS RTT_SECONDS
-    "$shaper" shape slot-a slot-b "$1" "$2" 0 >"$work/shaper" &
-    shaper_id=$!
-    for _ in $(seq 200); do grep -q ready "$work/shaper" && break; sleep 0.02; done
-    ip link set slot-a netns sender
-    ip link set slot-b netns receiver
-    local end
-    for end in sender:slot-a:10.77.0.1 receiver:slot-b:10.77.0.2; do
-        IFS=: read -r space device address <<<"$end"
-        ip netns exec "$space" ip address add "$address/24" dev "$device"
-        ip netns exec "$space" ip link set "$device" mtu 1500 up
-    done
-}
-
-now() { echo "${EPOCHREALTIME/,/.}"; }
 clean() { rm -rf "$work/out" && mkdir "$work/out"; }
-bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
 
 # What each candidate does, in the receiver's namespace, with the archive at $url.
 fetch() { "$slotpress" -q fetch "$url" -o "$work/out" --streams "$streams"; }
@@ -80,14 +52,13 @@ curl_then_tar() { curl -sf -o "$work/out/$archive" "$url" && zstd -dc "$work/out
 export -f fetch restore bootstrap bootstrap_frames curl_zstd_tar aria2c_then_tar curl_then_tar
 export slotpress work archive streams
 
-median() { sort -n | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
 candidates=(fetch restore bootstrap bootstrap_frames curl_zstd_tar aria2c_then_tar curl_then_tar)
 echo "$archive, $bytes bytes; $(nproc) cores; $(stat -f -c %T "$work")"
 for rate in "${rates[@]}"; do
     if [ "$rate" = none ]; then
         space=sender url=http://127.0.0.1:7080/$archive
     else
-        link_up "$(bits "$rate")" "$(awk -v t="$rtt" 'BEGIN {print (t+0)/1000}')"
+        link_up "$(bits "$rate")" "$(awk -v t="$rtt" 'BEGIN {print (t+0)/1000}')" 0
         space=receiver url=http://10.77.0.1:7080/$archive
     fi
     export url
@@ -110,10 +81,10 @@ for rate in "${rates[@]}"; do
     done
     echo "== $rate$([ "$rate" = none ] || echo ", $rtt")"
     for candidate in "${candidates[@]}"; do
-        after=$(median <"$work/$rate-$candidate-after")
-        printf '%-18s %8s s   %6.0f MiB%s\n' "$candidate" "$(median <"$work/$rate-$candidate")" \
-            "$(median <"$work/$rate-$candidate-memory")" "${after:+   ${after:0:5} s after the last byte}"
+        after=$([ ! -s "$work/$rate-$candidate-after" ] || median "$work/$rate-$candidate-after")
+        printf '%-18s %8s s   %6.0f MiB%s\n' "$candidate" "$(median "$work/$rate-$candidate")" \
+            "$(median "$work/$rate-$candidate-memory")" "${after:+   ${after:0:5} s after the last byte}"
     done
     kill "$nginx_id"; wait "$nginx_id" 2>/dev/null || true
-    [ "$rate" = none ] || { kill "$shaper_id"; wait "$shaper_id" 2>/dev/null || true; }
+    [ "$rate" = none ] || link_down
 done

@@ -40,3 +40,56 @@ median() { sort -g "$1" | awk '{v[NR]=$1} END {print NR%2 ? v[(NR+1)/2] : (v[NR/
 ratio() { paste "$work/times/$1" "$work/times/$2" | awk '$2>0 {print $1/$2}' >"$work/ratios" && median "$work/ratios"; }
 
 row() { printf '%-34s %9.3f s %9.0f MiB   %s\n' "$2" "$(median "$work/times/$1")" "$(median "$work/memory/$1" | awk '{print $1/1024}')" "${3:-}"; }
+
+now() { echo "${EPOCHREALTIME/,/.}"; }
+
+# Bits per second of 100Mbit or 1Gbit.
+bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
+
+# Runs the script anew in namespaces of its own, and goes on there with a network of two: `ip netns exec sender`, and `receiver`.
+# They are gone with it, and so is all that it has started. They come from `unshare`, which needs no root where users may make
+# namespaces of their own; elsewhere it says so and ends with exit code 2.
+in_namespaces() { # SCRIPT [ARGUMENT]...
+    if [ "${BENCH_INSIDE:-}" != yes ]; then
+        unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
+            echo "network namespaces are not allowed here: run it as root, or allow unprivileged user namespaces" >&2
+            exit 2
+        }
+        [ -w /dev/net/tun ] || {
+            echo "/dev/net/tun cannot be written: the link is made of TUN devices" >&2
+            exit 2
+        }
+        export BENCH_INSIDE=yes slotpress
+        exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$@"
+    fi
+    # Where `ip netns` keeps names: seen from in here only.
+    mount -t tmpfs tmpfs /run
+    local space
+    for space in sender receiver; do
+        ip netns add $space
+        ip netns exec $space ip link set lo up
+    done
+}
+
+# A link from the sender, 10.77.0.1, to the receiver, 10.77.0.2. Needs the example link_shaper, built, and a scratch directory.
+link_up() { # BITS RTT_SECONDS LOSS [RECEIVE_BUFFER_BYTES SEND_BUFFER_BYTES]
+    "$(dirname "$slotpress")/examples/link_shaper" shape slot-a slot-b "$1" "$2" "$3" >"$work/shaper" &
+    shaper_id=$!
+    local end space device address
+    for _ in $(seq 200); do grep -q ready "$work/shaper" && break; sleep 0.02; done
+    ip link set slot-a netns sender
+    ip link set slot-b netns receiver
+    for end in sender:slot-a:10.77.0.1 receiver:slot-b:10.77.0.2; do
+        IFS=: read -r space device address <<<"$end"
+        ip netns exec "$space" ip address add "$address/24" dev "$device"
+        ip netns exec "$space" ip link set "$device" mtu 1500 up
+        [ $# -eq 3 ] || ip netns exec "$space" sh -c "echo '4096 131072 $4' >/proc/sys/net/ipv4/tcp_rmem
+            echo '4096 65536 $5' >/proc/sys/net/ipv4/tcp_wmem
+            echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save"
+    done
+}
+
+link_down() {
+    kill "$shaper_id"
+    wait "$shaper_id" 2>/dev/null || true
+}

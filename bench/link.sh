@@ -18,8 +18,7 @@
 #
 # Settings: RATES, RTTS, LEVELS (none is uncompressed), SIZE (of the ledger, by default as much as takes seconds), WAYS,
 # BUFFERS, LOSS (0), CONGESTION (cubic), ROUNDS (3), THREADS, LIMIT (10 %), SCRATCH
-# (/dev/shm), MEASURED (also append the rows there). Needs zstd, tar, ip (iproute2), unshare. Namespaces come from `unshare`, which needs no
-# root where users may make namespaces of their own; elsewhere it says so and ends with exit code 2.
+# (/dev/shm), MEASURED (also append the rows there). Needs zstd, tar, ip (iproute2), unshare.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
 threads=${THREADS:-1}
@@ -36,53 +35,15 @@ read -ra rtts <<<"${RTTS:-0 30ms 60ms}"
 read -ra levels <<<"${LEVELS:-none 1 3 9}"
 read -ra ways <<<"${WAYS:-store_and_forward streaming}"
 
-if [ "${LINK_BENCH_INSIDE:-}" != yes ]; then
-    build --bins --example link_shaper
-    unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
-        echo "network namespaces are not allowed here: run it as root, or allow unprivileged user namespaces" >&2
-        exit 2
-    }
-    [ -w /dev/net/tun ] || {
-        echo "/dev/net/tun cannot be written: the link is made of TUN devices" >&2
-        exit 2
-    }
-    export LINK_BENCH_INSIDE=yes slotpress
-    exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$0" "$@"
-fi
+[ "${BENCH_INSIDE:-}" = yes ] || build --bins --example link_shaper
+in_namespaces "$0" "$@"
 shaper=$(dirname "$slotpress")/examples/link_shaper
 scratch
-# Where `ip netns` keeps names: seen from in here only, and gone with it.
-mount -t tmpfs tmpfs /run
-ip netns add sender
-ip netns add receiver
 
-now() { echo "${EPOCHREALTIME/,/.}"; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN {printf "%.4f", b-a}'; }
 field() { sed -n "s/.*\"$1\":\"\{0,1\}\([-0-9.a-z_]*\).*/\1/p"; }
-bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
 seconds_of() { awk -v text="$1" 'BEGIN {print (text ~ /ms$/) ? text/1000 : text+0}'; }
 
-link_up() { # BITS RTT_SECONDS LOSS
-    "$shaper" shape slot-a slot-b "$1" "$2" "$3" >"$work/shaper" &
-    shaper_id=$!
-    for _ in $(seq 200); do grep -q ready "$work/shaper" && break; sleep 0.02; done
-    ip link set slot-a netns sender
-    ip link set slot-b netns receiver
-    local end
-    for end in sender:slot-a:10.77.0.1 receiver:slot-b:10.77.0.2; do
-        IFS=: read -r space device address <<<"$end"
-        ip netns exec "$space" ip link set lo up
-        ip netns exec "$space" ip address add "$address/24" dev "$device"
-        ip netns exec "$space" ip link set "$device" mtu 1500 up
-        ip netns exec "$space" sh -c "echo '4096 131072 $receive_buffer' >/proc/sys/net/ipv4/tcp_rmem
-            echo '4096 65536 $send_buffer' >/proc/sys/net/ipv4/tcp_wmem
-            echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save"
-    done
-}
-link_down() {
-    kill "$shaper_id"
-    wait "$shaper_id" 2>/dev/null || true
-}
 serve() { ip netns exec sender "$shaper" serve 10.77.0.1:7000 "$congestion"; }
 fetch() { ip netns exec receiver "$shaper" fetch 10.77.0.1:7000; }
 
@@ -174,7 +135,7 @@ for rate in "${rates[@]}"; do
     prepare "$size"
     for rtt in "${rtts[@]}"; do
         predict "$rate" "$rtt"
-        link_up "$rate_bits" "$(seconds_of "$rtt")" "$loss"
+        link_up "$rate_bits" "$(seconds_of "$rtt")" "$loss" "$receive_buffer" "$send_buffer"
         for way in "${ways[@]}"; do
             for level in "${levels[@]}"; do
                 : >"$work/runs"

@@ -10,7 +10,7 @@ use {
     slotpress_read::plan::Plan,
     std::{
         fs,
-        os::unix::{fs::PermissionsExt, process::CommandExt},
+        os::unix::fs::PermissionsExt,
         path::{Path, PathBuf},
         process::Command,
     },
@@ -166,16 +166,11 @@ fn storages_that_are_not_there_or_cut() {
 }
 
 /// Readable for root only, as for a user who is not the validator.
+#[needs(root)]
 #[test]
 fn files_of_another_user() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can become another user");
-        return;
-    }
-    const NOBODY: u32 = 65_534;
     let case = Case::new("ledger-at-26");
-    let program = case.out.path().join("program");
-    fs::copy(slotpress_path(), &program).expect("copied");
+    let program = ProgramOfNobody::new();
     let mode = |path: &Path, mode: u32| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
     };
@@ -185,20 +180,7 @@ fn files_of_another_user() {
     for dir in [case.out.path(), case.ledger.path()] {
         mode(dir, 0o755);
     }
-    mode(&program, 0o755);
-    let run = || {
-        let mut command = Command::new(&program);
-        command.arg("archive").arg(case.ledger.path()).arg("-o").arg(&out);
-        command.uid(NOBODY).gid(NOBODY);
-        // While another test's child has not yet replaced its memory, it still holds the program open for writing.
-        for _ in 0..1000 {
-            match command.output() {
-                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
-                result => return result.expect("runs"),
-            }
-        }
-        panic!("the program stays busy")
-    };
+    let run = || program.command().arg("archive").arg(case.ledger.path()).arg("-o").arg(&out).output().expect("runs");
     check(run(), 1, &["cannot create a file in ", "out: permission denied", "hint: run as the user that owns"]);
     mode(&out, 0o777);
     assert!(run().status.success(), "reading is enough");
@@ -347,15 +329,14 @@ fn values_out_of_range() {
 }
 
 /// A file system with little room: nothing stays, and the error says what to do.
+#[needs(sys_admin, "mount", "umount")]
 #[test]
 fn a_full_disk() {
     let case = Case::new("ledger-at-26");
     let disk = temp_dir();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(disk.path()).output();
-    if !mount.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no right to mount a small file system");
-        return;
-    }
+    let mount = mount.expect("runs");
+    assert!(mount.status.success(), "{}", String::from_utf8_lossy(&mount.stderr));
     let archived = slotpress().arg("archive").arg(case.ledger.path()).arg("-o").arg(disk.path()).output();
     let left = names(disk.path());
     let mut restore = slotpress();

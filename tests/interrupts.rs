@@ -1,14 +1,16 @@
 //! Ctrl-C while the program waits for somebody else: for input that does not come, for a reader that does not read.
 
 use {
-    crate::common::{FULL_3500, fixture, slotpress_path, temp_dir},
-    rustix::process::{Pid, Signal, kill_process},
+    crate::common::{FULL_3500, exit_code, fixture, slotpress_path, temp_dir, wait_for, wait_for_handler},
+    rustix::{
+        event::{PollFd, PollFlags, Timespec, poll},
+        process::{Pid, Signal, kill_process},
+    },
     std::{
         fs,
         io::Write,
         path::Path,
         process::{Child, Command, Stdio},
-        time::{Duration, Instant},
     },
 };
 
@@ -18,26 +20,12 @@ fn slotpress(arguments: &[&str]) -> Command {
     command
 }
 
-/// Waits for the end, some seconds at most.
-fn end_of(child: &mut Child, within: Duration) -> Option<i32> {
-    let start = Instant::now();
-    while start.elapsed() < within {
-        if let Some(status) = child.try_wait().expect("a child") {
-            return status.code();
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    None
-}
-
-/// Interrupts a child that has come to wait, and returns its exit code.
+/// Interrupts a child that waits for what never comes, and returns its exit code.
 fn interrupt(mut child: Child, signal: Signal) -> Option<i32> {
-    std::thread::sleep(Duration::from_millis(500));
+    wait_for_handler(&child, signal);
     assert_eq!(child.try_wait().expect("a child"), None, "it waits");
     kill_process(Pid::from_child(&child), signal).expect("sent");
-    end_of(&mut child, Duration::from_secs(2))
+    exit_code(&mut child)
 }
 
 fn files_in(dir: &Path) -> Vec<String> {
@@ -60,6 +48,7 @@ fn idle_standard_input() {
             let mut child = slotpress(&arguments).stdin(Stdio::piped()).spawn().expect("starts");
             let mut stdin = child.stdin.take().expect("a pipe");
             stdin.write_all(&beginning[..length.min(beginning.len())]).expect("written");
+            wait_for("the reader", || rustix::io::ioctl_fionread(&stdin).expect("a pipe") == 0);
             assert_eq!(interrupt(child, signal), Some(130), "{arguments:?} after {length} bytes");
             assert_eq!(files_in(dir.path()), Vec::<String>::new(), "{arguments:?} after {length} bytes");
             drop(stdin);
@@ -73,7 +62,12 @@ fn a_full_pipe() {
     let archive = fixture(FULL_3500);
     let arguments = ["recompress", archive.to_str().expect("text"), "-o", "-", "--format", "none"];
     let (read_end, write_end) = std::io::pipe().expect("a pipe");
-    let child = slotpress(&arguments).stdin(Stdio::null()).stdout(write_end).spawn().expect("starts");
+    let child = slotpress(&arguments).stdin(Stdio::null()).stdout(write_end.try_clone().expect("a copy")).spawn();
+    let child = child.expect("starts");
+    wait_for("a full pipe", || {
+        let mut room = [PollFd::new(&write_end, PollFlags::OUT)];
+        poll(&mut room, Some(&Timespec::default())).expect("polled") == 0
+    });
     assert_eq!(interrupt(child, Signal::INT), Some(130));
     drop(read_end);
 }
@@ -113,7 +107,7 @@ fn pipes_are_not_files() {
     for arguments in cases {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut child = slotpress(&arguments).stdin(Stdio::null()).spawn().expect("starts");
-        let code = end_of(&mut child, Duration::from_secs(10));
+        let code = exit_code(&mut child);
         assert!(matches!(code, Some(1 | 3)), "{arguments:?}: {code:?}");
     }
 }

@@ -2,7 +2,7 @@
 //! starts. Nothing here depends on times.
 
 use {
-    assert_cmd::Command,
+    crate::common::{FULL_26, fixture, json_lines, number, slotpress},
     serde_json::Value,
     std::{
         fs,
@@ -10,38 +10,10 @@ use {
     },
 };
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2").join(name)
-}
-
-fn full_archive() -> PathBuf {
-    fixture("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst")
-}
-
-fn slotpress(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slotpress"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("SLOTPRESS_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(arguments);
-    command
-}
-
 /// Runs `levels --json` with one short run each, and returns its lines.
 fn levels(input: &Path, arguments: &[&str]) -> Vec<Value> {
-    let assert = slotpress(&["levels", "--json", "--repeat", "1", "--min-time", "0"])
-        .args(arguments)
-        .arg(input)
-        .assert()
-        .success();
-    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+    let short = ["levels", "--json", "--repeat", "1", "--min-time", "0"];
+    json_lines(slotpress().args(short).args(arguments).arg(input))
 }
 
 /// What holds for every row; returns (level, input, output).
@@ -90,7 +62,7 @@ fn ledger(name: &str, dir: &Path) -> PathBuf {
 
 #[test]
 fn an_archive_of_another_maker() {
-    let lines = levels(&full_archive(), &["--levels", "3,-5--4,1"]);
+    let lines = levels(&fixture(FULL_26), &["--levels", "3,-5--4,1"]);
     let rows = check_rows(&lines, &[1, -5, -4, 3]);
     let of = |level: i64| rows.iter().find(|row| row.0 == level).map(|row| row.2);
     assert!(of(-5) > of(1) && of(1) > of(3));
@@ -111,10 +83,10 @@ fn the_same_content_from_anywhere() {
         fs::create_dir(path(out)).expect("made");
         let out_dir = path(out);
         let arguments = ["archive", "--frame-size", "64KiB", "--format", format, "-o"];
-        slotpress(&arguments).arg(&out_dir).arg(&ledger).assert().success();
+        slotpress().args(&arguments).arg(&out_dir).arg(&ledger).assert().success();
         inputs.push(fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path());
     }
-    slotpress(&["restore", "--tree", "archive", "--ledger"]).arg(path("tree")).arg(&inputs[1]).assert().success();
+    slotpress().args(["restore", "--tree", "archive", "--ledger"]).arg(path("tree")).arg(&inputs[1]).assert().success();
     inputs.push(path("tree"));
     let sizes: Vec<_> = inputs
         .iter()
@@ -160,7 +132,7 @@ fn whole_archives_on_disk() {
     let scratch = dir.path().join("scratch");
     fs::create_dir(&scratch).expect("made");
     let arguments = ["--levels", "1-2", "--end-to-end", "--scratch", scratch.to_str().expect("UTF-8")];
-    check_rows(&levels(&full_archive(), &arguments), &[1, 2]);
+    check_rows(&levels(&fixture(FULL_26), &arguments), &[1, 2]);
     let incremental = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
     check_rows(&levels(&fixture(incremental), &arguments), &[1, 2]);
     let ledger = ledger("ledger-at-40.tar.zst", dir.path());
@@ -172,14 +144,15 @@ fn whole_archives_on_disk() {
 fn exports_and_the_screen() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
-    let assert = slotpress(&["levels", "--levels", "1-3", "--repeat", "1", "--min-time", "0", "--quiet"])
+    let assert = slotpress()
+        .args(["levels", "--levels", "1-3", "--repeat", "1", "--min-time", "0", "--quiet"])
         .args(
             [path("a.csv").as_path(), &path("a.md"), &path("a.svg")]
                 .iter()
                 .zip(["--csv", "--markdown", "--svg"])
                 .flat_map(|(path, flag)| [flag.into(), path.as_os_str().to_owned()]),
         )
-        .arg(full_archive())
+        .arg(fixture(FULL_26))
         .assert()
         .success();
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
@@ -190,8 +163,9 @@ fn exports_and_the_screen() {
     assert_eq!(read("a.md").lines().filter(|line| line.starts_with("| ")).count(), 4);
     assert!(read("a.svg").starts_with("<svg ") && read("a.svg").ends_with("</svg>\n"));
 
-    let assert = slotpress(&["levels", "--levels", "1-2", "--repeat", "1", "--min-time", "0", "--style", "zstd"])
-        .arg(full_archive())
+    let assert = slotpress()
+        .args(["levels", "--levels", "1-2", "--repeat", "1", "--min-time", "0", "--style", "zstd"])
+        .arg(fixture(FULL_26))
         .assert()
         .success();
     let lines = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
@@ -202,7 +176,7 @@ fn exports_and_the_screen() {
 fn what_makes_no_sense_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
-    let archive = full_archive();
+    let archive = fixture(FULL_26);
     let bytes = fs::read(&archive).expect("a fixture");
     fs::write(path("empty"), b"").expect("written");
     fs::write(path("cut.tar.zst"), &bytes[..bytes.len() / 2]).expect("written");
@@ -236,7 +210,7 @@ fn what_makes_no_sense_is_refused() {
         (&renamed, &[], 3, "not a snapshot archive"),
     ];
     for (input, arguments, code, message) in cases {
-        let assert = slotpress(&["levels"]).args(arguments).arg(input).assert().code(code);
+        let assert = slotpress().args(["levels"]).args(arguments).arg(input).assert().code(code);
         let output = assert.get_output();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains(message), "{}, {arguments:?}: {errors}", input.display());
@@ -246,7 +220,7 @@ fn what_makes_no_sense_is_refused() {
 
 fn search(arguments: &[&str]) -> Vec<Value> {
     let arguments = [&["levels", "search", "--json", "--frame-size", "64KiB", "--levels", "1,3"], arguments].concat();
-    let assert = slotpress(&arguments).arg(full_archive()).assert().success();
+    let assert = slotpress().args(&arguments).arg(fixture(FULL_26)).assert().success();
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
 }
@@ -284,12 +258,12 @@ fn searches_that_make_no_sense() {
     for arguments in
         [&["--levels", "20"][..], &["--levels", "-1"], &["--budget", "0"], &["--budget", "1d"], &["--evaluations", "0"]]
     {
-        slotpress(&["levels", "search"]).args(arguments).arg(full_archive()).assert().code(2);
+        slotpress().args(["levels", "search"]).args(arguments).arg(fixture(FULL_26)).assert().code(2);
     }
     // One frame leaves none to check on; a file that is no archive has no records to cluster.
-    slotpress(&["levels", "search"]).arg(full_archive()).args(["--frame-size", "32MiB"]).assert().code(2);
+    slotpress().args(["levels", "search"]).arg(fixture(FULL_26)).args(["--frame-size", "32MiB"]).assert().code(2);
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), vec![7; 300_000]).expect("written");
     let arguments = ["levels", "search", "--layout", "clustered", "--frame-size", "64KiB"];
-    slotpress(&arguments).arg(file.path()).assert().code(2);
+    slotpress().args(&arguments).arg(file.path()).assert().code(2);
 }

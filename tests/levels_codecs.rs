@@ -2,48 +2,20 @@
 //! refused before work starts. Nothing here depends on times.
 
 use {
-    assert_cmd::Command,
+    crate::common::{FULL_26, fixture, json_lines, number, slotpress},
     serde_json::Value,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
+    std::{fs, path::Path},
 };
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2").join(name)
-}
-
-fn full_archive() -> PathBuf {
-    fixture("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst")
-}
-
-fn slotpress(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slotpress"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("SLOTPRESS_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(arguments);
-    command
-}
-
 fn json(arguments: &[&str], input: &Path) -> Vec<Value> {
-    let assert = slotpress(arguments).arg("--json").arg(input).assert().success();
-    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+    json_lines(slotpress().args(arguments).arg("--json").arg(input))
 }
 
 fn screen(arguments: &[&str], input: &Path) -> String {
-    let assert = slotpress(arguments).arg(input).assert().success();
+    let assert = slotpress().args(arguments).arg(input).assert().success();
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     text
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
 }
 
 const QUICK: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
@@ -55,7 +27,7 @@ fn codecs_side_by_side() {
     let (csv, markdown, svg) = (path("a.csv"), path("a.md"), path("a.svg"));
     let codecs = "lz4,zlib,bzip2:1,none,zstd:3,1";
     let exports = ["--csv", &csv, "--markdown", &markdown, "--svg", &svg, "--codec", codecs];
-    let lines = json(&[&QUICK[..], &exports[..]].concat(), &full_archive());
+    let lines = json(&[&QUICK[..], &exports[..]].concat(), &fixture(FULL_26));
     let names: Vec<String> = lines[..8].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
     let expected = ["zstd 1", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "zstd 3"].map(|name| {
         let (codec, level) = name.split_once(' ').expect("two words");
@@ -78,7 +50,7 @@ fn codecs_side_by_side() {
     assert_eq!(read(&csv).lines().count(), 9);
     assert!(read(&markdown).contains("| zlib 9 |") && read(&svg).contains("bzip2 1"));
 
-    let text = screen(&[&QUICK[..], &["--quiet", "--codec", codecs]].concat(), &full_archive());
+    let text = screen(&[&QUICK[..], &["--quiet", "--codec", codecs]].concat(), &fixture(FULL_26));
     assert!(text.contains("\nzlib 9 ") && text.contains("against zstd 1"), "{text}");
     assert!(!text.contains("--format none") && !text.contains("--format zlib"), "{text}");
 }
@@ -108,7 +80,7 @@ fn what_makes_no_sense_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let empty = dir.path().join("empty");
     fs::write(&empty, b"").expect("written");
-    let archive = full_archive();
+    let archive = fixture(FULL_26);
     let cases: [(&[&str], &Path, &str); 8] = [
         (&["--codec", "lz5"], &archive, "not a codec"),
         (&["--codec", "zlib:10"], &archive, "out of range"),
@@ -120,7 +92,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--codec", "zlib"], &empty, "empty"),
     ];
     for (arguments, input, message) in cases {
-        let assert = slotpress(&["levels"]).args(arguments).arg(input).assert().code(2);
+        let assert = slotpress().args(["levels"]).args(arguments).arg(input).assert().code(2);
         let output = assert.get_output();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains(message), "{arguments:?}: {errors}");
@@ -134,11 +106,11 @@ fn what_is_not_built_in() {
     for (codec, is_built_in) in [("lz4hc", cfg!(feature = "lz4hc"))] {
         let arguments = [&QUICK[..], &["--codec", codec]].concat();
         if is_built_in {
-            let lines = json(&arguments, &full_archive());
+            let lines = json(&arguments, &fixture(FULL_26));
             assert!(lines[0]["codec"] == codec && number(&lines[0], "ratio") > 1.0);
             continue;
         }
-        let assert = slotpress(&arguments).arg(full_archive()).assert().code(2);
+        let assert = slotpress().args(&arguments).arg(fixture(FULL_26)).assert().code(2);
         let errors = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
         let expected = format!("{codec} is not in this build");
         assert!(errors.contains(&expected) && errors.contains(&format!("--features {codec}")), "{errors}");

@@ -2,38 +2,20 @@
 //! refused before work starts. Nothing here depends on times.
 
 use {
+    crate::common::{FULL_26, fixture, json_lines, number, slotpress},
     assert_cmd::Command,
     serde_json::Value,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
+    std::{fs, path::Path},
 };
 
-fn full_archive() -> PathBuf {
-    let name = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2").join(name)
-}
-
 fn frames(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slotpress"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("SLOTPRESS_") {
-            command.env_remove(name);
-        }
-    }
+    let mut command = slotpress();
     command.args(["levels", "frames", "--min-time", "0"]).args(arguments);
     command
 }
 
 fn lines(input: &Path, arguments: &[&str]) -> Vec<Value> {
-    let assert = frames(&["--json"]).args(arguments).arg(input).assert().success();
-    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+    json_lines(frames(&["--json"]).args(arguments).arg(input))
 }
 
 /// What holds for every line; returns those of sizes and those of bundles.
@@ -71,7 +53,7 @@ fn checked(lines: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
 
 #[test]
 fn records_of_an_archive() {
-    let (sizes, bundles) = checked(lines(&full_archive(), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
+    let (sizes, bundles) = checked(lines(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
     let bytes: Vec<f64> = sizes.iter().map(|row| number(row, "frame_size_bytes")).collect();
     assert_eq!(bytes, [64.0, 4096.0, f64::from(32 << 20)]);
     assert!(sizes.iter().all(|row| row["codec"] == "zstd" && row["level"] == 3));
@@ -115,7 +97,7 @@ fn screen_and_files() {
     for (flag, name) in [("--csv", "t.csv"), ("--markdown", "t.md"), ("--html", "t.html")] {
         command.arg(flag).arg(path(name));
     }
-    let assert = command.arg(full_archive()).assert().success();
+    let assert = command.arg(fixture(FULL_26)).assert().success();
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     // The first line is the name of the input, however long.
     assert!(screen.lines().skip(1).all(|line| line.chars().count() <= 80), "{screen}");
@@ -138,7 +120,7 @@ fn refused_before_work_starts() {
     let (empty, binary) = (dir.path().join("empty"), dir.path().join("binary"));
     fs::write(&empty, "").expect("written");
     fs::write(&binary, [0; 1000]).expect("written");
-    let archive = full_archive();
+    let archive = fixture(FULL_26);
     let cases: [(&Path, &[&str], &str); 13] = [
         (&empty, &[], "is empty"),
         (&dir.path().join("none"), &[], "none"),

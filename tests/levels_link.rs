@@ -1,28 +1,18 @@
 //! `slotpress levels link`: what adds up, what is refused before any work, files and Markdown.
 
 use {
-    crate::common::{FULL_3500, fixture, slotpress},
+    crate::common::{FULL_3500, fixture, json_lines, number, slotpress},
     serde_json::Value,
     std::fs,
 };
 
 fn lines(arguments: &[&str]) -> Vec<Value> {
-    let assert = slotpress()
-        .args(["levels", "link", "--json", "--repeat", "1", "--min-time", "0"])
-        .args(arguments)
-        .arg(fixture(FULL_3500))
-        .assert()
-        .success();
-    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+    let short = ["levels", "link", "--json", "--repeat", "1", "--min-time", "0"];
+    json_lines(slotpress().args(short).args(arguments).arg(fixture(FULL_3500)))
 }
 
 fn of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == name).collect()
-}
-
-fn number(value: &Value, field: &str) -> f64 {
-    value[field].as_f64().unwrap_or_else(|| panic!("{field} of {value}"))
 }
 
 #[test]

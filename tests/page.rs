@@ -47,11 +47,13 @@ const ALL_TABLES: [&str; 7] = [
     "bundles-table",
 ];
 
+#[needs("chromium", "chromedriver")]
 #[test]
 fn in_a_browser() {
     check(&["levels", "--levels", "-5,1-4"], &ALL_TABLES);
 }
 
+#[needs("chromium", "chromedriver")]
 #[test]
 fn a_link_in_a_browser() {
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
@@ -71,9 +73,6 @@ const COLLISIONS: &str = "
 
 /// A page of five levels, with these tables.
 fn check(arguments: &[&str], tables: &[&str]) {
-    if !has_tool("chromium") || !has_tool("chromedriver") {
-        return;
-    }
     let dir = temp_dir();
     let page = page(dir.path(), arguments);
     let browser = Browser::start(dir.path());
@@ -90,20 +89,7 @@ fn check(arguments: &[&str], tables: &[&str]) {
         sorts_by_every_column(&browser, &table);
     }
 
-    let background = "return getComputedStyle(document.body).backgroundColor";
-    assert_eq!(browser.evaluate(background), "rgb(255, 255, 255)");
-    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
-    browser.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
-    assert_eq!(browser.evaluate(background), "rgb(22, 24, 28)");
-
-    let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
-    browser.devtools("Emulation.setDeviceMetricsOverride", &phone);
-    assert_eq!(browser.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
-    assert_eq!(browser.evaluate("return document.documentElement.scrollWidth"), 360);
-    if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
-        let shot = browser.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
-        fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
-    }
+    browser.check_dark_and_narrow();
 
     let log = browser.post("se/log", &json!({ "type": "browser" }));
     assert_eq!(log, json!([]), "the console has no complaint");

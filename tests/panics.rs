@@ -237,11 +237,11 @@ fn without_threads() {
         command.args(&arguments).args(["--threads", "4"]).env("RUST_MIN_STACK", "140737488355328");
         command.env_remove("RUST_BACKTRACE");
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
-        let id = child.id();
+        let id = rustix::process::Pid::from_child(&child);
         let (done, ended) = mpsc::channel();
         std::thread::spawn(move || done.send(child.wait_with_output()));
         let Ok(output) = ended.recv_timeout(Duration::from_secs(60)) else {
-            let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+            rustix::process::kill_process(id, rustix::process::Signal::KILL).expect("killed");
             panic!("{arguments:?} does not end");
         };
         let output = output.expect("ended");

@@ -55,11 +55,9 @@ fn listed(paths: &str) -> Vec<String> {
     paths.lines().map(str::to_string).collect()
 }
 
+#[needs("zstd", "tar")]
 #[test]
 fn zstd_and_tar() {
-    if !has_tool("zstd") || !has_tool("tar") {
-        return;
-    }
     for archive in archives().paths {
         run("zstd", &["-t", "-q"], &archive);
         let list = String::from_utf8(run("zstd", &["-lv"], &archive)).expect("text");
@@ -74,21 +72,17 @@ fn zstd_and_tar() {
     }
 }
 
+#[needs("pzstd")]
 #[test]
 fn pzstd() {
-    if !has_tool("pzstd") {
-        return;
-    }
     for archive in archives().paths {
         assert!(run("pzstd", &["-d", "-c", "-q"], &archive) == tar_of(&archive), "{}", archive.display());
     }
 }
 
+#[needs("bsdtar")]
 #[test]
 fn bsdtar() {
-    if !has_tool("bsdtar") {
-        return;
-    }
     for archive in archives().paths {
         let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
         assert_eq!(listed(&String::from_utf8_lossy(&run("bsdtar", &["-tf"], &archive))), expected);

@@ -170,7 +170,7 @@ fn our_archives() {
     }
 }
 
-/// One frame without content size, frames cut at any byte, `pzstd`'s frames: all give the same ledger.
+/// One frame without content size, frames cut at any byte: all give the same ledger.
 #[test]
 fn other_makers_frames() {
     let tar = tar_of(&fixture(FULL_3500));
@@ -193,17 +193,24 @@ fn other_makers_frames() {
     with_skippables.extend(pieces(1_000_000));
     with_skippables.extend(slotpress_format::archive::zstd_frame::skippable_frame(14, &[9; 4000]).expect("small"));
     make("skippable-and-empty-frames", with_skippables);
-    if has_tool("pzstd") {
-        let plain = dir.path().join("plain.tar");
-        fs::write(&plain, &tar).expect("written");
-        let output = std::process::Command::new("pzstd").args(["-p", "3", "-1", "-c"]).arg(&plain).output();
-        make("pzstd", output.expect("runs").stdout);
-    }
     for path in &made {
         let target = Target::new(2);
         target.restore(&[path]);
         check_boot_layout(&target, &[path]);
     }
+}
+
+#[needs("pzstd")]
+#[test]
+fn frames_of_pzstd() {
+    let dir = temp_dir();
+    let (plain, path) = (dir.path().join("plain.tar"), dir.path().join(FULL_3500));
+    fs::write(&plain, tar_of(&fixture(FULL_3500))).expect("written");
+    let output = std::process::Command::new("pzstd").args(["-p", "3", "-1", "-c"]).arg(&plain).output();
+    fs::write(&path, output.expect("runs").stdout).expect("written");
+    let target = Target::new(2);
+    target.restore(&[&path]);
+    check_boot_layout(&target, &[&path]);
 }
 
 /// Agave looks for compressed archives only, and without one it does not look at the restored state at all: a plain tar
@@ -318,12 +325,9 @@ fn archives_of_any_name() {
 }
 
 /// A validator that runs as another user must be able to read, write and lock what root restored for it.
+#[needs(root)]
 #[test]
 fn the_owner_of_the_target_owns_everything() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root gives files away");
-        return;
-    }
     const OWNER: (u32, u32) = (12_345, 23_456);
     let target = Target::new(0);
     fs::create_dir(&target.ledger).expect("made");

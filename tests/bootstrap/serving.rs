@@ -6,10 +6,9 @@ use {
     std::{
         fs,
         net::{SocketAddr, TcpListener, TcpStream},
+        os::unix::fs::FileExt,
         path::Path,
         process::{Child, Command, Stdio},
-        thread,
-        time::{Duration, Instant},
     },
 };
 
@@ -26,12 +25,23 @@ fn start(dir: &Path, address: SocketAddr) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("starts");
-    let until = Instant::now() + Duration::from_secs(30);
-    while TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < until, "it does not listen");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("the server", || TcpStream::connect(address).is_ok());
     child
+}
+
+/// About how many bytes of archives have arrived at a node: its files have their places on disk from the start, so what counts
+/// is where something else than zeros is read.
+fn arrived_bytes(ledger: &Path) -> u64 {
+    const STEP_BYTES: u64 = 16 * 1024;
+    let files = fs::read_dir(ledger).into_iter().flatten().flatten();
+    let archives = files.filter(|file| file.file_name().to_string_lossy().contains("snapshot-"));
+    let steps = archives.filter_map(|file| fs::File::open(file.path()).ok()).flat_map(|file| {
+        (0..).map_while(move |step| {
+            let mut bytes = [0; 16];
+            file.read_exact_at(&mut bytes, step * STEP_BYTES).ok().map(|()| bytes)
+        })
+    });
+    steps.filter(|bytes| bytes.iter().any(|byte| *byte != 0)).count() as u64 * STEP_BYTES
 }
 
 #[test]
@@ -44,6 +54,8 @@ fn nodes_outlive_their_server() {
     // A port that was free a moment ago.
     let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let url = format!("http://{address}");
+    let length_bytes = files.values().map(Vec::len).sum::<usize>() as u64;
+    let arrived = || (0..NODES).map(|node| arrived_bytes(&nodes.path().join(node.to_string()))).collect::<Vec<_>>();
     let mut server = start(www.path(), address);
     let bootstraps: Vec<Child> = (0..NODES)
         .map(|node| {
@@ -57,10 +69,14 @@ fn nodes_outlive_their_server() {
         })
         .collect();
     for _ in 0..2 {
-        thread::sleep(Duration::from_millis(1200));
+        // A server from which nothing comes between two failures is given up at some time.
+        let before = arrived();
+        let (enough, all) = (length_bytes / 8, length_bytes / 4 * 3);
+        wait_for("an eighth more at each node", || {
+            before.iter().zip(arrived()).all(|(before, now)| now >= all.min(before + enough))
+        });
         server.kill().expect("killed");
         server.wait().expect("ends");
-        thread::sleep(Duration::from_millis(300));
         server = start(www.path(), address);
     }
     let mut trees = Vec::new();

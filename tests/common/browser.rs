@@ -63,6 +63,25 @@ impl Browser {
     }
 }
 
+impl Browser {
+    /// The page is dark where its reader wants it, and no wider than a phone. `SAVE_SCREENSHOT` names a file for its picture.
+    pub fn check_dark_and_narrow(&self) {
+        let background = "return getComputedStyle(document.body).backgroundColor";
+        assert_eq!(self.evaluate(background), "rgb(255, 255, 255)");
+        let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
+        self.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
+        assert_eq!(self.evaluate(background), "rgb(22, 24, 28)");
+        let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
+        self.devtools("Emulation.setDeviceMetricsOverride", &phone);
+        assert_eq!(self.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
+        assert_eq!(self.evaluate("return document.documentElement.scrollWidth"), 360);
+        if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
+            let shot = self.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
+            std::fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
+        }
+    }
+}
+
 impl Drop for Browser {
     fn drop(&mut self) {
         // Ends the browser too; what does not answer is killed.

@@ -6,14 +6,17 @@ pub mod browser;
 pub mod oracle;
 pub mod records;
 
+pub use needs::needs;
+
 use {
     assert_cmd::Command,
     std::{
         collections::BTreeMap,
         fs::{self, File},
         io::{Cursor, Read},
+        os::unix::{fs::PermissionsExt, process::CommandExt},
         path::{Path, PathBuf},
-        time::Duration,
+        time::{Duration, Instant},
     },
     tempfile::TempDir,
 };
@@ -162,6 +165,31 @@ pub fn slotpress() -> Command {
     command
 }
 
+/// Runs a command that must succeed; the JSON objects that it prints, one a line.
+pub fn json_lines(command: &mut Command) -> Vec<serde_json::Value> {
+    let text = String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+}
+
+/// A field of a JSON object that is a number.
+pub fn number(row: &serde_json::Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row}"))
+}
+
+/// A key and a certificate that it signs itself, of elliptic curve P-256, in PEM.
+pub fn self_signed_certificate(key: &Path, certificate: &Path, more: &[&str]) {
+    let output = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(more)
+        .arg("-keyout")
+        .arg(key)
+        .arg("-out")
+        .arg(certificate)
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The program's path, for tests that start it themselves. `TESTED_PROGRAM` is another one: that a test fails on the
 /// program from before a fault was mended.
 pub fn slotpress_path() -> PathBuf {
@@ -241,14 +269,73 @@ pub fn expected(slot: u64) -> serde_json::Value {
     all[slot.to_string()].clone()
 }
 
-/// Whether a tool is installed. On CI a missing tool is a failure; elsewhere the test says that it is skipped.
-pub fn has_tool(tool: &str) -> bool {
-    let is_there = std::process::Command::new(tool).arg("--version").output().is_ok();
-    if !is_there {
-        assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "{tool} must be installed on CI");
-        eprintln!("skipped: {tool} is not installed");
+/// How long a test waits for what it needs before it fails: far longer than any machine takes.
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Waits until this holds.
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < WAIT_MAX, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
-    is_there
+}
+
+/// Waits until a child would be told of a signal, and not ended by it.
+pub fn wait_for_handler(child: &std::process::Child, signal: rustix::process::Signal) {
+    wait_for("the handler of a signal", || {
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a child that was not waited for");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line");
+        let caught = u64::from_str_radix(caught.trim(), 16).expect("a set of signals");
+        caught & (1 << (signal.as_raw() - 1)) != 0
+    });
+}
+
+/// The exit code of a child that must end by itself.
+pub fn exit_code(child: &mut std::process::Child) -> Option<i32> {
+    wait_for("the end of the program", || child.try_wait().expect("a child").is_some());
+    child.wait().expect("ended").code()
+}
+
+/// Where `CI` is set, nothing that needs a program is ignored; elsewhere, nothing whose program is there by now.
+#[test]
+fn programs_that_tests_need() {
+    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    let missing = needs::missing!();
+    assert!(missing.is_empty() || !is_ci, "install {missing:?} (.ci/install), and compile the tests anew");
+    for program in missing {
+        let starts = std::process::Command::new(program).arg("--version").output().is_ok();
+        assert!(!starts, "{program} was installed after the tests were compiled: touch tests/main.rs");
+    }
+}
+
+/// The program as a user that no file belongs to, where the tests run as root; as their own user elsewhere.
+pub struct ProgramOfNobody {
+    /// The program may lie where others cannot go.
+    dir: TempDir,
+}
+
+impl ProgramOfNobody {
+    const USER: u32 = 65_534;
+
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+        // By another process: where this one had the copy open for writing, a child that another test starts at this moment
+        // would inherit that, and no system runs a program that is open for writing.
+        let copied = std::process::Command::new("cp").arg(slotpress_path()).arg(dir.path().join("slotpress")).status();
+        assert!(copied.expect("runs").success());
+        Self { dir }
+    }
+
+    pub fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(self.dir.path().join("slotpress"));
+        if rustix::process::geteuid().is_root() {
+            command.uid(Self::USER).gid(Self::USER);
+        }
+        command
+    }
 }
 
 /// `storages_list` of a bank snapshot: (slot, id), in its order.

@@ -126,11 +126,9 @@ fn try_one(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: 
     scenario.check(&source, &at);
 }
 
+#[needs("strace")]
 #[test]
 fn system_calls_that_fail() {
-    if !has_tool("strace") {
-        return;
-    }
     let (seed, errors) = (number_of("FAULTS_SEED", SEED_DEFAULT), number_of("FAULTS_ERRORS", ERRORS_DEFAULT));
     let mut draws = Draws(seed);
     let mut table = format!("Seed {seed}, {errors} for each command and fault.\n\n");
@@ -172,23 +170,21 @@ fn system_calls_that_fail() {
 }
 
 /// The library whose calls do less than they are asked to.
-fn short_calls(dir: &Path) -> Option<std::path::PathBuf> {
-    if !has_tool("cc") {
-        return None;
-    }
+fn short_calls(dir: &Path) -> std::path::PathBuf {
     let library = dir.join("short_calls.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/short_calls.c");
     let output = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", text(&library)]).arg(source).output();
     let output = output.expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(library)
+    library
 }
 
 /// Every read and every write of a run does a part of what it was asked, and some are interrupted.
+#[needs("cc")]
 #[test]
 fn short_reads_and_writes() {
     let dir = temp_dir();
-    let Some(library) = short_calls(dir.path()) else { return };
+    let library = short_calls(dir.path());
     for scenario in scenarios() {
         for seed in 1..=3 {
             scenario.reset();

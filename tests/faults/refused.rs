@@ -5,32 +5,11 @@ use {
     std::{fs, os::unix::fs::PermissionsExt},
 };
 
-/// Runs as a user that the files do not belong to; `None` where that is not possible.
-fn run_as_nobody(arguments: &[&str]) -> Option<(Option<i32>, String)> {
-    if !rustix::process::geteuid().is_root() {
-        return Some(run(arguments));
-    }
-    if !has_tool("setpriv") {
-        return None;
-    }
-    // The program may lie where others cannot go.
-    let dir = tempfile::Builder::new().prefix("slotpress-test-").tempdir().expect("a directory");
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
-    let program = dir.path().join("slotpress");
-    fs::copy(slotpress_path(), &program).expect("copied");
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
-        .arg(&program)
-        .args(arguments)
-        .output()
-        .expect("runs");
-    Some(said(&output))
-}
-
 #[test]
 fn what_may_not_be_read_is_no_damage() {
     let out = temp_dir();
     fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+    let program = ProgramOfNobody::new();
     for path in [
         "snapshots/26/26",
         "snapshots/26/status_cache",
@@ -53,7 +32,7 @@ fn what_may_not_be_read_is_no_damage() {
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
-            let Some((code, said)) = run_as_nobody(&arguments) else { return };
+            let (code, said) = said(&program.command().args(&arguments).output().expect("runs"));
             assert_eq!(code, Some(1), "{path}: {arguments:?}: {said}");
             assert!(said.to_lowercase().contains("permission denied"), "{path}: {arguments:?}: {said}");
         }

@@ -6,6 +6,7 @@ use {
         server::{self, Request, Server, Then, answer, file, redirect},
         url,
     },
+    crate::common::{WAIT_MAX, wait_for},
     slotpress_base::progress::{NoProgress, Progress},
     slotpress_net::{Client, NetErrorKind, Outcome},
     std::{
@@ -78,16 +79,14 @@ fn a_stall_is_noticed() {
         request.range()?;
         range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..1000]).ok()?;
-        thread::sleep(Duration::from_secs(4));
-        Some(Ok(Then::Close))
+        Some(server::stall(stream))
     });
     let client = client();
     let remote = head(&client, &server.url("/a")).expect("a head");
-    let start = Instant::now();
     let (result, got) = get(&client, &remote, Some(0..100_000));
     let error = result.expect_err("a stall");
     assert_eq!((error.kind(), got.len()), (NetErrorKind::Timeout, 1000));
-    assert!(error.is_retryable() && start.elapsed() < Duration::from_secs(3), "{error}");
+    assert!(error.is_retryable(), "{error}");
 }
 
 #[test]
@@ -334,8 +333,9 @@ fn nobody_listens() {
     let text = server.url("/a");
     let error = head(&client(), &text).expect_err("closed");
     assert!(error.is_retryable(), "{error}");
+    let address = server.address;
     drop(server);
-    thread::sleep(Duration::from_millis(100));
+    wait_for("the end of the server", || TcpStream::connect(address).is_err());
     let error = head(&client(), &text).expect_err("nobody");
     assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Connect, true), "{error}");
     let error = slotpress::Error::from(error);
@@ -355,16 +355,12 @@ impl Progress for Stop {
 fn interrupts_end_every_wait() {
     // Silence before the head, silence in the body, a body that never ends.
     let server = Server::start(|request, stream| match (request.method.as_str(), request.path.as_str()) {
-        (_, "/silent") => {
-            thread::sleep(Duration::from_secs(4));
-            Ok(Then::Close)
-        }
+        (_, "/silent") => server::stall(stream),
         ("HEAD", _) => file(request, stream, &content(1000), ETAG),
         (_, "/half") => {
             server::head(stream, "200 OK", &[("Content-Length", "1000"), ("ETag", ETAG)])?;
             stream.write_all(&[0; 10])?;
-            thread::sleep(Duration::from_secs(4));
-            Ok(Then::Close)
+            server::stall(stream)
         }
         _ => {
             server::head(stream, "200 OK", &[("ETag", ETAG)])?;
@@ -374,20 +370,26 @@ fn interrupts_end_every_wait() {
             Ok(Then::Close)
         }
     });
-    let client = Client::new(&options().read_timeout(Duration::from_secs(20))).expect("a client");
+    // Longer than the server waits: what ends is ended by the interrupt, or fails otherwise.
+    let patient = options().head_timeout(WAIT_MAX * 2).read_timeout(WAIT_MAX * 2);
+    let client = Client::new(&patient).expect("a client");
     for path in ["/silent", "/half", "/endless"] {
-        let stop = Stop(AtomicBool::new(false));
+        let (stop, has_begun) = (Stop(AtomicBool::new(false)), AtomicBool::new(false));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 let remote = client.head(&url(&server.url(path)), &stop)?;
-                client.get(&remote, None, &stop, &mut |_, _| ControlFlow::Continue(()))
+                client.get(&remote, None, &stop, &mut |_, _| {
+                    has_begun.store(true, Ordering::Relaxed);
+                    ControlFlow::Continue(())
+                })
             });
-            thread::sleep(Duration::from_millis(300));
+            wait_for("the wait", || {
+                let is_asked = server.requests().iter().any(|request| request.path == path);
+                is_asked && (path == "/silent" || has_begun.load(Ordering::Relaxed))
+            });
             stop.0.store(true, Ordering::Relaxed);
-            let start = Instant::now();
             let error = waiting.join().expect("no panic").expect_err("interrupted");
             assert_eq!(error.kind(), NetErrorKind::Interrupted, "{path}");
-            assert!(start.elapsed() < Duration::from_millis(500), "{path}: {:?}", start.elapsed());
         });
     }
 }
@@ -406,7 +408,7 @@ fn the_rate_is_bounded() {
         }
     });
     let seconds = start.elapsed().as_secs_f64();
-    assert!((1.7..5.0).contains(&seconds), "{seconds}");
+    assert!(seconds >= 1.7, "{seconds}");
 }
 
 #[test]

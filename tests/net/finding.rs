@@ -3,7 +3,7 @@
 use {
     super::{
         options,
-        server::{Request, Server, Then, answer, file, head, redirect},
+        server::{Request, Server, Then, answer, file, head, redirect, stall},
         url,
     },
     crate::common::*,
@@ -118,10 +118,7 @@ fn peers_are_ranked_by_age_at_boot() {
     let old = peer(full(1000), Some(incremental(1000, 50_000)), 20_000_000);
     let other_base = peer(full(99_000), Some(incremental(98_000, 99_990)), 20_000_000);
     let future = peer(full(10_000_000), None, 20_000_000);
-    let silent = Server::start(|_, _| {
-        thread::sleep(Duration::from_secs(8));
-        Ok(Then::Close)
-    });
+    let silent = Server::start(|_, stream| stall(stream));
     let page = Server::start(|_, stream| answer(stream, "200 OK", &[], b"<html>"));
     let other_cluster = peer(full(99_999), None, 20_000_000);
     let mut nodes: Vec<Value> = [&good, &slow, &old, &other_base, &future, &silent, &page]

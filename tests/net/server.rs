@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     ops::Range,
     sync::{
@@ -125,6 +125,12 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     Some(Request { method, path, headers, body })
+}
+
+/// Sends nothing more, until the client gives up.
+pub fn stall(stream: &mut TcpStream) -> io::Result<Then> {
+    while stream.read(&mut [0; 64])? > 0 {}
+    Ok(Then::Close)
 }
 
 /// An answer with a body whose length is stated.

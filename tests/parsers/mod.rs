@@ -109,12 +109,27 @@ fn no_bytes_upset_a_parser() {
     }
 }
 
-/// Writes the seeds for `fuzz/`: `FUZZ_SEEDS=fuzz/corpus cargo test --test suite parsers`.
+/// Every target has its program for fuzzing, and every program its target.
 #[test]
+fn every_target_is_fuzzed() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets");
+    let names = fs::read_dir(dir).expect("the programs").map(|entry| entry.expect("an entry").file_name());
+    let mut programs: Vec<String> = names.map(|name| name.into_string().expect("text").replace(".rs", "")).collect();
+    programs.retain(|name| name != "smoke");
+    programs.sort_unstable();
+    let mut targets: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+    targets.sort_unstable();
+    assert_eq!(programs, targets);
+}
+
+/// Writes the seeds for `fuzz/`, to the directory that FUZZ_SEEDS names.
+#[test]
+#[ignore = "writes seeds: FUZZ_SEEDS=fuzz/found cargo test --test suite seeds_for_fuzzing -- --ignored"]
 fn seeds_for_fuzzing() {
-    let Some(dir) = std::env::var_os("FUZZ_SEEDS") else { return };
+    let unnamed = temp_dir();
+    let dir = std::env::var_os("FUZZ_SEEDS").map_or(unnamed.path().to_path_buf(), Into::into);
     for (name, _) in TARGETS {
-        let dir = std::path::Path::new(&dir).join(name);
+        let dir = dir.join(name);
         fs::create_dir_all(&dir).expect("made");
         for (number, seed) in seeds(name).iter().enumerate() {
             fs::write(dir.join(format!("seed-{number}")), seed).expect("written");

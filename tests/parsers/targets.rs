@@ -5,8 +5,10 @@
 pub mod wrapped;
 
 use {
-    slotpress::{Error, Result},
-    slotpress_base::progress::NoProgress,
+    slotpress_base::{
+        error::{Error, Result},
+        progress::NoProgress,
+    },
     slotpress_format::{
         archive::{
             entry_parser::{EntryParser, TarEvent},
@@ -219,7 +221,6 @@ pub fn names(bytes: &[u8]) {
 }
 
 /// A server's list of archives.
-#[cfg(feature = "net")]
 pub fn listing(bytes: &[u8]) {
     if let Some(listed) = slotpress_read::catalog::listed::parse(bytes) {
         assert!(listed.len() <= bytes.len());
@@ -280,7 +281,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("split", split),
     ("records", records),
     ("names", names),
-    #[cfg(feature = "net")]
     ("listing", listing),
     ("genesis", genesis),
     ("archive", archive),

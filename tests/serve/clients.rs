@@ -8,7 +8,7 @@ use {
         fs,
         io::Read,
         process::Command,
-        time::{Duration, Instant},
+        time::{Duration, SystemTime},
     },
 };
 
@@ -73,8 +73,9 @@ fn ranges_and_conditions() {
     }
 
     // Another version of the file is another tag, and what was begun is not continued with it.
-    std::thread::sleep(Duration::from_millis(20));
     fs::write(server.path(FULL_26), vec![7; length]).expect("written");
+    let later = SystemTime::now() + Duration::from_secs(10);
+    fs::File::open(server.path(FULL_26)).expect("opened").set_modified(later).expect("set");
     let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n"));
     assert_eq!((response.status, response.body.len()), (200, length));
     assert_ne!(response.header("etag"), etag);
@@ -161,13 +162,12 @@ fn what_others_ask_for() {
     assert_eq!(read_response(&mut stream, "GET").status, 404, "metrics alone");
 
     fs::remove_dir_all(server.dir.path()).expect("removed");
-    std::thread::sleep(Duration::from_millis(1100));
-    assert_eq!(server.get("/healthz", "").status, 503);
+    wait_for("the end of the directory", || server.get("/healthz", "").status == 503);
     assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 404);
     fs::create_dir(server.dir.path()).expect("made again");
 }
 
-/// HEAD and GET on both paths, no query, up to four redirects, the head within a second, a stated length, no ranges.
+/// HEAD and GET on both paths, no query, up to four redirects, a stated length, no ranges.
 #[test]
 fn a_client_as_firedancers() {
     let dir = two_archives();
@@ -181,7 +181,6 @@ fn a_client_as_firedancers() {
             for redirects in 0.. {
                 assert!(redirects <= 4);
                 let mut stream = server.connect();
-                let start = Instant::now();
                 send(
                     &mut stream,
                     method,
@@ -189,7 +188,6 @@ fn a_client_as_firedancers() {
                     "User-Agent: Firedancer\r\nAccept: */*\r\nAccept-Encoding: identity\r\n",
                 );
                 let response = read_head(&mut stream).expect("a head");
-                assert!(start.elapsed() < Duration::from_secs(1));
                 if response.status == 303 {
                     path = response.header("location").to_string();
                     assert!(path.starts_with('/') && path.ends_with(".tar.zst") && !path.contains('?'), "{path}");
@@ -215,39 +213,49 @@ fn run(dir: &std::path::Path, program: &str, arguments: &[&str]) -> bool {
     command.output().expect("run").status.success()
 }
 
-#[test]
-fn curl_wget_and_aria2c() {
+/// A server with an archive that takes a client a while, and its content.
+fn large_to_fetch() -> (Server, String, Vec<u8>) {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 24 << 20);
-    let server = Server::start_in(dir, &[]);
-    let url = server.url(&format!("/{name}"));
-    let half = &content[..content.len() / 2];
-    let same = |dir: &std::path::Path, file: &str| fs::read(dir.join(file)).expect("a file") == content;
+    (Server::start_in(dir, &[]), name, content)
+}
 
-    if has_tool("curl") {
-        let dir = temp_dir();
-        assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
-        assert!(same(dir.path(), "new"));
-        fs::write(dir.path().join("begun"), half).expect("written");
-        assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "goes on where it was cut");
-        assert!(same(dir.path(), "begun"));
-        assert!(!run(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
-        assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
-    }
-    if has_tool("wget") {
-        let dir = temp_dir();
-        assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
-        assert!(same(dir.path(), &name), "named after the archive");
-        fs::write(dir.path().join(&name), half).expect("written");
-        assert!(run(dir.path(), "wget", &["-q", "-c", &url]));
-        assert!(same(dir.path(), &name));
-    }
-    if has_tool("aria2c") {
-        let dir = temp_dir();
-        let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
-        assert!(run(dir.path(), "aria2c", &[&flags[..], &[&url]].concat()));
-        assert!(same(dir.path(), "new"));
-    }
+fn is_same(path: &std::path::Path, content: &[u8]) -> bool {
+    fs::read(path).expect("a file") == content
+}
+
+#[needs("curl")]
+#[test]
+fn curl() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let url = server.url(&format!("/{name}"));
+    assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
+    assert!(is_same(&dir.path().join("new"), &content));
+    fs::write(dir.path().join("begun"), &content[..content.len() / 2]).expect("written");
+    assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "goes on where it was cut");
+    assert!(is_same(&dir.path().join("begun"), &content));
+    assert!(!run(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
+    assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
+}
+
+#[needs("wget")]
+#[test]
+fn wget() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
+    assert!(is_same(&dir.path().join(&name), &content), "named after the archive");
+    fs::write(dir.path().join(&name), &content[..content.len() / 2]).expect("written");
+    assert!(run(dir.path(), "wget", &["-q", "-c", &server.url(&format!("/{name}"))]));
+    assert!(is_same(&dir.path().join(&name), &content));
+}
+
+#[needs("aria2c")]
+#[test]
+fn aria2c() {
+    let ((server, name, content), dir) = (large_to_fetch(), temp_dir());
+    let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
+    assert!(run(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
+    assert!(is_same(&dir.path().join("new"), &content));
 }
 
 /// Mirrors of one archive agree on its tag, whatever the times of their files.
@@ -258,8 +266,9 @@ fn a_root_is_the_tag() {
         slotpress().args(["recompress", "--json", "-o"]).arg(one.path()).arg(fixture(FULL_26)).output().expect("run");
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let root = made["root"].as_str().expect("a root").to_string();
-    std::thread::sleep(Duration::from_millis(20));
     fs::copy(one.path().join(FULL_26), other.path().join(FULL_26)).expect("copied");
+    let later = SystemTime::now() + Duration::from_secs(10);
+    fs::File::open(other.path().join(FULL_26)).expect("opened").set_modified(later).expect("set");
     let file = fs::read(one.path().join(FULL_26)).expect("read");
     let servers = [one, other].map(|dir| Server::start_in(dir, &[]));
     let path = format!("/{FULL_26}");

@@ -3,28 +3,20 @@
 use {
     super::server::{Server, large_archive, read_head, send, two_archives},
     crate::common::*,
-    std::{
-        fs,
-        io::Read,
-        time::{Duration, Instant},
-    },
+    std::{fs, io::Read, time::Duration},
 };
 
 #[test]
 fn new_archives_appear() {
     let server = Server::start(&[]);
     let (name, content) = large_archive(server.dir.path(), 60, 1 << 20);
-    let start = Instant::now();
-    while server.get(&format!("/{name}"), "").body != content {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for("the archive", || server.get(&format!("/{name}"), "").body == content);
     assert_eq!(server.get("/snapshot.tar.bz2", "").header("location"), format!("/{name}"));
     assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404, "none is on it");
     fs::create_dir(server.path("remote")).expect("created");
     let (downloaded, _) = large_archive(&server.path("remote"), 70, 1 << 10);
-    std::thread::sleep(Duration::from_millis(1_100));
-    assert_eq!(server.get("/snapshot.tar.bz2", "").header("location"), format!("/{downloaded}"));
+    let newest = || server.get("/snapshot.tar.bz2", "").header("location").to_string();
+    wait_for("the downloaded archive", || newest() == format!("/{downloaded}"));
     assert_eq!(server.get(&format!("/{downloaded}"), "").status, 200);
     assert_eq!(server.get(&format!("/remote/{downloaded}"), "").status, 404);
 }
@@ -44,8 +36,7 @@ fn what_is_pruned_is_finished_for_those_who_read_it() {
     let mut body = vec![0; content.len()];
     stream.read_exact(&mut body).expect("all of it");
     assert!(body == content);
-    std::thread::sleep(Duration::from_millis(1_100));
-    assert_eq!(server.get(&format!("/{name}"), "").status, 404);
+    wait_for("the end of the archive", || server.get(&format!("/{name}"), "").status == 404);
 }
 
 #[test]
@@ -59,8 +50,7 @@ fn a_transfer_is_finished_before_the_server_ends() {
     read_head(&mut stream).expect("a head");
     server.signal(rustix::process::Signal::TERM);
     server.wait_for_line(&["stopping"]);
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(std::net::TcpStream::connect(server.address).is_err(), "nobody new is let in");
+    wait_for("a closed door", || std::net::TcpStream::connect(server.address).is_err());
     let mut body = vec![0; content.len()];
     stream.read_exact(&mut body).expect("all of it");
     assert!(body == content);
@@ -76,10 +66,8 @@ fn the_grace_ends() {
     let mut stream = server.connect();
     send(&mut stream, "GET", &format!("/{name}"), "");
     read_head(&mut stream).expect("a head");
-    let start = Instant::now();
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait().success());
-    assert!(start.elapsed() < Duration::from_secs(20));
     server.wait_for_line(&["\"served\"", "\"complete\":false"]);
 }
 
@@ -129,11 +117,9 @@ fn what_is_wrong_is_told_at_the_start() {
 }
 
 /// What was in memory stays, what was not does not come: not by one transfer, not by several.
+#[needs("fincore")]
 #[test]
 fn the_page_cache_is_left_as_it_was() {
-    if !has_tool("fincore") {
-        return;
-    }
     const BYTES: usize = 48 << 20;
     const WARM_BYTES: usize = 8 << 20;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -163,12 +149,8 @@ fn the_page_cache_is_left_as_it_was() {
             });
         }
     });
-    let start = Instant::now();
     // Pages that are on their way through a socket when they are dropped stay, and the system itself may drop some: what counts is
     // that most of the cold ones go and most of the warm ones stay.
-    while resident() > before + BYTES / 8 {
-        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes stay of {before}", resident());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_for("the cold pages to go", || resident() <= before + BYTES / 8);
     assert!(resident() >= WARM_BYTES / 2, "{} of {before} bytes are left", resident());
 }

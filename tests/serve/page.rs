@@ -4,7 +4,7 @@ use {
     super::server::{Server, large_archive, read_head, send, two_archives},
     crate::common::{browser::Browser, *},
     serde_json::json,
-    std::{fs, io::Read},
+    std::io::Read,
 };
 
 #[test]
@@ -22,11 +22,9 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(!html.contains("alert"), "a host is a host");
 }
 
+#[needs("chromium", "chromedriver")]
 #[test]
 fn in_a_browser() {
-    if !has_tool("chromium") || !has_tool("chromedriver") {
-        return;
-    }
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 20, 32 << 20);
     let server = Server::start_in(dir, &[]);
@@ -48,28 +46,14 @@ fn in_a_browser() {
     );
     browser.evaluate("document.querySelector('.command button').click()");
 
-    let background = "return getComputedStyle(document.body).backgroundColor";
-    assert_eq!(browser.evaluate(background), "rgb(255, 255, 255)");
-    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
-    browser.devtools("Emulation.setEmulatedMedia", &json!({ "features": dark }));
-    assert_eq!(browser.evaluate(background), "rgb(22, 24, 28)");
-    let phone = json!({ "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true });
-    browser.devtools("Emulation.setDeviceMetricsOverride", &phone);
-    assert_eq!(browser.evaluate("return innerWidth"), 360, "nothing is wider than a phone");
-    assert_eq!(browser.evaluate("return document.documentElement.scrollWidth"), 360);
-    if let Some(path) = std::env::var_os("SAVE_SCREENSHOT") {
-        let shot = browser.devtools("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
-        fs::write(path, shot["data"].as_str().expect("a picture")).expect("written");
-    }
+    browser.check_dark_and_narrow();
 
     // It shows by itself that the transfer has ended.
     browser.evaluate("getSelection().removeAllRanges()");
     let _ = reader.take(64 << 20).read_to_end(&mut Vec::new()).is_ok();
-    let start = std::time::Instant::now();
-    while browser.evaluate("return document.querySelectorAll('#transfers').length") != 0 {
-        assert!(start.elapsed() < std::time::Duration::from_secs(40));
-        std::thread::sleep(std::time::Duration::from_millis(300));
-    }
+    wait_for("a page without transfers", || {
+        browser.evaluate("return document.querySelectorAll('#transfers').length") == 0
+    });
     let log = browser.post("se/log", &json!({ "type": "browser" }));
     assert_eq!(log, json!([]), "the console has no complaint");
 }

@@ -3,23 +3,13 @@
 use {
     super::server::{Server, two_archives},
     crate::common::*,
-    std::{
-        fs,
-        path::Path,
-        process::Command,
-        time::{Duration, Instant},
-    },
+    std::{fs, path::Path, process::Command},
 };
 
 /// A certificate that signs itself, and its key.
 fn certificate(dir: &Path) {
-    let output = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"])
-        .current_dir(dir)
-        .output()
-        .expect("run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"];
+    self_signed_certificate(&dir.join("key.pem"), &dir.join("cert.pem"), &names);
 }
 
 /// What curl gets, trusting this certificate alone.
@@ -34,11 +24,9 @@ fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>>
     output.status.success().then_some(output.stdout)
 }
 
+#[needs("openssl", "curl")]
 #[test]
 fn certificates_are_read_again() {
-    if !has_tool("openssl") || !has_tool("curl") {
-        return;
-    }
     let (dir, old) = (temp_dir(), temp_dir());
     certificate(dir.path());
     for file in ["cert.pem", "key.pem"] {
@@ -63,21 +51,15 @@ fn certificates_are_read_again() {
 
     certificate(dir.path());
     server.signal(rustix::process::Signal::HUP);
-    let start = Instant::now();
-    while fetch(&server, &cert, &[]) != Some(file.clone()) {
-        assert!(start.elapsed() < Duration::from_secs(30));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for("the new certificate", || fetch(&server, &cert, &[]) == Some(file.clone()));
     assert_eq!(fetch(&server, &old_cert, &[]), None);
     let (status, _) = server.stop();
     assert!(status.success());
 }
 
+#[needs("openssl")]
 #[test]
 fn a_key_of_another_certificate_is_refused() {
-    if !has_tool("openssl") {
-        return;
-    }
     let (dir, other) = (two_archives(), temp_dir());
     certificate(dir.path());
     certificate(other.path());

@@ -1,0 +1,18 @@
+# What the steps share. Sourced, not run.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Whether a checker is there. Where CI is set, a missing one ends the step as a failure.
+has() {
+    command -v "$1" >/dev/null && return
+    if [ -n "${CI:-}" ]; then
+        echo "$1 is missing: .ci/install installs it" >&2
+        exit 1
+    fi
+    echo "left out: $1 is missing, .ci/install installs it" >&2
+    return 1
+}
+
+# The last release, where there is one.
+release() { git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true; }
