@@ -428,3 +428,38 @@ fn verbose_tells_the_plan_and_where_the_time_went() {
         assert!(!stdout.contains("plan: "), "{stdout}");
     }
 }
+
+/// Names can hold anything: what is printed shows control characters, and no terminal obeys them.
+#[test]
+fn control_characters_of_names_are_shown() {
+    const NAME: &str = "x\n\x1b]0;owned\x07\u{202e}";
+    let dir = temp_dir();
+    let path = dir.path().join(NAME);
+    fs::create_dir(&path).expect("made");
+    let archive = path.join(FULL_26);
+    fs::copy(fixture(FULL_26), &archive).expect("copied");
+    let wrong = path.join("wrong.tar.zst");
+    fs::write(&wrong, "wrong").expect("written");
+    let (ledger, archive, wrong, dir_text) = (path.join("ledger"), text(&archive), text(&wrong), text(&path));
+    let commands: [&[&str]; 12] = [
+        &["verify", archive],
+        &["verify", wrong],
+        &["inspect", archive],
+        &["inspect", wrong],
+        &["list", dir_text],
+        &["restore", archive, "--ledger", text(&ledger)],
+        &["archive", text(&ledger), "-o", dir_text, "--force"],
+        &["recompress", archive, "-o", dir_text, "--force"],
+        &["doctor", dir_text],
+        &["restore", "missing", "--threads", NAME],
+        &[NAME],
+        &["verify", NAME],
+    ];
+    for arguments in commands {
+        let (_, stdout, stderr) = run(arguments);
+        let printed = stdout + &stderr;
+        assert!(!printed.contains(|char: char| char != '\n' && char.is_control()), "{arguments:?}: {printed:?}");
+        assert!(!printed.contains('\u{202e}') && !printed.contains("x\n"), "{arguments:?}: {printed:?}");
+        assert!(printed.contains("x\\n\\u{1b}]0;owned\\u{7}\\u{202e}"), "{arguments:?}: {printed:?}");
+    }
+}
