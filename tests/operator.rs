@@ -376,6 +376,13 @@ fn the_doctor_looks_at_a_ledger() {
     let (code, stdout, _) = run(&["doctor", text(ledger.path()), "--json"]);
     let line: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &line["findings"][0]["verdict"]), (1, &"bad".into()), "{stdout}");
+    // What a killed restore leaves is named, with the way on.
+    drop(held);
+    fs::write(ledger.path().join("slotpress-partial-journal"), "").expect("written");
+    let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
+    assert!(code == 1 && stdout.contains("slotpress-partial-journal") && stdout.contains("run the same"), "{stdout}");
+    let (_, _, stderr) = run(&["verify", text(ledger.path())]);
+    assert!(stderr.contains("slotpress-partial-journal") && stderr.contains("run the same"), "{stderr}");
     fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
 }
 

@@ -139,7 +139,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Err(error) => {
             // clap repeats what it does not understand, and a terminal would obey it.
-            let error = parse(&usage::escaped(&arguments), &|variable| std::env::var_os(variable)).err().unwrap_or(error);
+            let error =
+                parse(&usage::escaped(&arguments), &|variable| std::env::var_os(variable)).err().unwrap_or(error);
             let printed = usage::print(&error, &arguments, std::env::var_os("SLOTPRESS_JSON"));
             return match printed {
                 _ if error.use_stderr() => ExitCode::from(usage::EXIT_CODE),

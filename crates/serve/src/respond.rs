@@ -21,7 +21,7 @@ use {
         transfers::Running,
     },
     hyper::{
-        HeaderMap, Method, Response, StatusCode,
+        HeaderMap, Method, Response, StatusCode, Version,
         body::Bytes,
         header::{
             ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
@@ -78,12 +78,19 @@ pub struct Origin {
 /// Answers a request.
 pub async fn respond(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
     let response = match request.method {
+        _ if !is_for_one_host(request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
         Method::GET | Method::HEAD => route(server, origin, request).await,
         Method::OPTIONS => with(plain(StatusCode::NO_CONTENT, ""), ALLOW, METHODS),
         _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS),
     };
     server.metrics.response(response.status().as_u16());
     without_body(request, response)
+}
+
+/// Whether it is clear for which host the request is (RFC 9112, 3.2).
+fn is_for_one_host(request: &Parts) -> bool {
+    let hosts = request.headers.get_all(HOST).iter().count();
+    hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
 }
 
 /// The answer to HEAD is a head, of errors too.
