@@ -77,6 +77,18 @@ fn trusted_servers_vouch_or_refuse() {
     for ledger in ["contradicted", "unknown"] {
         assert!(!dir.path().join(ledger).join("snapshots/40").exists());
     }
+    // One that answers every path with a page has everything, and knows nothing.
+    let page = "<html>nothing was found, but here is something to read</html>".as_bytes();
+    let said = bootstrap(&Server::start(|_, stream| answer(stream, "200 OK", &[], page)), "page");
+    assert_eq!(said.code, Some(4), "{said:?}");
+    // One that neither redirects nor lists, and has the archives, knows them.
+    let exact = files.clone();
+    let exact = Server::start(move |request, stream| match request.path.contains(".tar.bz2") || request.path == "/" {
+        true => answer(stream, "404 Not Found", &[], b""),
+        false => respond(&exact, Way::Ranges, request, stream),
+    });
+    let said = bootstrap(&exact, "exact");
+    assert_eq!(said.code, Some(0), "{said:?}");
     // A name that lies about the state inside is found out.
     let said = run(&["bootstrap", &serve(&other, Way::Ranges).url(""), "--ledger", text(&dir.path().join("lies"))]);
     assert_eq!(said.code, Some(3), "{said:?}");

@@ -21,7 +21,7 @@ use {
         transfers::Running,
     },
     hyper::{
-        HeaderMap, Method, Response, StatusCode, Version,
+        HeaderMap, Method, Response, StatusCode,
         body::Bytes,
         header::{
             ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,

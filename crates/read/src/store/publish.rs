@@ -69,7 +69,8 @@ impl Unpublished {
     pub fn publish(self, name: &str, replace: bool) -> Result<PathBuf> {
         let path = self.dir.join(name);
         self.file.as_file().sync_all().or_path("write", self.file.path())?;
-        let temporary = self.file.into_temp_path();
+        // Open, and locked, until it has its name: another process would take it for a stale one.
+        let (_locked, temporary) = self.file.into_parts();
         let result = if replace { fs::rename(&temporary, &path) } else { rename_no_replace(&temporary, &path) };
         result.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => already_exists(&path),
@@ -146,7 +147,11 @@ fn remove_stale(dir: &Path) -> Result<()> {
         // A file of another user, or one that vanished, is not ours to remove; nor is what is no file.
         let Ok(file) = open_file(&entry.path()) else { continue };
         if file.try_lock().is_ok() {
-            fs::remove_file(entry.path()).or_path("remove the stale file", &entry.path())?;
+            match fs::remove_file(entry.path()) {
+                // It has got its final name since it was opened, or another process has removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.or_path("remove the stale file", &entry.path())?,
+            }
         }
     }
     Ok(())
