@@ -376,6 +376,13 @@ fn the_doctor_looks_at_a_ledger() {
     let (code, stdout, _) = run(&["doctor", text(ledger.path()), "--json"]);
     let line: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &line["findings"][0]["verdict"]), (1, &"bad".into()), "{stdout}");
+    // What a killed restore leaves is named, with the way on.
+    drop(held);
+    fs::write(ledger.path().join("slotpress-partial-journal"), "").expect("written");
+    let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
+    assert!(code == 1 && stdout.contains("slotpress-partial-journal") && stdout.contains("run the same"), "{stdout}");
+    let (_, _, stderr) = run(&["verify", text(ledger.path())]);
+    assert!(stderr.contains("slotpress-partial-journal") && stderr.contains("run the same"), "{stderr}");
     fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
 }
 
@@ -426,5 +433,40 @@ fn verbose_tells_the_plan_and_where_the_time_went() {
         assert!(line("memory: at most ").contains(" for each worker ("), "{stderr}");
         assert!(line("time: ").contains("; limited by "), "{stderr}");
         assert!(!stdout.contains("plan: "), "{stdout}");
+    }
+}
+
+/// Names can hold anything: what is printed shows control characters, and no terminal obeys them.
+#[test]
+fn control_characters_of_names_are_shown() {
+    const NAME: &str = "x\n\x1b]0;owned\x07\u{202e}";
+    let dir = temp_dir();
+    let path = dir.path().join(NAME);
+    fs::create_dir(&path).expect("made");
+    let archive = path.join(FULL_26);
+    fs::copy(fixture(FULL_26), &archive).expect("copied");
+    let wrong = path.join("wrong.tar.zst");
+    fs::write(&wrong, "wrong").expect("written");
+    let (ledger, archive, wrong, dir_text) = (path.join("ledger"), text(&archive), text(&wrong), text(&path));
+    let commands: [&[&str]; 12] = [
+        &["verify", archive],
+        &["verify", wrong],
+        &["inspect", archive],
+        &["inspect", wrong],
+        &["list", dir_text],
+        &["restore", archive, "--ledger", text(&ledger)],
+        &["archive", text(&ledger), "-o", dir_text, "--force"],
+        &["recompress", archive, "-o", dir_text, "--force"],
+        &["doctor", dir_text],
+        &["restore", "missing", "--threads", NAME],
+        &[NAME],
+        &["verify", NAME],
+    ];
+    for arguments in commands {
+        let (_, stdout, stderr) = run(arguments);
+        let printed = stdout + &stderr;
+        assert!(!printed.contains(|char: char| char != '\n' && char.is_control()), "{arguments:?}: {printed:?}");
+        assert!(!printed.contains('\u{202e}') && !printed.contains("x\n"), "{arguments:?}: {printed:?}");
+        assert!(printed.contains("x\\n\\u{1b}]0;owned\\u{7}\\u{202e}"), "{arguments:?}: {printed:?}");
     }
 }

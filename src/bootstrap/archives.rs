@@ -4,7 +4,9 @@ use {
     super::{
         TRIES_MAX, choose,
         choose::{Choice, Places},
-        choose_full, look_in, told,
+        choose_full,
+        expected::Expected,
+        look_in, told,
         trust::{self, Vouchers},
     },
     derive_setters::Setters,
@@ -166,7 +168,7 @@ fn newest_incremental(
     for candidate in report.candidates {
         offers.extend(candidate.incremental);
     }
-    Ok(choose::incremental(&offers, base_slot))
+    Ok(choose::incremental(&offers, base_slot, Expected::default()))
 }
 
 fn fetch_one(

@@ -1,6 +1,7 @@
 //! Which archive is fetched, and from whom: of what sources offer, the best state, and everybody who has its archives.
 
 use {
+    super::expected::Expected,
     slotpress_format::ledger::names::ArchiveName,
     slotpress_net::{
         Remote,
@@ -58,25 +59,22 @@ impl Choice {
         Self { name: best.name.clone(), length_bytes, place }
     }
 
-    /// The server that is asked first, without secrets.
-    pub fn first_server(&self) -> Option<String> {
+    /// The file or the server that is read first, without secrets.
+    pub fn first_place(&self) -> String {
         match &self.place {
-            Places::Local(_) => None,
-            Places::Servers(remotes) => remotes.first().map(|remote| slotpress_net::shown(&remote.url)),
+            Places::Local(path) => path.display().to_string(),
+            Places::Servers(remotes) => {
+                remotes.first().map_or(String::new(), |remote| slotpress_net::shown(&remote.url))
+            }
         }
     }
 
     /// Where it is, without secrets.
     pub fn shown(&self) -> String {
+        let first = self.first_place();
         match &self.place {
-            Places::Local(path) => path.display().to_string(),
-            Places::Servers(remotes) => {
-                let first = remotes.first().map_or(String::new(), |remote| slotpress_net::shown(&remote.url));
-                match remotes.len() {
-                    0 | 1 => first,
-                    more => format!("{first} and {} more", more - 1),
-                }
-            }
+            Places::Servers(remotes) if remotes.len() > 1 => format!("{first} and {} more", remotes.len() - 1),
+            _ => first,
         }
     }
 }
@@ -89,9 +87,10 @@ pub fn full(candidates: &[Candidate], is_begun: impl Fn(&ArchiveName) -> bool) -
     Some(Choice::of(&best.full, &all))
 }
 
-/// The newest incremental archive on a full one, of all that sources offer.
-pub fn incremental(offers: &[Offer], base_slot: u64) -> Option<Choice> {
-    let fits: Vec<&Offer> = offers.iter().filter(|offer| offer.name.base_slot == Some(base_slot)).collect();
+/// The newest incremental archive on a full one, of all that sources offer; or that of the state that is expected.
+pub fn incremental(offers: &[Offer], base_slot: u64, expected: Expected) -> Option<Choice> {
+    let is_fit = |offer: &&Offer| offer.name.base_slot == Some(base_slot) && expected.is_named(&offer.name);
+    let fits: Vec<&Offer> = offers.iter().filter(is_fit).collect();
     let newest = fits.iter().map(|offer| offer.name.slot).max()?;
     let best = fits.iter().find(|offer| offer.name.slot == newest)?;
     Some(Choice::of(best, &fits))

@@ -5,6 +5,8 @@
 
 pub mod archives;
 pub mod choose;
+mod dropped;
+mod expected;
 pub mod genesis;
 mod network;
 mod supply;
@@ -14,6 +16,8 @@ use {
     crate::restore::{RestoreOptions, RestoreReport, restore_supplied},
     choose::Choice,
     derive_setters::Setters,
+    dropped::{Dropped, Wrong},
+    expected::Expected,
     network::Network,
     serde::Serialize,
     slotpress_base::{
@@ -45,8 +49,8 @@ use {
 /// What to do about a download that did not end well.
 const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Sources that are tried, when archives vanish while they are fetched.
-const TRIES_MAX: usize = 4;
+/// Archives that are tried, when some vanish while they are fetched, or turn out to be wrong: each may cost a whole download.
+const TRIES_MAX: usize = 8;
 
 /// What to bootstrap from, and how.
 #[derive(Clone, Debug, Setters)]
@@ -120,12 +124,14 @@ pub struct BootstrapPlan {
 /// Finds out what a bootstrap would do; fetches and writes nothing.
 pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let dir = options.restore.paths.snapshots_dir().to_path_buf();
-    let report = look_around(client, options, &dir, progress)?;
+    let mut report = look_around(client, options, &dir, progress)?;
+    report.require_candidate()?;
+    Expected::of_check(&options.restore.check).choose_from(&mut report.candidates)?;
     let candidate = report.require_candidate()?.clone();
     let full = choose_full(&report.candidates, &dir)?;
     let incremental = report.candidates.iter().filter(|one| one.full.name == full.name);
     let offers: Vec<_> = incremental.filter_map(|one| one.incremental.clone()).collect();
-    let incremental = choose::incremental(&offers, full.name.slot);
+    let incremental = choose::incremental(&offers, full.name.slot, Expected::of_check(&options.restore.check));
     let kept_bytes = kept_bytes(&dir, &full.name);
     Ok(BootstrapPlan { full, incremental, candidate, kept_bytes })
 }
@@ -145,20 +151,33 @@ pub fn bootstrap(
     }
     let mut report = look_around(client, options, &dir, progress)?;
     report.require_candidate()?;
+    let expected = Expected::of_check(&options.restore.check);
+    expected.choose_from(&mut report.candidates)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut tries = 0;
     let mut unranged = BTreeSet::new();
+    let mut dropped = Dropped::default();
     let done = loop {
         let full = choose_full(&report.candidates, &dir)?;
         progress.tell(&format!("Fetching {} from {}", full.name, full.shown()));
         tries += 1;
-        match attempt(client, options, &dir, &full, &unranged, progress) {
+        match attempt(client, options, &dir, &full, &Known { unranged: &unranged, dropped: &dropped }, progress) {
             Ok(done) => break done,
             Err(Failure { unranged: servers, .. }) if !servers.is_empty() && tries < TRIES_MAX => {
                 progress.warn(
                     "the server announced ranges but does not send them: using one connection, from the beginning",
                 );
                 unranged.extend(servers);
+            }
+            Err(Failure { error, wrong: Some(wrong), .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
+                progress.warn(&format!("{error}: {} is not used any more", wrong.place));
+                // What is wrong is of no use to a later run.
+                remove_partial(&dir, &wrong.name);
+                dropped.add(wrong, &error);
+                dropped.remove_from(&mut report.candidates);
+                if report.candidates.is_empty() {
+                    return Err(dropped.nothing_left(&error));
+                }
             }
             Err(Failure { error, is_lost: true, .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
                 // Another server's archive of the same name may do: it need not have the same bytes.
@@ -192,12 +211,22 @@ struct Failure {
     is_lost: bool,
     /// Servers that send no ranges although they said so.
     unranged: Vec<String>,
+    /// The archive that was read last, where it is not what it should be.
+    wrong: Option<Wrong>,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, is_lost: false, unranged: Vec::new() }
+        Self { error, is_lost: false, unranged: Vec::new(), wrong: None }
     }
+}
+
+/// What earlier attempts have shown.
+struct Known<'a> {
+    /// Servers that say that they send ranges, and do not.
+    unranged: &'a BTreeSet<String>,
+    /// Archives that are wrong.
+    dropped: &'a Dropped,
 }
 
 fn attempt(
@@ -205,7 +234,7 @@ fn attempt(
     options: &BootstrapOptions,
     dir: &Path,
     full: &Choice,
-    unranged: &BTreeSet<String>,
+    known: &Known<'_>,
     progress: &(dyn Progress + Sync),
 ) -> Result<BootstrapReport, Failure> {
     let is_expected = options.restore.check.expect_hash.is_some();
@@ -223,7 +252,9 @@ fn attempt(
         find,
         trusted: &options.trusted,
         must_be_vouched: !options.trusted.is_empty(),
-        unranged,
+        unranged: known.unranged,
+        dropped: known.dropped,
+        expected: Expected::of_check(&options.restore.check),
         network: &network,
     };
     let mut restore_options = options.restore.clone();
@@ -248,7 +279,11 @@ fn attempt(
                 genesis_hash: None,
                 taken: Taken::default(),
             }),
-            Err(error) => Err(failure(error, downloads.ended, downloads.asked, progress)),
+            Err(error) => {
+                let last = downloads.supplied.pop();
+                let wrong = last.filter(|_| error.kind() == ErrorKind::Damaged).map(|last| last.source);
+                Err(Failure { wrong, ..failure(error, downloads.ended, downloads.asked, progress) })
+            }
         }
     })
 }
@@ -265,7 +300,7 @@ fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dy
         Some(ended) => {
             let is_lost = matches!(ended, Ended::Lost(_));
             let unranged = if matches!(ended, Ended::NoRanges) { asked } else { Vec::new() };
-            Failure { error: told(&ended), is_lost, unranged }
+            Failure { error: told(&ended), is_lost, unranged, wrong: None }
         }
     }
 }
@@ -311,8 +346,8 @@ fn has_archives(dir: &Path) -> bool {
 
 /// Leaves out what the first server of a choice offers.
 fn drop_server(candidates: &mut Vec<Candidate>, lost: &Choice) {
-    let first = lost.first_server();
-    candidates.retain(|candidate| candidate.full.name != lost.name || Some(candidate.full.shown()) != first);
+    let first = lost.first_place();
+    candidates.retain(|candidate| candidate.full.name != lost.name || candidate.full.shown() != first);
 }
 
 fn choose_full(candidates: &[Candidate], dir: &Path) -> Result<Choice> {

@@ -4,6 +4,8 @@
 use {
     super::{
         choose::{Choice, Places},
+        dropped::{Dropped, Wrong},
+        expected::Expected,
         network::Network,
         trust::{self, Vouchers},
     },
@@ -48,6 +50,10 @@ pub struct Context<'a> {
     pub must_be_vouched: bool,
     /// Servers that say that they send ranges, and do not.
     pub unranged: &'a BTreeSet<String>,
+    /// Archives that failed a check.
+    pub dropped: &'a Dropped,
+    /// The state that was asked for.
+    pub expected: Expected,
     /// What arrives.
     pub network: &'a Network<'a>,
 }
@@ -56,6 +62,8 @@ pub struct Context<'a> {
 pub struct Supplement {
     /// Its name.
     pub name: ArchiveName,
+    /// What to hold against it where it is not what it should be.
+    pub source: Wrong,
     /// Servers that vouch for it.
     pub vouching: Vec<String>,
     /// What was fetched; `None` where it was there.
@@ -67,6 +75,8 @@ pub struct Downloads<'scope, 'env, 'a> {
     scope: &'scope Scope<'scope, 'env>,
     context: &'env Context<'a>,
     full: Choice,
+    /// Where the full archive comes from.
+    full_place: String,
     running: Option<Running<'scope>>,
     /// What was supplied, in order.
     pub supplied: Vec<Supplement>,
@@ -90,6 +100,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         Self {
             scope,
             context,
+            full_place: full.first_place(),
             full,
             running: None,
             supplied: Vec::new(),
@@ -133,10 +144,14 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let context = self.context;
         let progress = context.network;
         let vouching = trust::ask(context.client, context.trusted, &choice.name, progress)?;
-        let supplement = |vouching| Supplement { name: choice.name.clone(), vouching, fetched: None };
         let in_place = context.dir.join(choice.name.to_string());
+        let is_in_place = in_place.is_file();
+        let place = if is_in_place { in_place.display().to_string() } else { choice.first_place() };
+        let full_place = choice.name.base_slot.map(|_| self.full_place.clone());
+        let source = Wrong { name: choice.name.clone(), place, is_in_place, full_place };
+        let supplement = |vouching| Supplement { name: choice.name.clone(), source, vouching, fetched: None };
         let local = match choice.place {
-            _ if in_place.is_file() => Some(in_place),
+            _ if is_in_place => Some(in_place),
             Places::Local(ref path) => Some(path.clone()),
             Places::Servers(_) => None,
         };
@@ -170,7 +185,11 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
 
     /// The newest incremental archive on the full one, as the sources are now.
     fn newest_incremental(&self) -> Result<Option<Choice>> {
-        let Context { client, sources, find, network, dir, .. } = self.context;
+        let Context { client, sources, find, network, dir, dropped, expected, .. } = self.context;
+        // A full archive that is the state that was asked for takes none.
+        if expected.is_any() && expected.is_named(&self.full.name) {
+            return Ok(None);
+        }
         if sources.is_empty() && find.rpc.is_empty() && find.cluster.is_none() {
             return Ok(None);
         }
@@ -186,7 +205,10 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             let found = find::find(client, find, *network)?;
             offers.extend(found.candidates.into_iter().filter_map(|candidate| candidate.incremental));
         }
-        Ok(super::choose::incremental(&offers, base_slot))
+        offers.retain(|offer| dropped.allows(offer, Some(&self.full_place)));
+        // Of several that have it, those first that were never wrong.
+        offers.sort_by_cached_key(|offer| dropped.faults_of(offer));
+        Ok(super::choose::incremental(&offers, base_slot, *expected))
     }
 
     /// Who vouches for the state: whoever does for its newest archive.

@@ -7,13 +7,16 @@ use {
         error::{Error, Result},
         progress::Progress,
     },
-    slotpress_format::ledger::names::ArchiveName,
+    slotpress_format::ledger::names::{ArchiveName, Hash},
     slotpress_net::{
-        Client, NetErrorKind, Url, below,
+        Client, NetErrorKind, Remote, Url, below,
         servers::{Offer, SourceArg},
         shown,
     },
-    std::fmt,
+    std::{
+        fmt,
+        hash::{BuildHasher, Hasher, RandomState},
+    },
 };
 
 /// What vouches for a state.
@@ -43,6 +46,10 @@ impl fmt::Display for Vouchers {
     }
 }
 
+/// The shortest that an archive can be: an empty tar stream, compressed. A page that says that nothing was found may be
+/// longer, so that the length alone proves nothing.
+const ARCHIVE_BYTES_MIN: u64 = 32;
+
 /// Asks every trusted server for an archive.
 ///
 /// # Errors
@@ -51,29 +58,43 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
     let mut vouching = Vec::new();
     for url in trusted {
         progress.check()?;
-        match client.head(&below(url, &name.to_string()), progress) {
-            Ok(remote) if remote.archive_name().as_ref() == Some(name) => {
-                vouching.push(shown(url));
-                continue;
-            }
-            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
-            _ => {}
-        }
-        // One that has other archives may have one that contradicts.
-        let source = SourceArg::Server(url.clone());
-        let offers: Vec<Offer> = client.offers(&source, progress).unwrap_or_default();
+        // What it redirects to or lists: names that it says by itself.
+        let offers: Vec<Offer> = client.offers(&SourceArg::Server(url.clone()), progress).unwrap_or_default();
         progress.check()?;
-        let contradicts = |other: &ArchiveName| {
-            // The state at a slot has one hash, whatever the archive's kind is.
-            other.slot == name.slot && other.hash != name.hash
-        };
-        match offers.iter().find(|offer| contradicts(&offer.name)) {
-            Some(other) => {
-                let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
-                return Err(Error::damaged(message).hint("do not use it: the two sources contradict each other"));
-            }
-            None => progress.warn(&format!("{} does not have {name}, so it cannot confirm it", shown(url))),
+        // The state at a slot has one hash, whatever the archive's kind is.
+        let contradicts = |offer: &&Offer| offer.name.slot == name.slot && offer.name.hash != name.hash;
+        if let Some(other) = offers.iter().find(contradicts) {
+            let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
+            return Err(Error::damaged(message).hint("do not use it: the two sources contradict each other"));
+        }
+        if offers.iter().any(|offer| offer.name == *name) || has_archive(client, url, name, progress)? {
+            vouching.push(shown(url));
+        } else {
+            progress.warn(&format!("{} does not have {name}, so it cannot confirm it", shown(url)));
         }
     }
     Ok(vouching)
+}
+
+/// Whether a server has the archive: it answers its name, and does not answer a name that no archive has. Some servers
+/// answer every path with 200 and a page.
+fn has_archive(client: &Client, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<bool> {
+    let head = |name: &ArchiveName| match client.head(&below(url, &name.to_string()), progress) {
+        Err(error) if error.kind() == NetErrorKind::Interrupted => Err(Error::from(error)),
+        answer => Ok(answer),
+    };
+    let is_it = |remote: Remote| {
+        remote.archive_name().as_ref() == Some(name)
+            && remote.length_bytes.is_some_and(|length_bytes| length_bytes >= ARCHIVE_BYTES_MIN)
+    };
+    if !head(name)?.is_ok_and(is_it) {
+        return Ok(false);
+    }
+    let made_up = ArchiveName { hash: Hash(*blake3::hash(&random_bytes()).as_bytes()), ..name.clone() };
+    Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone))
+}
+
+/// Something that no server can foresee.
+fn random_bytes() -> [u8; 8] {
+    RandomState::new().build_hasher().finish().to_le_bytes()
 }

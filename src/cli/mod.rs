@@ -142,6 +142,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         Err(error) => {
+            // clap repeats what it does not understand, and a terminal would obey it.
+            let error =
+                parse(&usage::escaped(&arguments), &|variable| std::env::var_os(variable)).err().unwrap_or(error);
             let printed = usage::print(&error, &arguments, std::env::var_os("SLOTPRESS_JSON"));
             return match printed {
                 _ if error.use_stderr() => ExitCode::from(usage::EXIT_CODE),

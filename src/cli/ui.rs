@@ -18,6 +18,7 @@ use {
     slotpress_base::{
         error::{Error, Result},
         progress::{Part, Progress, Step},
+        text::escaped_lines,
     },
     std::{
         collections::BTreeSet,
@@ -160,9 +161,10 @@ impl Ui {
     /// Prints a line of results in one piece: what is to be copied, and what is of the right width already.
     pub fn print_verbatim(&self, line: &str) {
         self.end_stage();
+        let line = escaped_lines(line);
         if self.is_stdout_data.load(Relaxed) {
-            self.stderr(line);
-        } else if let Err(error) = stdout::print(line) {
+            self.stderr(&line);
+        } else if let Err(error) = stdout::print(&line) {
             self.is_pipe_broken.store(true, Relaxed);
             if error.kind() != ErrorKind::BrokenPipe
                 && let Ok(mut print_error) = self.print_error.lock()
@@ -218,7 +220,7 @@ impl Ui {
     /// Prints what has happened, as a log has it.
     pub fn log(&self, line: &str) {
         if !self.is_quiet {
-            self.stderr(line);
+            self.stderr(&escaped_lines(line));
         }
     }
 
@@ -240,6 +242,7 @@ impl Ui {
 
     /// Prints a message behind a coloured word, wrapped at words on a terminal.
     fn labelled(&self, label: &str, code: &str, message: &str) {
+        let message = &escaped_lines(message);
         if !self.is_terminal {
             return self.stderr(&format!("{} {message}", self.paint(label, code)));
         }
@@ -252,6 +255,7 @@ impl Ui {
 
     /// Prints a message, wrapped at words on a terminal.
     fn wrapped(&self, message: &str) {
+        let message = &escaped_lines(message);
         match self.is_terminal {
             true => self.stderr(&lines::wrap_all("", message, lines::columns())),
             false => self.stderr(message),

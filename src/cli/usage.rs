@@ -3,6 +3,7 @@
 use {
     super::json::{ErrorLine, to_json},
     clap::error::ErrorKind,
+    slotpress_base::text,
     std::{
         ffi::OsString,
         io::{self, Write},
@@ -11,6 +12,11 @@ use {
 
 /// The exit code of wrong arguments.
 pub const EXIT_CODE: u8 = 2;
+
+/// The arguments with their control characters escaped, for messages that repeat them.
+pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
+    arguments.iter().map(|argument| text::escaped(&argument.to_string_lossy()).into_owned().into()).collect()
+}
 
 /// Prints what clap has to say: help and versions as they are, errors as the arguments ask for.
 pub fn print(error: &clap::Error, arguments: &[OsString], json_variable: Option<OsString>) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use {
     super::Finding,
     slotpress_format::ledger::{directory::LedgerPaths, held_lock::is_ledger_lock_held},
+    slotpress_read::store::{RESTORE_JOURNAL_HINT, restore_journal},
     std::{
         collections::BTreeSet,
         fs,
@@ -20,6 +21,10 @@ const FILES_MAX: usize = 64;
 /// Everything about the directories.
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     let mut findings = vec![lock(&paths.ledger), owner(&paths.ledger)];
+    findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
+        let found = format!("{}: a restore was killed before its end", journal.display());
+        Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
+    }));
     let mut seen = BTreeSet::new();
     for dir in [paths.ledger.clone(), paths.snapshots_dir().to_path_buf()].into_iter().chain(paths.accounts_dirs()) {
         // Each file system once.

@@ -8,7 +8,9 @@ use {
         error::{Error, IoContext, Result},
         files::open_file,
     },
-    slotpress_read::store::{dir_lock::DirLocks, publish::sync_dir, work_dir::remove_moved_dir},
+    slotpress_read::store::{
+        RESTORE_JOURNAL_NAME as JOURNAL_NAME, dir_lock::DirLocks, publish::sync_dir, work_dir::remove_moved_dir,
+    },
     std::{
         ffi::OsStr,
         fs::{self, File},
@@ -17,9 +19,6 @@ use {
         path::{Path, PathBuf},
     },
 };
-
-/// The journal's name in the snapshots directory, or in that of an archive's tree.
-pub const JOURNAL_NAME: &str = "slotpress-partial-journal";
 
 /// The first record.
 const HEADING: &str = "slotpress-restore-journal-1";

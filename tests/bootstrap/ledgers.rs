@@ -77,6 +77,18 @@ fn trusted_servers_vouch_or_refuse() {
     for ledger in ["contradicted", "unknown"] {
         assert!(!dir.path().join(ledger).join("snapshots/40").exists());
     }
+    // One that answers every path with a page has everything, and knows nothing.
+    let page = "<html>nothing was found, but here is something to read</html>".as_bytes();
+    let said = bootstrap(&Server::start(|_, stream| answer(stream, "200 OK", &[], page)), "page");
+    assert_eq!(said.code, Some(4), "{said:?}");
+    // One that neither redirects nor lists, and has the archives, knows them.
+    let exact = files.clone();
+    let exact = Server::start(move |request, stream| match request.path.contains(".tar.bz2") || request.path == "/" {
+        true => answer(stream, "404 Not Found", &[], b""),
+        false => respond(&exact, Way::Ranges, request, stream),
+    });
+    let said = bootstrap(&exact, "exact");
+    assert_eq!(said.code, Some(0), "{said:?}");
     // A name that lies about the state inside is found out.
     let said = run(&["bootstrap", &serve(&other, Way::Ranges).url(""), "--ledger", text(&dir.path().join("lies"))]);
     assert_eq!(said.code, Some(3), "{said:?}");
@@ -288,4 +300,74 @@ fn a_source_that_vanishes_is_replaced_by_another() {
         assert_eq!(said.code, Some(0), "{said:?}");
         assert_eq!(said.line("restore")["slot"], 40);
     }
+}
+
+/// The same archives in a tar stream that says something else of one account: checksums, index and hashes are right.
+fn forged(files: &Files) -> Files {
+    let dir = temp_dir();
+    let mut forged = Files::new();
+    for (name, bytes) in files {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).expect("written");
+        let mut entries = entries(&path);
+        let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/") && !entry.content.is_empty());
+        // A byte of the balance of its first account.
+        storage.expect("a storage").content[48] ^= 1;
+        let tar = dir.path().join("forged.tar");
+        fs::write(&tar, make_tar(&entries)).expect("written");
+        let out = temp_dir();
+        let arguments =
+            ["recompress", text(&tar), "-o", text(out.path()), "--check", "frames", "--frame-size", "64KiB"];
+        let base = name.split('-').nth(2).filter(|_| name.starts_with("incremental-"));
+        let base: Vec<&str> = base.map_or(Vec::new(), |base| vec!["--base-slot", base]);
+        let named = dir.path().join(name.replace(".zst", ""));
+        fs::rename(&tar, &named).expect("renamed");
+        let mut arguments = arguments.to_vec();
+        arguments[1] = text(&named);
+        let said = run(&arguments);
+        assert_eq!(said.code, Some(0), "{base:?} {said:?}");
+        forged.extend(files_in(out.path()));
+    }
+    forged
+}
+
+/// A source whose archives are wrong is dropped, and the next one is used, in whatever order they are given.
+#[test]
+fn a_source_that_fails_a_check_is_dropped() {
+    let files = archives(&[]);
+    let (honest, liar) = (serve(&files, Way::Ranges), serve(&forged(&files), Way::Ranges));
+    for urls in [[liar.url(""), honest.url("")], [honest.url(""), liar.url("")]] {
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let said = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!((&said.line("restore")["slot"], &said.line("restore")["state"]), (&40.into(), &"checked".into()));
+    }
+    // Alone it fails, is named, and leaves nothing that a later run would prefer.
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains(&liar.url("")), "{said:?}");
+    let said = run(&["bootstrap", &honest.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+/// A state that no name promises is refused before a byte is fetched; one that is there is taken, though there is a newer.
+#[test]
+fn what_is_expected_is_compared_with_names_first() {
+    let files = archives(&[]);
+    let (server, dir) = (serve(&files, Way::Ranges), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
+    let other_hash = "11111111111111111111111111111112";
+    for flags in [["--expect-slot", "41"], ["--expect-hash", other_hash]] {
+        let said = run(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)], &flags[..]].concat());
+        assert_eq!(said.code, Some(3), "{said:?}");
+        assert!(said.stderr.contains("no source has the state of"), "{said:?}");
+    }
+    assert!(!server.requests().iter().any(is_fetch), "nothing is fetched");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-slot", "26"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
 }

@@ -62,6 +62,11 @@ fn nothing_but_archives() {
         format!("GET {FULL_26} HTTP/1.1\r\nHost: x\r\n\r\n"),
         "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
         "GET \\etc\\passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
+        // It must be clear for whom a request is, and where its head ends.
+        format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n"),
+        format!("GET /{FULL_26} HTTP/1.1\r\n\r\n"),
+        format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\n\r\n"),
+        format!("GET /{FULL_26} HTTP/1.1\nHost: x\n\n"),
     ] {
         let mut stream = server.connect();
         stream.write_all(raw.as_bytes()).expect("sent");

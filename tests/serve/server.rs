@@ -199,7 +199,8 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 }
 
 pub fn send(stream: &mut TcpStream, method: &str, path: &str, headers: &str) {
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: here\r\n{headers}\r\n");
+    let host = if headers.starts_with("Host: ") { "" } else { "Host: here\r\n" };
+    let request = format!("{method} {path} HTTP/1.1\r\n{host}{headers}\r\n");
     stream.write_all(request.as_bytes()).expect("sent");
 }
 

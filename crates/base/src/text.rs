@@ -4,6 +4,7 @@
 use {
     serde::Serializer,
     std::{
+        borrow::Cow,
         path::{Path, PathBuf},
         time::Duration,
     },
@@ -12,16 +13,50 @@ use {
 /// The most characters that a message quotes of what an archive or a file says.
 pub const QUOTED_CHARS_MAX: usize = 200;
 
+/// Whether a terminal would obey a character instead of showing it: control characters, and those that turn the direction
+/// of what follows.
+fn is_control(char: char) -> bool {
+    char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// The beginning of a text on one line: control characters are shown as `\u{FFFD}`, and what is too long ends with `…`.
 pub fn one_line(text: &str) -> String {
-    // Also those that turn the direction of what follows: a terminal would show something else than is there.
-    let is_unfit = |char: char| char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut chars = text.chars().map(|char| if is_unfit(char) { char::REPLACEMENT_CHARACTER } else { char });
+    let mut chars = text.chars().map(|char| if is_control(char) { char::REPLACEMENT_CHARACTER } else { char });
     let mut line: String = chars.by_ref().take(QUOTED_CHARS_MAX).collect();
     if chars.next().is_some() {
         line.push('…');
     }
     line
+}
+
+/// A text with its control characters escaped, as `\u{1b}` and `\n`: a terminal shows them, and does not obey them.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |char: char| if is_control(char) { char.escape_default().to_string() } else { char.to_string() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// The same for a text of several lines: ends of lines stay.
+pub fn escaped_lines(text: &str) -> Cow<'_, str> {
+    if !text.contains(|char| char != '\n' && is_control(char)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.split('\n').map(escaped).collect::<Vec<_>>().join("\n"))
+}
+
+/// Paths in messages: in place of [`Path::display`], which prints control characters as they are. A file's name can hold
+/// any.
+pub trait ShowPath {
+    /// The path as text: bytes that are not UTF-8 become U+FFFD, and control characters are escaped.
+    fn shown(&self) -> String;
+}
+
+impl<P: AsRef<Path> + ?Sized> ShowPath for P {
+    fn shown(&self) -> String {
+        escaped(&self.as_ref().to_string_lossy()).into_owned()
+    }
 }
 
 /// Lines of at most `columns` characters; the ones after the first are indented below the text. A word that is longer
@@ -118,6 +153,13 @@ mod tests {
         assert_eq!(one_line("a\nb\x1b[2J\u{202e}c"), "a\u{fffd}b\u{fffd}[2J\u{fffd}c");
         let long = one_line(&"x".repeat(1_000_000));
         assert!(long.chars().count() == QUOTED_CHARS_MAX + 1 && long.ends_with('…'));
+    }
+
+    #[test]
+    fn a_terminal_obeys_no_name() {
+        assert_eq!(Path::new("a\nb\x1b]0;x\x07/\u{9b}é\u{202e}").shown(), "a\\nb\\u{1b}]0;x\\u{7}/\\u{9b}é\\u{202e}");
+        assert_eq!("/mnt/ledger".shown(), "/mnt/ledger");
+        assert_eq!(escaped_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\r\\u{1b}[2J\n");
     }
 
     #[test]

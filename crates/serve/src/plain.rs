@@ -10,7 +10,7 @@ use {
     },
     hyper::{
         HeaderMap, Request, Response, StatusCode, Uri, Version,
-        header::{CONNECTION, CONTENT_LENGTH, DATE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
+        header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, HeaderValue, TRANSFER_ENCODING},
         http::{Method, request::Parts},
     },
     slotpress_base::bytes::{count, to_usize},
@@ -306,6 +306,11 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, StatusCode> {
         Err(httparse::Error::TooManyHeaders) => return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
         Err(_) => return Err(StatusCode::BAD_REQUEST),
     };
+    // A line that ends without a carriage return ends elsewhere for others on the way (RFC 9112, 2.2).
+    let mut lines = bytes.get(..length).unwrap_or_default().split_inclusive(|byte| *byte == b'\n');
+    if !lines.all(|line| line.ends_with(b"\r\n")) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     let bad = |_| StatusCode::BAD_REQUEST;
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.method =
@@ -315,9 +320,6 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, StatusCode> {
     for field in parsed.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
         parts.headers.append(name, HeaderValue::from_bytes(field.value).map_err(|_| bad(()))?);
-    }
-    if parts.version == Version::HTTP_11 && !parts.headers.contains_key(HOST) {
-        return Err(StatusCode::BAD_REQUEST);
     }
     let has_body = parts.headers.contains_key(TRANSFER_ENCODING)
         || parts.headers.get_all(CONTENT_LENGTH).iter().any(|length| length.as_bytes() != b"0");
@@ -380,7 +382,8 @@ mod tests {
         assert!(keeps_open("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
         assert!(parsed("GET / HTTP/1.1\r\nHost: x\r\n").expect("good").is_none());
         for (text, status) in [
-            ("GET / HTTP/1.1\r\n\r\n", 400),
+            ("GET / HTTP/1.1\nHost: x\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nHost: x\r\n\n", 400),
             ("GET / HTTP/2.0\r\nHost: x\r\n\r\n", 400),
             ("GET  / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
             ("GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n", 400),

@@ -79,12 +79,19 @@ pub async fn answer(server: &Arc<Server>, origin: Origin, purpose: Purpose, requ
 
 async fn respond(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
     let response = match request.method {
+        _ if !is_for_one_host(request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
         Method::GET | Method::HEAD => route(server, origin, request).await,
         Method::OPTIONS => with(plain(StatusCode::NO_CONTENT, ""), ALLOW, METHODS),
         _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS),
     };
     server.metrics.response(response.status().as_u16());
     without_body(request, response)
+}
+
+/// Whether it is clear for which host the request is (RFC 9112, 3.2).
+fn is_for_one_host(request: &Parts) -> bool {
+    let hosts = request.headers.get_all(HOST).iter().count();
+    hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
 }
 
 /// The answer to HEAD is a head, of errors too.

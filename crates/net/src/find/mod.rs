@@ -44,8 +44,9 @@ const PEERS_MAX: usize = 4096;
 /// For asking all of them.
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A server that names a slot this far beyond the cluster's is wrong or lies: two hours.
-const FUTURE_SLOTS_MAX: u64 = 18_000;
+/// A server that names a slot this far beyond what RPC servers say is wrong or lies: archives are older than the newest
+/// slot, and an RPC server that lags by more than some minutes is of no use.
+const FUTURE_SLOTS_MAX: u64 = 1_000;
 
 /// Rounds of measuring.
 const MEASURE_ROUNDS_MAX: usize = 3;

@@ -10,8 +10,9 @@ use {
         files::open_file,
     },
     std::{
-        fs::{self, File},
+        fs::{self, File, TryLockError},
         io,
+        os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
     },
     tempfile::NamedTempFile,
@@ -20,6 +21,9 @@ use {
 /// Agave removes files of this prefix from its archives directory when it starts, so even without another run of
 /// slotpress nothing of a killed one stays.
 const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
+
+/// Files that are made before it is given up: each time, another process has to look in the moment between two calls.
+const ATTEMPTS_MAX: usize = 100;
 
 /// A file that is not there yet.
 #[derive(Debug)]
@@ -33,14 +37,22 @@ impl Unpublished {
     pub fn create(dir: &Path) -> Result<Self> {
         check_output_dir(dir)?;
         remove_stale(dir)?;
-        let file = tempfile::Builder::new()
-            .prefix(TEMPORARY_PREFIX)
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-            .tempfile_in(dir)
-            .map_err(|error| Error::io("create a file in", dir, &error))?;
-        // Held until the file is published or removed: a lock that can be taken marks a stale file.
-        let _ = file.as_file().try_lock();
-        Ok(Self { file, dir: dir.to_path_buf() })
+        for _ in 0..ATTEMPTS_MAX {
+            let file = tempfile::Builder::new()
+                .prefix(TEMPORARY_PREFIX)
+                .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+                .tempfile_in(dir)
+                .or_path("create a file in", dir)?;
+            // Held until the file is published or removed: a lock that can be taken marks a stale file. Before it is held,
+            // another process may have taken the file for a stale one.
+            if matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock)) {
+                continue;
+            }
+            if file.as_file().metadata().or_path("read", file.path())?.nlink() > 0 {
+                return Ok(Self { file, dir: dir.to_path_buf() });
+            }
+        }
+        Err(Error::failed(format!("{}: files that are made there are removed again by another process", dir.display())))
     }
 
     /// The open file.
@@ -57,7 +69,8 @@ impl Unpublished {
     pub fn publish(self, name: &str, replace: bool) -> Result<PathBuf> {
         let path = self.dir.join(name);
         self.file.as_file().sync_all().or_path("write", self.file.path())?;
-        let temporary = self.file.into_temp_path();
+        // Open, and locked, until it has its name: another process would take it for a stale one.
+        let (_locked, temporary) = self.file.into_parts();
         let result = if replace { fs::rename(&temporary, &path) } else { rename_no_replace(&temporary, &path) };
         result.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => already_exists(&path),
@@ -134,7 +147,11 @@ fn remove_stale(dir: &Path) -> Result<()> {
         // A file of another user, or one that vanished, is not ours to remove; nor is what is no file.
         let Ok(file) = open_file(&entry.path()) else { continue };
         if file.try_lock().is_ok() {
-            fs::remove_file(entry.path()).or_path("remove the stale file", &entry.path())?;
+            match fs::remove_file(entry.path()) {
+                // It has got its final name since it was opened, or another process has removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.or_path("remove the stale file", &entry.path())?,
+            }
         }
     }
     Ok(())
@@ -158,6 +175,24 @@ mod tests {
         publish("three", true).expect("replaced");
         assert_eq!(fs::read_to_string(dir.path().join("name")).expect("read"), "three");
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1, "no temporary file stays");
+    }
+
+    /// Each of many that begin at once removes what is stale, and nothing that another has just made.
+    #[test]
+    fn many_begin_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let dir = dir.path();
+                scope.spawn(move || {
+                    for round in 0..100 {
+                        let file = Unpublished::create(dir).expect("created");
+                        file.publish(&format!("{thread}-{round}"), false).expect("published");
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 800);
     }
 
     #[test]

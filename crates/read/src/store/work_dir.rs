@@ -4,7 +4,7 @@
 use {
     super::dir_lock::{Locked, open_dir, try_lock},
     rustix::{
-        fs::{AtFlags, CWD, Dir, Mode, OFlags},
+        fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat},
         io::Errno,
     },
     slotpress_base::error::{Error, IoContext, Result},
@@ -98,7 +98,11 @@ pub fn remove_stale_dirs(parent: &Path, prefix: &str) -> Result<()> {
         // A file, or another user's directory, or one that has vanished, is not ours to remove.
         let path = entry.path();
         let Ok(dir) = open_dir(&path, false) else { continue };
-        if try_lock(&dir).or_path("lock", &path)? == Locked::Ours {
+        // It may have been moved to its final place since it was opened.
+        let is_there = |own: Stat| rustix::fs::lstat(&path).is_ok_and(|found| found.st_ino == own.st_ino);
+        if try_lock(&dir).or_path("lock", &path)? == Locked::Ours
+            && is_there(rustix::fs::fstat(&dir).or_path("read", &path)?)
+        {
             remove_contents(&dir, DEPTH_MAX).or_path("remove what a killed run left in", &path)?;
             fs::remove_dir(&path).or_path("remove what a killed run left in", &path)?;
         }

@@ -16,6 +16,7 @@ use {
             accounts::{AccountsPass, Task},
             settle::{Settled, settle},
         },
+        store::{RESTORE_JOURNAL_HINT, restore_journal},
         verify::{
             VerifyOptions, new_accounts,
             report::{Counts, VerifyReport},
@@ -58,6 +59,10 @@ pub fn verify_ledger(
         true => Some(LedgerLock::acquire(&paths.ledger)?),
         false => None,
     };
+    if let Some(journal) = restore_journal(paths.snapshots_dir()) {
+        let what = format!("{}: a restore into this ledger was killed before its end", journal.display());
+        progress.warn(&format!("{what}: {RESTORE_JOURNAL_HINT}"));
+    }
     let findings = Findings::new();
     let stopwatch = Stopwatch::start();
     let mut report = match find_bank_snapshot_with_gaps(paths, slot, options.threads) {

@@ -1,0 +1,75 @@
+//! Archives that failed a check, and where they came from: not used again in this run.
+
+use {
+    slotpress_base::{error::Error, text::one_line},
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::{find::Candidate, servers::Offer},
+};
+
+/// Archives in an error message.
+const TOLD_MAX: usize = 8;
+
+/// An archive that failed a check.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// Its name.
+    pub name: ArchiveName,
+    /// Where it came from: a URL without secrets, or a path.
+    pub place: String,
+    /// Whether it lies in the archives directory: then no source's archive of the name can be fetched there.
+    pub is_in_place: bool,
+    /// Of an incremental archive: where the full one came from. One of the two is wrong, and it may be that one.
+    pub full_place: Option<String>,
+}
+
+/// Archives that are not used again, each with the reason.
+#[derive(Clone, Debug, Default)]
+pub struct Dropped(Vec<(Wrong, String)>);
+
+impl Dropped {
+    /// Does not use it again.
+    pub fn add(&mut self, wrong: Wrong, why: &Error) {
+        self.0.push((wrong, one_line(&why.to_string())));
+    }
+
+    /// Whether an offer may be used; that of an incremental archive on a full one from `full_place`.
+    pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
+        let place = offer.shown();
+        !self.0.iter().any(|(wrong, _)| {
+            let is_it = wrong.place == place || (wrong.is_in_place && wrong.name == offer.name);
+            is_it && wrong.full_place.as_deref() == full_place
+        })
+    }
+
+    /// How often an archive of the server that makes an offer was wrong, or may have been.
+    pub fn faults_of(&self, offer: &Offer) -> usize {
+        let Some(server) = server_of(&offer.shown()) else { return 0 };
+        self.0.iter().filter(|(wrong, _)| server_of(&wrong.place).as_ref() == Some(&server)).count()
+    }
+
+    /// Leaves out candidates whose full archive is not used again.
+    pub fn remove_from(&self, candidates: &mut Vec<Candidate>) {
+        candidates.retain(|candidate| self.allows(&candidate.full, None));
+    }
+
+    /// No archive is left: `last` with what became of the others.
+    pub fn nothing_left(&self, last: &Error) -> Error {
+        let in_place = self.0.iter().find(|(wrong, _)| wrong.is_in_place);
+        let hint = match in_place {
+            Some((wrong, _)) => format!("move {} away, so that another source's can be fetched", wrong.place),
+            None => "give other sources, or try again later".to_string(),
+        };
+        if self.0.len() < 2 {
+            return last.clone().hint(hint);
+        }
+        let whys = self.0.iter().take(TOLD_MAX).map(|(wrong, why)| format!("{}: {why}", wrong.place));
+        let more = if self.0.len() > TOLD_MAX { "; and others" } else { "" };
+        let message = format!("no source is left: {}{more}", Vec::from_iter(whys).join("; "));
+        Error::new(last.kind(), message).hint(hint)
+    }
+}
+
+/// Scheme, host and port of a URL.
+fn server_of(place: &str) -> Option<String> {
+    slotpress_net::parse_url(place).ok().map(|url| url.origin().ascii_serialization())
+}

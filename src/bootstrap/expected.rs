@@ -1,0 +1,59 @@
+//! The state that was asked for by slot or hash, which names tell before a byte is fetched.
+
+use {
+    slotpress_base::error::{Error, Result},
+    slotpress_format::ledger::names::{ArchiveName, Hash},
+    slotpress_net::find::Candidate,
+    slotpress_read::state::check::CheckOptions,
+};
+
+/// Slot and hash of the state, where they were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    slot: Option<u64>,
+    hash: Option<Hash>,
+}
+
+impl Expected {
+    /// What a check of the state compares at its end.
+    pub fn of_check(check: &CheckOptions) -> Self {
+        Self { slot: check.expect_slot, hash: check.expect_hash }
+    }
+
+    /// Whether any was given.
+    pub fn is_any(self) -> bool {
+        self != Self::default()
+    }
+
+    /// Whether an archive's name is that of the state.
+    pub fn is_named(self, name: &ArchiveName) -> bool {
+        self.slot.is_none_or(|slot| slot == name.slot) && self.hash.is_none_or(|hash| hash == name.hash)
+    }
+
+    /// Leaves out candidates that cannot become the state. A full archive below its slot can, with an incremental one.
+    ///
+    /// # Errors
+    /// None is left.
+    pub fn choose_from(self, candidates: &mut Vec<Candidate>) -> Result<()> {
+        if !self.is_any() {
+            return Ok(());
+        }
+        let found: Vec<String> = candidates.iter().take(8).map(|one| one.slot().to_string()).collect();
+        candidates.retain(|candidate| {
+            let incremental = candidate.incremental.as_ref().map(|offer| &offer.name);
+            std::iter::once(&candidate.full.name).chain(incremental).any(|name| self.is_named(name))
+        });
+        if !candidates.is_empty() {
+            return Ok(());
+        }
+        let slot = self.slot.map(|slot| format!("slot {slot}"));
+        let hash = self.hash.map(|hash| format!("hash {hash}"));
+        let asked: Vec<String> = slot.into_iter().chain(hash).collect();
+        Err(Error::damaged(format!(
+            "no source has the state of {} (found: slots {})",
+            asked.join(", "),
+            found.join(", ")
+        ))
+        .hint("`slotpress find` and `slotpress list URL` show what sources have"))
+    }
+}
