@@ -83,7 +83,7 @@ fn the_same_content_from_anywhere() {
         fs::create_dir(path(out)).expect("made");
         let out_dir = path(out);
         let arguments = ["archive", "--frame-size", "64KiB", "--format", format, "-o"];
-        slotpress().args(&arguments).arg(&out_dir).arg(&ledger).assert().success();
+        slotpress().args(arguments).arg(&out_dir).arg(&ledger).assert().success();
         inputs.push(fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path());
     }
     slotpress().args(["restore", "--tree", "archive", "--ledger"]).arg(path("tree")).arg(&inputs[1]).assert().success();
@@ -265,5 +265,5 @@ fn searches_that_make_no_sense() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), vec![7; 300_000]).expect("written");
     let arguments = ["levels", "search", "--layout", "clustered", "--frame-size", "64KiB"];
-    slotpress().args(&arguments).arg(file.path()).assert().code(2);
+    slotpress().args(arguments).arg(file.path()).assert().code(2);
 }
