@@ -5,7 +5,13 @@
 //! by a restore.
 
 use {
-    super::{RestoreLayout, RestoreOptions, input::Inputs, is_standard_input, space::SpaceNeeded, target::Target},
+    super::{
+        RestoreLayout, RestoreOptions,
+        input::Inputs,
+        is_standard_input,
+        space::{Space, SpaceNeeded},
+        target::Target,
+    },
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
@@ -47,17 +53,6 @@ pub struct ArchiveToRestore {
     pub unpacked_bytes: u64,
     /// Whether those follow from its index, and not from a sample.
     pub is_exact: bool,
-}
-
-/// Room on a file system.
-#[derive(Clone, Debug)]
-pub struct Space {
-    /// A directory on it.
-    pub dir: PathBuf,
-    /// Bytes that would be written.
-    pub needed_bytes: u64,
-    /// Bytes that are free.
-    pub free_bytes: u64,
 }
 
 /// Looks at everything that [`restore`](super::restore) looks at before it writes, and refuses what that would refuse.

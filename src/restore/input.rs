@@ -2,7 +2,7 @@
 //! directory.
 
 use {
-    crate::restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
+    crate::restore::{RestoreLayout, RestoreOptions, copies::ArchiveCopy, target::Target},
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
         progress::Progress,

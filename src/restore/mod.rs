@@ -5,13 +5,14 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+mod copies;
 pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
 mod options;
 pub mod place;
-mod space;
+pub mod space;
 mod superseded;
 mod target;
 mod unpack;
