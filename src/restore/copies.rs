@@ -1,11 +1,12 @@
 //! The archives' ways into the archives directory: cloned, copied, converted, downloaded there, or there already.
 
 use {
-    crate::restore::{ConvertArchive, RestoreOptions},
+    crate::restore::{ConvertArchive, RestoreOptions, place::Owner},
     slotpress_base::{
         error::{Error, IoContext, Result},
         files::open_file,
         io::Manners,
+        kept_dir::{Found, KeptDir},
         progress::Progress,
     },
     slotpress_format::ledger::names::{ArchiveName, Extension},
@@ -15,8 +16,7 @@ use {
     },
     std::{
         fs::{self, File},
-        io::Read,
-        os::unix::fs::MetadataExt,
+        os::unix::fs::{FileExt, MetadataExt},
         path::{Path, PathBuf},
         sync::Arc,
     },
@@ -50,21 +50,21 @@ enum Way {
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &Archive, dir: &Path, options: &RestoreOptions) -> Result<Self> {
+    pub fn begin(archive: &Archive, dir: &Arc<KeptDir>, options: &RestoreOptions) -> Result<Self> {
         let path = archive.path();
         let source = File::open(path).or_path("open", path)?;
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        let lies_in = |dir: &Path| parent.is_some_and(|parent| is_same_file(parent, dir));
+        let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
         let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
             let convert = options.convert.ok_or_else(|| {
                 Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.display()))
                     .hint("recompress it first, then restore the result")
             })?;
             Way::Converted(convert, options.threads)
-        } else if lies_in(dir) || lies_in(&dir.join("remote")) {
+        } else if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) {
             Way::Stays
         } else {
-            let copy = Unpublished::create(dir)?;
+            let copy = Unpublished::create_in(dir)?;
             match rustix::fs::ioctl_ficlone(copy.file(), &source) {
                 Ok(()) => Way::Cloned(copy),
                 Err(_) => Way::Copied(copy),
@@ -109,12 +109,27 @@ impl ArchiveCopy {
         matches!(self.way, Way::Fetched(_))
     }
 
-    /// Copies what was not cloned, and gives the archive its name; says where it is, and whether it was put there.
-    pub fn finish(self, name: &ArchiveName, dir: &Path, progress: &dyn Progress) -> Result<(PathBuf, bool)> {
-        let path = dir.join(name.to_string());
+    /// Copies what was not cloned, and gives the archive its name and its owner.
+    pub fn finish(
+        self,
+        name: &ArchiveName,
+        dir: &KeptDir,
+        owner: &Owner,
+        progress: &dyn Progress,
+    ) -> Result<PlacedArchive> {
+        let name_there = name.to_string();
+        let path = dir.path_of(&name_there);
+        let placed = |path: PathBuf, is_new: bool| {
+            let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let new = if is_new { dir.found(&file_name)? } else { None };
+            if is_new {
+                owner.take_name(dir, &file_name)?;
+            }
+            Ok(PlacedArchive { path, name: file_name, new })
+        };
         let copy = match self.way {
             Way::Stays if ArchiveName::of_path(&self.source_path).as_ref() == Some(name) => {
-                return Ok((self.source_path, false));
+                return placed(self.source_path, false);
             }
             Way::Stays => {
                 return Err(Error::failed(format!(
@@ -125,17 +140,18 @@ impl ArchiveCopy {
             }
             Way::Converted(convert, threads) => {
                 let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
-                let was_there = dir.join(converted.to_string()).exists();
-                return Ok((convert(&self.source_path, dir, threads, &self.manners, progress)?, !was_there));
+                let was_there = dir.found(converted.to_string())?.is_some();
+                return placed(convert(&self.source_path, dir.path(), threads, &self.manners, progress)?, !was_there);
             }
             Way::Fetched(file) => {
-                if path.exists() {
-                    if has_same_content(file.path(), &path, progress)? {
-                        return Ok((path, false));
+                if dir.found(&name_there)?.is_some() {
+                    let (download, there) = (open_file(file.path())?, dir.open_file(&name_there)?);
+                    if has_same_content((&download, file.path()), (&there, &path), progress)? {
+                        return placed(path, false);
                     }
                     return Err(is_another(&path));
                 }
-                return Ok((file.publish(&name.to_string())?, true));
+                return placed(file.publish(&name_there)?, true);
             }
             Way::Cloned(copy) => copy,
             Way::Copied(copy) => {
@@ -145,14 +161,25 @@ impl ArchiveCopy {
                 copy
             }
         };
-        if path.exists() {
-            if has_same_content(copy.path(), &path, progress)? {
-                return Ok((path, false));
+        if dir.found(&name_there)?.is_some() {
+            let there = dir.open_file(&name_there)?;
+            if has_same_content((copy.file(), copy.path()), (&there, &path), progress)? {
+                return placed(path, false);
             }
             return Err(is_another(&path));
         }
-        Ok((copy.publish(&name.to_string(), false)?, true))
+        placed(copy.publish(&name_there, false)?, true)
     }
+}
+
+/// An archive that is in the archives directory.
+pub struct PlacedArchive {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// What it is, where it was put there.
+    pub new: Option<Found>,
 }
 
 /// Agave needs the archive itself to boot.
@@ -169,24 +196,36 @@ fn is_another(path: &Path) -> Error {
         .hint("move it away: one of the two is damaged")
 }
 
-fn has_same_content(a: &Path, b: &Path, progress: &dyn Progress) -> Result<bool> {
+fn has_same_content(a: (&File, &Path), b: (&File, &Path), progress: &dyn Progress) -> Result<bool> {
     /// Large enough for disks, small enough for a buffer.
     const PIECE_BYTES: usize = 1024 * 1024;
-    let (file_a, file_b) = (open_file(a)?, open_file(b)?);
-    let (mut piece_a, mut piece_b) = (Vec::new(), Vec::new());
+    let (mut piece_a, mut piece_b) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
+    let mut offset_bytes = 0;
     loop {
         progress.check()?;
-        for (file, path, piece) in [(&file_a, a, &mut piece_a), (&file_b, b, &mut piece_b)] {
-            piece.clear();
-            Read::take(file, PIECE_BYTES as u64).read_to_end(piece).or_path("read", path)?;
-        }
-        if piece_a != piece_b {
+        let [read_a, read_b] = [(a, &mut piece_a), (b, &mut piece_b)]
+            .map(|((file, path), piece)| read_at_most(file, piece, offset_bytes).or_path("read", path));
+        let (read_a, read_b) = (read_a?, read_b?);
+        if piece_a.get(..read_a) != piece_b.get(..read_b) {
             return Ok(false);
         }
-        if piece_a.is_empty() {
+        if read_a == 0 {
             return Ok(true);
         }
+        offset_bytes += read_a as u64;
     }
+}
+
+/// Fills a piece, or less of it at the end of the file.
+fn read_at_most(file: &File, piece: &mut [u8], offset_bytes: u64) -> std::io::Result<usize> {
+    let mut read = 0;
+    while let Some(rest) = piece.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset_bytes + read as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
 }
 
 /// Copies in pieces, so that it can be interrupted.
@@ -217,9 +256,11 @@ fn copy_in_pieces(
     Ok(())
 }
 
-fn is_same_file(a: &Path, b: &Path) -> bool {
-    match (fs::metadata(a), fs::metadata(b)) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => false,
-    }
+fn is_dir(path: &Path, dir: &Found) -> bool {
+    fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (dir.device, dir.inode))
+}
+
+/// Where a validator puts what it downloads, in the archives directory.
+fn remote(dir: &KeptDir) -> Option<Found> {
+    rustix::fs::statat(dir, "remote", rustix::fs::AtFlags::empty()).ok().map(Found::from)
 }

@@ -75,10 +75,10 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let mut needed = SpaceNeeded::default();
     for archive in &archives {
         for dir in &target.root_parents {
-            needed.add(dir, archive.unpacked_bytes / target.root_parents.len() as u64)?;
+            needed.add(dir.path(), archive.unpacked_bytes / target.root_parents.len() as u64)?;
         }
-        if options.layout == RestoreLayout::Boot && !lies_in(&archive.path, &target.snapshots_dir) {
-            needed.add(&target.snapshots_dir, archive.length_bytes)?;
+        if options.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path()) {
+            needed.add(target.snapshots_dir.path(), archive.length_bytes)?;
         }
     }
     Ok(RestorePreview { archives, space: needed.rooms()? })
