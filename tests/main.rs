@@ -34,6 +34,7 @@ mod oracle;
 mod page;
 mod panics;
 mod parsers;
+mod races;
 mod readers;
 mod recompress;
 mod restore_layouts;

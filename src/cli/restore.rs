@@ -13,8 +13,9 @@ use {
         recompress::recompress_for_agave,
         restore::{
             RestoreLayout, RestoreOptions, RestoreReport,
-            dry_run::{ArchiveToRestore, RestorePreview, Space, preview},
+            dry_run::{ArchiveToRestore, RestorePreview, preview},
             restore,
+            space::Space,
         },
     },
     clap::{Args, ValueEnum},

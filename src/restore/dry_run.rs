@@ -5,7 +5,13 @@
 //! by a restore.
 
 use {
-    super::{RestoreLayout, RestoreOptions, input::Inputs, is_standard_input, space::SpaceNeeded, target::Target},
+    super::{
+        RestoreLayout, RestoreOptions,
+        input::Inputs,
+        is_standard_input,
+        space::{Space, SpaceNeeded},
+        target::Target,
+    },
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
@@ -49,17 +55,6 @@ pub struct ArchiveToRestore {
     pub is_exact: bool,
 }
 
-/// Room on a file system.
-#[derive(Clone, Debug)]
-pub struct Space {
-    /// A directory on it.
-    pub dir: PathBuf,
-    /// Bytes that would be written.
-    pub needed_bytes: u64,
-    /// Bytes that are free.
-    pub free_bytes: u64,
-}
-
 /// Looks at everything that [`restore`](super::restore) looks at before it writes, and refuses what that would refuse.
 pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePreview> {
     let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
@@ -80,10 +75,10 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let mut needed = SpaceNeeded::default();
     for archive in &archives {
         for dir in &target.root_parents {
-            needed.add(dir, archive.unpacked_bytes / target.root_parents.len() as u64)?;
+            needed.add(dir.path(), archive.unpacked_bytes / target.root_parents.len() as u64)?;
         }
-        if options.layout == RestoreLayout::Boot && !lies_in(&archive.path, &target.snapshots_dir) {
-            needed.add(&target.snapshots_dir, archive.length_bytes)?;
+        if options.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path()) {
+            needed.add(target.snapshots_dir.path(), archive.length_bytes)?;
         }
     }
     Ok(RestorePreview { archives, space: needed.rooms()? })

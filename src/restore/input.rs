@@ -2,9 +2,10 @@
 //! directory.
 
 use {
-    crate::restore::{RestoreLayout, RestoreOptions, finish::ArchiveCopy, target::Target},
+    crate::restore::{RestoreLayout, RestoreOptions, copies::ArchiveCopy, target::Target},
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
+        kept_dir::KeptDir,
         progress::Progress,
         threads::{guarded, panicked, spawn},
     },
@@ -68,7 +69,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Opens one more archive, if there is one; `dir` is the archives directory.
-    pub fn open_next(&mut self, dir: &Path, options: &RestoreOptions, progress: &dyn Progress) -> Result<bool> {
+    pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreOptions, progress: &dyn Progress) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
         let (archive, copy) = match supply.next()? {
             None => {
@@ -186,10 +187,12 @@ impl Inputs {
         if self.0.iter().any(Option::is_none) {
             let file = match is_boot {
                 true => {
-                    let copy = kept.insert(Unpublished::create(&target.snapshots_dir)?);
+                    let copy = kept.insert(Unpublished::create_in(&target.snapshots_dir)?);
                     copy.file().try_clone().or_path("open", copy.path())?
                 }
-                false => tempfile::tempfile_in(&target.ledger).or_path("create a file in", &target.ledger)?,
+                false => {
+                    tempfile::tempfile_in(target.ledger.path()).or_path("create a file in", target.ledger.path())?
+                }
             };
             arriving = Some(Arc::new(Arriving::new(file, PathBuf::from("standard input"))));
         }

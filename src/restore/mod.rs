@@ -5,13 +5,15 @@
 //! validator would take for a ledger.
 
 pub mod assign;
+mod copies;
 pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
 mod options;
 pub mod place;
-mod space;
+pub mod space;
+mod spot;
 mod superseded;
 mod target;
 mod unpack;
@@ -19,7 +21,7 @@ mod unpack;
 use {
     crate::restore::{
         assign::{AssignedStorage, Assigner},
-        finish::{finish_archive_layout, finish_boot_layout},
+        finish::{Written, finish_archive_layout, finish_boot_layout},
         input::{Feed, Inputs},
         place::{BANK_FILE_PARTIAL, PartialDir},
         space::SpaceNeeded,
@@ -179,12 +181,13 @@ fn restore_archives(
         let base_slot = archives[0].base_slot();
         read_back_report = Some(read_back.check_snapshot(snapshot, base_slot, options.threads, progress)?);
     }
+    let written = Written { roots, bank_snapshot };
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
             let copies = copies.into_iter().zip(names).collect();
-            finish_boot_layout(target, bank.slot, &storages, roots, bank_snapshot, copies, progress)?
+            finish_boot_layout(target, bank.slot, &storages, written, copies, progress)?
         }
-        RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, roots, bank_snapshot)?, Vec::new()),
+        RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, &storages, written)?, Vec::new()),
     };
     Ok(RestoreReport {
         path,
@@ -195,7 +198,7 @@ fn restore_archives(
         input_bytes: archives.iter().map(Archive::length_bytes).sum(),
         output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
         archives: archives_placed,
-        accounts: target.accounts.clone(),
+        accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
         replaced: target.replaced_dirs(),
         assurance,
         read_back: read_back_report,
@@ -302,7 +305,7 @@ fn why_not_checked(feed: &Feed<'_>, options: &RestoreOptions) -> Option<WhyNot> 
 /// Gets ready for checking the state; what does not fit in memory is spilled beside the output.
 fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreOptions) -> Result<StateCheck> {
     let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
-    StateCheck::new(options.check.memory_bytes, &target.snapshots_dir, bytes, is_refused)
+    StateCheck::new(options.check.memory_bytes, target.snapshots_dir.path(), bytes, is_refused)
 }
 
 /// Bytes that an archive unpacks to, as its index tells, or rather too many.
@@ -357,9 +360,9 @@ fn space_needed(archives: &[Archive], target: &Target, bytes_to_copy: u64) -> Re
         let unpacked_bytes = archive.tail.as_ref().map_or(archive.length_bytes(), |tail| tail.index.tar_bytes());
         let dirs = &target.root_parents;
         for dir in dirs {
-            needed.add(dir, unpacked_bytes / dirs.len() as u64)?;
+            needed.add(dir.path(), unpacked_bytes / dirs.len() as u64)?;
         }
     }
-    needed.add(&target.snapshots_dir, bytes_to_copy)?;
+    needed.add(target.snapshots_dir.path(), bytes_to_copy)?;
     Ok(needed)
 }

@@ -7,16 +7,15 @@ use {
     slotpress_base::{
         error::{Error, IoContext, Result},
         io::writer::WriteBehind,
+        kept_dir::{Found, KeptDir},
     },
     slotpress_read::store::work_dir::WorkDir,
     std::{
-        fs::{self, File},
+        fs::File,
         ops::Range,
-        os::{
-            fd::OwnedFd,
-            unix::fs::{FileExt, MetadataExt},
-        },
-        path::{Path, PathBuf},
+        os::{fd::AsFd, unix::fs::FileExt},
+        path::PathBuf,
+        sync::Arc,
     },
 };
 
@@ -27,26 +26,32 @@ pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 /// The name of the bank file while it is in a partial directory; its final name is its slot.
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
-/// A temporary directory beside the final place of its content.
+/// A temporary directory beside the final place of its content. What is in it goes when it is dropped, wherever it lies,
+/// unless it is kept.
 #[derive(Debug)]
 pub struct PartialDir {
-    /// Its path.
+    /// Its path before it was moved, for messages.
     pub path: PathBuf,
     work: WorkDir,
 }
 
 impl PartialDir {
     /// Makes an empty one in `parent`, locked, of the name that `kind` tells and something random.
-    pub fn create(parent: &Path, kind: &str, owner: &Owner) -> Result<Self> {
-        let work = WorkDir::create(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
+    pub fn create(parent: &Arc<KeptDir>, kind: &str, owner: &Owner) -> Result<Self> {
+        let work = WorkDir::create_in(parent, &format!("{PARTIAL_PREFIX}{kind}-"))?;
         let path = work.path().to_path_buf();
-        owner.take_file(work.dir()).or_path("change the owner of", &path)?;
+        owner.take(work.dir()).or_path("change the owner of", &path)?;
         Ok(Self { path, work })
     }
 
-    /// Its inode, by which it is known wherever it lies.
-    pub fn inode(&self) -> Result<u64> {
-        Ok(rustix::fs::fstat(self.work.dir()).or_path("read", &self.path)?.st_ino)
+    /// Itself, wherever it lies by now.
+    pub fn dir(&self) -> &KeptDir {
+        self.work.dir()
+    }
+
+    /// What it is, by which it is known wherever it lies.
+    pub fn found(&self) -> &Found {
+        self.work.found()
     }
 
     /// Makes a new file in it for writing; with `is_shared`, several workers may each open it and write a part.
@@ -55,16 +60,13 @@ impl PartialDir {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
         let file = rustix::fs::openat(self.work.dir(), name, flags, Mode::from_raw_mode(0o644))
             .or_path("create", &self.path.join(name))?;
-        owner.take_file(&file).or_path("change the owner of", &self.path.join(name))?;
+        owner.take(&file).or_path("change the owner of", &self.path.join(name))?;
         Ok(file.into())
     }
 
     /// Opens a file in it for reading.
     pub fn open_file(&self, name: &str) -> Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file =
-            rustix::fs::openat(self.work.dir(), name, flags, Mode::empty()).or_path("open", &self.path.join(name))?;
-        Ok(file.into())
+        self.dir().open_file(name)
     }
 
     /// Removes the files in it: the next archive brings its own.
@@ -73,16 +75,15 @@ impl PartialDir {
     }
 
     /// Makes a directory in it.
-    pub fn create_dir(&self, name: &str, owner: &Owner) -> Result<()> {
-        let path = self.path.join(name);
-        rustix::fs::mkdirat(self.work.dir(), name, Mode::from_raw_mode(0o777)).or_path("create", &path)?;
-        owner.take_path(&path)
+    pub fn create_dir(&self, name: &str, owner: &Owner) -> Result<KeptDir> {
+        let made = self.dir().make_dir(name)?;
+        owner.take(&made).or_path("change the owner of", made.path())?;
+        Ok(made)
     }
 
-    /// Renames a file in it.
-    pub fn rename_within(&self, from: &str, to: &str) -> Result<()> {
-        let dir = self.work.dir();
-        rustix::fs::renameat(dir, from, dir, to).or_path("rename", &self.path.join(from))
+    /// Renames a file in it, to a name in it or in a directory in it.
+    pub fn rename_within(&self, from: &str, to_dir: &KeptDir, to: &str) -> Result<()> {
+        self.dir().rename(from, to_dir, to).or_path("rename", &self.path.join(from))
     }
 
     /// Writes everything under it to disk.
@@ -92,8 +93,13 @@ impl PartialDir {
     }
 
     /// Moves it to its final place, where at most an empty directory may be.
-    pub fn rename(self, to: &Path) -> Result<()> {
-        self.work.move_to(to)
+    pub fn place(&mut self, to_dir: &KeptDir, to: &str) -> Result<()> {
+        self.work.move_to(to_dir, to)
+    }
+
+    /// The restore is complete: it stays.
+    pub fn keep(self) {
+        self.work.keep();
     }
 }
 
@@ -104,24 +110,25 @@ pub struct Owner(Option<(Uid, Gid)>);
 
 impl Owner {
     /// The owner of a directory, or nobody in particular where it is ours, or where we cannot give files away.
-    pub fn of(dir: &Path) -> Result<Self> {
-        let metadata = fs::metadata(dir).or_path("read", dir)?;
+    pub fn of(dir: &KeptDir) -> Result<Self> {
+        let stat = rustix::fs::fstat(dir).or_path("read", dir.path())?;
         let ours = (rustix::process::geteuid(), rustix::process::getegid());
-        let owner = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
+        let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
         Ok(Self((ours.0.is_root() && owner != ours).then_some(owner)))
     }
 
-    fn take_file(&self, file: &OwnedFd) -> rustix::io::Result<()> {
+    /// Gives a file or directory to the owner.
+    pub fn take(&self, file: &impl AsFd) -> rustix::io::Result<()> {
         match self.0 {
             Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),
             None => Ok(()),
         }
     }
 
-    /// Gives a path to the owner.
-    pub fn take_path(&self, path: &Path) -> Result<()> {
+    /// Gives what a name stands for to the owner.
+    pub fn take_name(&self, dir: &KeptDir, name: &str) -> Result<()> {
         match self.0 {
-            Some((uid, gid)) => rustix::fs::chown(path, Some(uid), Some(gid)).or_path("change the owner of", path),
+            Some((uid, gid)) => dir.give(name, uid, gid).or_path("change the owner of", &dir.path_of(name)),
             None => Ok(()),
         }
     }

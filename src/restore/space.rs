@@ -1,7 +1,6 @@
 //! Whether there is room for a restore: before anything is written, and while it is.
 
 use {
-    super::dry_run::Space,
     slotpress_base::{
         error::{Error, IoContext, Result},
         quantity,
@@ -14,6 +13,17 @@ use {
         sync::atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
+
+/// Room on a file system.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// A directory on it.
+    pub dir: PathBuf,
+    /// Bytes that would be written.
+    pub needed_bytes: u64,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+}
 
 /// Bytes that will be written under directories, added up by file system.
 #[derive(Debug, Default)]

@@ -4,18 +4,20 @@ use {
     crate::restore::{
         RestoreLayout, journal,
         place::{Owner, PARTIAL_PREFIX, PartialDir},
+        spot::{REPLACED_PREFIX, Spot},
     },
-    slotpress_base::error::{Error, IoContext, Result},
-    slotpress_format::ledger::{
-        directory::{LedgerPaths, bank_snapshot_slots},
-        lock::LedgerLock,
+    rustix::fs::FileType,
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        kept_dir::{Found, KeptDir},
     },
-    slotpress_read::store::{dir_lock::DirLocks, work_dir::remove_stale_dirs},
+    slotpress_format::ledger::{directory::LedgerPaths, lock::LedgerLock, names::parse_number},
+    slotpress_read::store::{dir_lock::DirLocks, work_dir::remove_stale_dirs_in},
     std::{
+        ffi::{OsStr, OsString},
         fs,
-        io::ErrorKind,
-        os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -23,17 +25,19 @@ use {
 #[derive(Debug)]
 pub struct Target {
     /// The ledger directory; for the archive layout, the directory of the tree.
-    pub ledger: PathBuf,
+    pub ledger: Arc<KeptDir>,
     /// Where archives and `snapshots/` are.
-    pub snapshots_dir: PathBuf,
+    pub snapshots_dir: Arc<KeptDir>,
+    /// `snapshots/`, for a ledger that boots.
+    pub bank_snapshots: Option<Arc<KeptDir>>,
     /// The accounts paths.
-    pub accounts: Vec<PathBuf>,
+    pub accounts: Vec<Arc<KeptDir>>,
     /// The directories in which storages are collected, beside their final place: one for each accounts path.
-    pub root_parents: Vec<PathBuf>,
+    pub root_parents: Vec<Arc<KeptDir>>,
     /// Who owns what is written.
     pub owner: Owner,
-    /// What is moved aside when the new state is complete: from where to where.
-    pub replaced: Vec<(PathBuf, PathBuf)>,
+    /// What is moved aside when the new state is complete.
+    pub replaced: Vec<Replaced>,
     // Dropped in this order: the lock file goes before the directory that was made for it.
     lock: Option<LedgerLock>,
     made: MadeDirs,
@@ -41,36 +45,54 @@ pub struct Target {
     _locks: DirLocks,
 }
 
+/// Something of a former state.
+#[derive(Clone, Debug)]
+pub struct Replaced {
+    /// Where it is.
+    pub from: Spot,
+    /// What it is.
+    pub found: Found,
+    /// Where it goes.
+    pub to: Spot,
+}
+
 /// Directories that were made for the restore, which go again when it does not finish.
 #[derive(Debug, Default)]
-struct MadeDirs(Vec<PathBuf>);
+struct MadeDirs(Vec<(Arc<KeptDir>, OsString)>);
 
 impl MadeDirs {
-    /// Makes a directory and those above it that are missing.
-    fn make(&mut self, dir: &Path) -> Result<()> {
-        let missing: Vec<&Path> =
-            dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.is_dir()).collect();
-        for dir in missing.into_iter().rev() {
-            fs::create_dir(dir).or_path("create", dir)?;
-            self.0.push(dir.to_path_buf());
-        }
-        Ok(())
+    /// Opens a directory; makes it, and those above it that are missing.
+    fn open_or_make(&mut self, path: &Path) -> Result<Arc<KeptDir>> {
+        KeptDir::open_or_make(path, &mut |dir, name| self.0.push((dir.clone(), name.to_os_string())))
     }
 
-    fn make_owned(&mut self, dir: &Path, owner: &Owner) -> Result<()> {
-        if dir.is_dir() {
-            return Ok(());
+    /// The same, given to `owner` where it was made.
+    fn open_or_make_owned(&mut self, path: &Path, owner: &Owner) -> Result<Arc<KeptDir>> {
+        let before = self.0.len();
+        let dir = self.open_or_make(path)?;
+        if self.0.len() > before {
+            owner.take(&*dir).or_path("change the owner of", path)?;
         }
-        self.make(dir)?;
-        owner.take_path(dir)
+        Ok(dir)
+    }
+
+    /// Opens a directory in one that is open, or makes it.
+    fn open_or_make_in(&mut self, parent: &Arc<KeptDir>, name: &str, owner: &Owner) -> Result<Arc<KeptDir>> {
+        if let Some(dir) = parent.open_dir(name)? {
+            return Ok(Arc::new(dir));
+        }
+        let dir = parent.make_dir(name)?;
+        self.0.push((parent.clone(), name.into()));
+        owner.take(&dir).or_path("change the owner of", dir.path())?;
+        Ok(Arc::new(dir))
     }
 }
 
 impl Drop for MadeDirs {
     fn drop(&mut self) {
-        for dir in self.0.iter().rev() {
+        for (dir, name) in self.0.iter().rev() {
             // One that is not empty stays.
-            let _ = fs::remove_dir(dir);
+            let _ = dir.remove_dir(name);
         }
     }
 }
@@ -87,47 +109,48 @@ impl Target {
 
     fn prepare_boot(paths: &LedgerPaths, replaces: bool) -> Result<Self> {
         let mut made = MadeDirs::default();
-        let ledger = paths.ledger.clone();
-        made.make(&ledger)?;
+        let ledger = made.open_or_make(&paths.ledger)?;
         let owner = Owner::of(&ledger)?;
-        let mut lock = LedgerLock::acquire_for_restore(&ledger)?;
+        let mut lock = LedgerLock::acquire_in(&ledger)?;
         lock.remove_made();
-        let snapshots_dir = paths.snapshots_dir().to_path_buf();
-        made.make_owned(&snapshots_dir, &owner)?;
-        let accounts = paths.accounts_dirs();
-        for dir in &accounts {
-            made.make_owned(dir, &owner)?;
-        }
+        let snapshots_dir = match paths.snapshots_dir() {
+            path if path == ledger.path() => ledger.clone(),
+            path => made.open_or_make_owned(path, &owner)?,
+        };
+        let accounts: Vec<Arc<KeptDir>> =
+            paths.accounts_dirs().iter().map(|path| made.open_or_make_owned(path, &owner)).collect::<Result<_>>()?;
         check_accounts_paths(&accounts, &snapshots_dir, &ledger)?;
         let mut locks = DirLocks::default();
         for dir in [&ledger, &snapshots_dir].into_iter().chain(&accounts) {
             locks.add(dir)?;
         }
         journal::recover(&snapshots_dir, &mut locks)?;
+        check_takes_directory(&snapshots_dir, BANK_SNAPSHOTS)?;
+        let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS, &owner)?;
+        check_same_file_system(bank_snapshots.path(), &bank_snapshots.itself()?, &snapshots_dir)?;
         let mut old = OldState::new(replaces)?;
-        for slot in bank_snapshot_slots(&snapshots_dir)? {
-            let dir = snapshots_dir.join("snapshots").join(slot.to_string());
-            old.found(&dir, &snapshots_dir, Path::new("snapshots"))?;
+        let names = bank_snapshots.names()?;
+        let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
+        slots.sort_unstable_by(|one, other| other.cmp(one));
+        for slot in slots {
+            old.found(&bank_snapshots, slot.to_string().as_ref(), &snapshots_dir, &[BANK_SNAPSHOTS])?;
         }
         for dir in &accounts {
-            for inner in ["run", "snapshot"] {
-                let inner = dir.join(inner);
-                if !is_empty_or_missing(&inner)? {
-                    old.found(&inner, dir, Path::new(""))?;
+            for inner in [RUN, SNAPSHOT] {
+                check_takes_directory(dir, inner)?;
+                if !is_empty_or_missing(dir, inner)? {
+                    old.found(dir, OsStr::new(inner), dir, &[])?;
                 }
             }
-            check_takes_directory(&dir.join("run"), dir)?;
         }
-        let snapshots = snapshots_dir.join("snapshots");
-        check_same_file_system(&snapshots, &snapshots_dir)?;
-        made.make_owned(&snapshots, &owner)?;
         for dir in [&snapshots_dir].into_iter().chain(&accounts) {
-            remove_stale_dirs(dir, PARTIAL_PREFIX)?;
+            remove_stale_dirs_in(dir, PARTIAL_PREFIX)?;
         }
         Ok(Self {
             root_parents: accounts.clone(),
             ledger,
             snapshots_dir,
+            bank_snapshots: Some(bank_snapshots),
             accounts,
             owner,
             replaced: old.moves,
@@ -144,21 +167,21 @@ impl Target {
             ));
         }
         let mut made = MadeDirs::default();
-        let dir = paths.ledger.clone();
-        made.make(&dir)?;
+        let dir = made.open_or_make(&paths.ledger)?;
         let mut locks = DirLocks::default();
         locks.add(&dir)?;
         journal::recover(&dir, &mut locks)?;
         for inner in ["version", "snapshots", "accounts", "ledger.lock", "rocksdb"] {
             // Even a link that leads nowhere is in the way.
-            if dir.join(inner).symlink_metadata().is_ok() {
-                return Err(holds_a_ledger(&dir.join(inner)));
+            if dir.found(inner)?.is_some() {
+                return Err(holds_a_ledger(&dir.path_of(inner)));
             }
         }
-        remove_stale_dirs(&dir, PARTIAL_PREFIX)?;
+        remove_stale_dirs_in(&dir, PARTIAL_PREFIX)?;
         Ok(Self {
             root_parents: vec![dir.clone()],
             snapshots_dir: dir.clone(),
+            bank_snapshots: None,
             accounts: Vec::new(),
             owner: Owner::of(&dir)?,
             replaced: Vec::new(),
@@ -179,12 +202,14 @@ impl Target {
         PartialDir::create(&self.snapshots_dir, "bank", &self.owner)
     }
 
+    /// Refuses a target whose paths do not lead to what is written any more: a validator would look elsewhere.
+    pub fn check_paths(&self) -> Result<()> {
+        [&self.ledger, &self.snapshots_dir].into_iter().chain(&self.accounts).try_for_each(|dir| dir.check_path())
+    }
+
     /// The directories that a former state is moved to.
     pub fn replaced_dirs(&self) -> Vec<PathBuf> {
-        let is_one =
-            |dir: &&Path| dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX));
-        let mut dirs: Vec<PathBuf> =
-            self.replaced.iter().filter_map(|(_, to)| to.ancestors().find(is_one)).map(Path::to_path_buf).collect();
+        let mut dirs: Vec<PathBuf> = self.replaced.iter().map(|one| one.to.top()).collect();
         dirs.sort();
         dirs.dedup();
         dirs
@@ -199,14 +224,20 @@ impl Target {
     }
 }
 
-/// What names of directories begin with into which a former state is moved.
-pub const REPLACED_PREFIX: &str = "slotpress-replaced-";
+/// Where bank snapshots are in the snapshots directory.
+const BANK_SNAPSHOTS: &str = "snapshots";
+
+/// Where storages are in an accounts path.
+pub const RUN: &str = "run";
+
+/// What a starting validator wants to find beside it.
+pub const SNAPSHOT: &str = "snapshot";
 
 /// A state that is there already.
 struct OldState {
     /// The name of the directories for it, where it may be moved.
     name: Option<String>,
-    moves: Vec<(PathBuf, PathBuf)>,
+    moves: Vec<Replaced>,
 }
 
 impl OldState {
@@ -217,17 +248,18 @@ impl OldState {
     }
 
     /// A part of it, which would go to a directory in `parent`, on the same file system.
-    fn found(&mut self, path: &Path, parent: &Path, inner: &Path) -> Result<()> {
-        let Some(name) = &self.name else { return Err(holds_a_ledger(path)) };
-        check_same_file_system(path, parent)?;
-        let to = parent.join(name).join(inner);
-        if parent.join(name).symlink_metadata().is_ok() {
-            return Err(
-                Error::failed(format!("{} exists already", parent.join(name).display())).hint("try again in a second")
-            );
+    fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
+        let path = dir.path_of(part);
+        let Some(name) = &self.name else { return Err(holds_a_ledger(&path)) };
+        let Some(found) = dir.found(part)? else { return Err(Error::failed(format!("{} is gone", path.display()))) };
+        check_same_file_system(&path, &found, parent)?;
+        if parent.found(name)?.is_some() {
+            let path = parent.path_of(name);
+            return Err(Error::failed(format!("{} exists already", path.display())).hint("try again in a second"));
         }
-        let last = path.file_name().unwrap_or_default();
-        self.moves.push((path.to_path_buf(), to.join(last)));
+        let below = [name.as_str()].iter().chain(inner).map(OsString::from).collect();
+        let from = Spot::new(dir, part);
+        self.moves.push(Replaced { from, found, to: Spot::new_below(parent, below, part) });
         Ok(())
     }
 }
@@ -239,21 +271,22 @@ fn holds_a_ledger(path: &Path) -> Error {
 
 /// A validator refuses an accounts path that is the snapshots path, and one path given twice would hold everything
 /// twice.
-fn check_accounts_paths(accounts: &[PathBuf], snapshots_dir: &Path, ledger: &Path) -> Result<()> {
-    let canonical = |path: &Path| fs::canonicalize(path).or_path("read", path);
+fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
+    let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
     let (ledger, snapshots) = (canonical(ledger)?, canonical(snapshots_dir)?);
     let mut seen = Vec::new();
     for dir in accounts {
         let path = canonical(dir)?;
+        let shown = dir.path().display();
         if path == snapshots || path == ledger || path.starts_with(snapshots.join("snapshots")) {
-            return Err(Error::usage(format!("the accounts path {} is the snapshots path", dir.display()))
+            return Err(Error::usage(format!("the accounts path {shown} is the snapshots path"))
                 .hint("give the accounts a directory of their own"));
         }
         if seen.contains(&path) {
-            return Err(Error::usage(format!("the accounts path {} is given twice", dir.display())));
+            return Err(Error::usage(format!("the accounts path {shown} is given twice")));
         }
         if seen.iter().any(|other: &PathBuf| path.starts_with(other) || other.starts_with(&path)) {
-            return Err(Error::usage(format!("the accounts path {} lies inside another, or around it", dir.display()))
+            return Err(Error::usage(format!("the accounts path {shown} lies inside another, or around it"))
                 .hint("a validator deletes what it does not know in an accounts path: give each its own directory"));
         }
         seen.push(path);
@@ -262,40 +295,34 @@ fn check_accounts_paths(accounts: &[PathBuf], snapshots_dir: &Path, ledger: &Pat
 }
 
 /// Refuses a place onto which no directory can be moved from `parent`: before the work, not after it.
-fn check_takes_directory(place: &Path, parent: &Path) -> Result<()> {
-    match fs::symlink_metadata(place) {
-        Ok(found) if found.is_symlink() => {
+fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
+    let place = parent.path_of(name);
+    match parent.found(name)? {
+        Some(found) if found.kind == FileType::Symlink => {
+            if let Ok(behind) = rustix::fs::statat(parent, name, rustix::fs::AtFlags::empty()) {
+                check_same_file_system(&place, &behind.into(), parent)?;
+            }
             Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.display()))
-                .hint("remove the link, or name the directory that the accounts should lie in with `accounts`"))
+                .hint("remove the link, or name the directory that it leads to with `snapshots` or `accounts`"))
         }
-        Ok(_) => check_same_file_system(place, parent),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Error::io("read", place, &error)),
+        Some(found) => check_same_file_system(&place, &found, parent),
+        None => Ok(()),
     }
 }
 
 /// What is collected in `parent` is moved into `place`, or onto it: both must be on one file system.
-fn check_same_file_system(place: &Path, parent: &Path) -> Result<()> {
-    let found = match fs::metadata(place) {
-        Ok(found) => found,
-        Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(place).is_err() => return Ok(()),
-        Err(error) => return Err(Error::io("read", place, &error)),
-    };
-    if found.dev() == fs::metadata(parent).or_path("read", parent)?.dev() {
+fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Result<()> {
+    if found.device == parent.itself()?.device {
         return Ok(());
     }
     Err(Error::failed(format!(
         "{} is on another file system than {}: what is restored beside it cannot be moved there",
         place.display(),
-        parent.display()
+        parent.path().display()
     ))
     .hint("remove the link or the mount, and name a directory on that file system with `snapshots` or `accounts`"))
 }
 
-fn is_empty_or_missing(dir: &Path) -> Result<bool> {
-    match fs::read_dir(dir) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(Error::io("read", dir, &error)),
-    }
+fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {
+    dir.open_dir(name)?.map_or(Ok(true), |dir| Ok(dir.names()?.is_empty()))
 }

@@ -47,7 +47,7 @@ const FAULTS: [Fault; 8] = [
     fault(
         "ENOSPC",
         "error=ENOSPC",
-        "openat,write,pwrite64,copy_file_range,ftruncate,fallocate,fsync,rename,renameat,mkdir",
+        "openat,write,pwrite64,copy_file_range,ftruncate,fallocate,fsync,rename,renameat,mkdir,mkdirat",
     ),
     fault(
         "EINTR",

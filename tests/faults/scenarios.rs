@@ -155,7 +155,7 @@ impl Scenario {
         let mark = match &self.kind {
             Kind::Archive(name, _) => name,
             Kind::Ledger => "fastboot_version",
-            Kind::Tree => "/version",
+            Kind::Tree => "\"version\"",
             Kind::Report => return vec![0; calls.len()],
             #[cfg(feature = "net")]
             Kind::Fetched(_) | Kind::Bootstrapped(_) => return self.stages_of_fetching(calls),
@@ -167,7 +167,7 @@ impl Scenario {
             let begins = match call.name.as_str() {
                 _ if is_last => 4,
                 "openat" if line.contains("slotpress-partial-journal") && line.contains("O_CREAT") => 3,
-                "openat" if line.contains("O_CREAT") && line.contains("/tmp-snapshot-archive-slotpress") => 1,
+                "openat" if line.contains("O_CREAT") && line.contains("tmp-snapshot-archive-slotpress") => 1,
                 "mkdir" | "mkdirat" if line.contains("slotpress-partial") => 1,
                 "fsync" | "fdatasync" | "syncfs" => 2,
                 name if name.starts_with("rename") => {

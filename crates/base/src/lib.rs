@@ -7,6 +7,7 @@ pub mod bytes;
 pub mod error;
 pub mod files;
 pub mod io;
+pub mod kept_dir;
 pub mod memory;
 pub mod pipeline;
 pub mod pool;

@@ -2,12 +2,20 @@
 
 use {
     crate::ledger::directory::{GRACEFUL_STOP, bank_snapshot_slots},
-    slotpress_base::error::{Error, IoContext, Result},
+    rustix::{
+        fs::{AtFlags, FileType, Mode, OFlags},
+        io::Errno,
+    },
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        kept_dir::{Found, KeptDir},
+    },
     std::{
-        fs::{self, File, OpenOptions, TryLockError},
+        fs::{File, TryLockError},
         io,
-        os::unix::fs::{MetadataExt, OpenOptionsExt},
-        path::{Path, PathBuf},
+        os::unix::fs::MetadataExt,
+        path::Path,
+        sync::Arc,
     },
 };
 
@@ -15,10 +23,13 @@ use {
 #[derive(Debug)]
 pub struct LedgerLock {
     file: Option<File>,
-    /// The lock file, where it is to be removed again.
-    made: Option<PathBuf>,
+    /// The directory of the lock file, and what it is, where it is to be removed again.
+    made: Option<(Arc<KeptDir>, Found)>,
     removes_made: bool,
 }
+
+/// Its name in a ledger.
+const LOCK_NAME: &str = "ledger.lock";
 
 /// What a ledger directory holds: one of these, or bank snapshots.
 const LEDGER_NAMES: [&str; 5] = ["ledger.lock", "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
@@ -41,17 +52,20 @@ impl LedgerLock {
         if !looks_like_ledger(ledger) {
             return Ok(Self { file: None, made: None, removes_made: false });
         }
-        Self::acquire_for_restore(ledger)
+        Self::acquire_in(&Arc::new(KeptDir::open(ledger)?))
     }
 
     /// The same for a directory that becomes a ledger: the file is made whatever is there.
-    pub fn acquire_for_restore(ledger: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// As of [`acquire`](Self::acquire).
+    pub fn acquire_in(ledger: &Arc<KeptDir>) -> Result<Self> {
         for _ in 0..TRIES_MAX {
             if let Some(lock) = Self::try_acquire(ledger)? {
                 return Ok(lock);
             }
         }
-        Err(Error::failed(format!("the lock of the ledger {} is removed again and again", ledger.display())))
+        Err(Error::failed(format!("the lock of the ledger {} is removed again and again", ledger.path().display())))
     }
 
     /// The file goes with this lock where this lock made it, unless [`keep_made`](Self::keep_made) says otherwise.
@@ -64,35 +78,37 @@ impl LedgerLock {
         self.removes_made = false;
     }
 
-    fn try_acquire(ledger: &Path) -> Result<Option<Self>> {
-        let path = ledger.join("ledger.lock");
+    fn try_acquire(ledger: &Arc<KeptDir>) -> Result<Option<Self>> {
+        let path = ledger.path_of(LOCK_NAME);
         let mut made = None;
-        let opened = match OpenOptions::new().write(true).create_new(true).open(&path) {
+        let open = |flags| {
+            rustix::fs::openat(ledger, LOCK_NAME, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::from_raw_mode(0o666))
+        };
+        let opened = match open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
+                let file = File::from(file);
                 give_to_owner_of(ledger, &file).or_path("change the owner of", &path)?;
-                made = Some(path.clone());
+                made = Some((ledger.clone(), rustix::fs::fstat(&file).or_path("read", &path)?.into()));
                 Ok(file)
             }
             // Without waiting, for the case of a pipe: who opens one waits for a reader.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(&path) {
-                Ok(metadata) if !metadata.is_file() => {
+            Err(Errno::EXIST) => match rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty()) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
                     return Err(Error::failed(format!("{} is not a file", path.display()))
                         .hint("a validator makes ledger.lock as an empty file: look who made this, and remove it"));
                 }
-                _ => OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path),
+                _ => open(OFlags::WRONLY | OFlags::NONBLOCK).map(File::from),
             },
             Err(error) => Err(error),
         };
         let file = match opened {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                return Ok(Some(Self { file: None, made: None, removes_made: false }));
-            }
+            Err(Errno::ROFS) => return Ok(Some(Self { file: None, made: None, removes_made: false })),
             // A ledger of another user: a lock does not need the right to write.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
-                File::open(&path).or_path("open the ledger's lock", &path)?
+            Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {
+                open(OFlags::RDONLY | OFlags::NONBLOCK).map(File::from).or_path("open the ledger's lock", &path)?
             }
-            Err(error) => return Err(Error::io("open the ledger's lock", &path, &error)),
+            Err(error) => return Err(Error::io("open the ledger's lock", &path, &error.into())),
         };
         match file.try_lock() {
             // Whoever made it has removed it since: what is locked is not what the next one finds.
@@ -100,7 +116,7 @@ impl LedgerLock {
             Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => Err(Error::failed(format!(
                 "the ledger {} is in use: its lock {} is held by a running validator or another slotpress",
-                ledger.display(),
+                ledger.path().display(),
                 path.display()
             ))
             .hint(GRACEFUL_STOP)),
@@ -112,8 +128,10 @@ impl LedgerLock {
 impl Drop for LedgerLock {
     fn drop(&mut self) {
         // While it is still locked.
-        if let Some(path) = self.made.take().filter(|_| self.removes_made) {
-            let _ = fs::remove_file(path);
+        if let Some((ledger, made)) = self.made.take().filter(|_| self.removes_made)
+            && ledger.found(LOCK_NAME).is_ok_and(|found| found.is_some_and(|found| found.is_same(&made)))
+        {
+            let _ = ledger.remove_file(LOCK_NAME);
         }
         // Closing alone would not do: a program that another thread is starting holds a copy of the file for a moment.
         if let Some(file) = &self.file {
@@ -123,12 +141,12 @@ impl Drop for LedgerLock {
 }
 
 /// A lock that root made must not keep out the validator, which often runs as another user and opens it for writing.
-fn give_to_owner_of(ledger: &Path, file: &File) -> io::Result<()> {
-    let (wanted, own) = (fs::metadata(ledger)?, file.metadata()?);
-    if !rustix::process::geteuid().is_root() || (wanted.uid(), wanted.gid()) == (own.uid(), own.gid()) {
+fn give_to_owner_of(ledger: &KeptDir, file: &File) -> io::Result<()> {
+    let (wanted, own) = (rustix::fs::fstat(ledger)?, file.metadata()?);
+    if !rustix::process::geteuid().is_root() || (wanted.st_uid, wanted.st_gid) == (own.uid(), own.gid()) {
         return Ok(());
     }
-    std::os::unix::fs::fchown(file, Some(wanted.uid()), Some(wanted.gid()))
+    std::os::unix::fs::fchown(file, Some(wanted.st_uid), Some(wanted.st_gid))
 }
 
 #[cfg(test)]
@@ -140,11 +158,12 @@ mod tests {
     #[test]
     fn a_copy_of_the_file_does_not_hold_the_lock() {
         let ledger = tempfile::tempdir().expect("a directory");
-        let lock = LedgerLock::acquire_for_restore(ledger.path()).expect("free");
+        let ledger = Arc::new(KeptDir::open(ledger.path()).expect("opened"));
+        let lock = LedgerLock::acquire_in(&ledger).expect("free");
         let copy = lock.file.as_ref().expect("a file").try_clone().expect("a copy");
-        assert!(LedgerLock::acquire_for_restore(ledger.path()).is_err());
+        assert!(LedgerLock::acquire_in(&ledger).is_err());
         drop(lock);
-        LedgerLock::acquire_for_restore(ledger.path()).expect("free again");
+        LedgerLock::acquire_in(&ledger).expect("free again");
         drop(copy);
     }
 }

@@ -1,15 +1,12 @@
 //! Which process writes into a directory: told by `flock` on the directory itself, so that no lock file is left.
 
 use {
-    rustix::{
-        fs::{FlockOperation, Mode, OFlags},
-        io::Errno,
+    rustix::{fs::FlockOperation, io::Errno},
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        kept_dir::{Found, KeptDir},
     },
-    slotpress_base::error::{Error, IoContext, Result},
-    std::{
-        os::fd::{AsFd, OwnedFd},
-        path::Path,
-    },
+    std::{os::fd::AsFd, sync::Arc},
 };
 
 /// What trying to lock found.
@@ -21,12 +18,6 @@ pub enum Locked {
     Busy,
     /// The file system does not lock directories (some network file systems): nothing is told.
     Unsupported,
-}
-
-/// Opens a directory; a symbolic link as the last component is refused unless `follows`.
-pub fn open_dir(path: &Path, follows: bool) -> rustix::io::Result<OwnedFd> {
-    let link = if follows { OFlags::empty() } else { OFlags::NOFOLLOW };
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | link, Mode::empty())
 }
 
 /// Locks an open directory without waiting.
@@ -46,34 +37,34 @@ pub struct DirLocks(Vec<Held>);
 
 #[derive(Debug)]
 struct Held {
-    device: u64,
-    inode: u64,
-    dir: OwnedFd,
+    found: Found,
+    dir: Arc<KeptDir>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // Closing alone would not do: a program that another thread is starting holds a copy of the descriptor for a moment.
-        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
+        let _ = rustix::fs::flock(self.dir.as_fd(), FlockOperation::Unlock);
     }
 }
 
 impl DirLocks {
     /// Locks one more directory. One that is held already, under whatever path, stays so; one that another process
     /// holds is an error that names it.
-    pub fn add(&mut self, path: &Path) -> Result<()> {
-        let dir = open_dir(path, true).or_path("open", path)?;
-        let stat = rustix::fs::fstat(&dir).or_path("read", path)?;
-        let (device, inode) = (stat.st_dev, stat.st_ino);
-        if self.0.iter().any(|held| (held.device, held.inode) == (device, inode)) {
+    ///
+    /// # Errors
+    /// It is held by another process; the disk fails.
+    pub fn add(&mut self, dir: &Arc<KeptDir>) -> Result<()> {
+        let found = dir.itself()?;
+        if self.0.iter().any(|held| held.found.is_same(&found)) {
             return Ok(());
         }
-        match try_lock(&dir).or_path("lock", path)? {
-            Locked::Ours | Locked::Unsupported => self.0.push(Held { device, inode, dir }),
+        match try_lock(dir.as_fd()).or_path("lock", dir.path())? {
+            Locked::Ours | Locked::Unsupported => self.0.push(Held { found, dir: dir.clone() }),
             Locked::Busy => {
                 return Err(Error::failed(format!(
                     "the directory {} is in use: another restore writes into it",
-                    path.display()
+                    dir.path().display()
                 ))
                 .hint("wait until the other restore has ended, or choose another directory"));
             }

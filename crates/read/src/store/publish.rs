@@ -4,18 +4,21 @@
 //! unpublished. What a killed run left behind is found by its name, told from a live run's by a lock, and removed.
 
 use {
-    rustix::fs::{CWD, RenameFlags},
+    rustix::{
+        fs::{CWD, RenameFlags},
+        io::Errno,
+    },
     slotpress_base::{
         error::{Error, IoContext, Result},
-        files::open_file,
+        kept_dir::{Found, KeptDir, changed, random_name},
     },
     std::{
+        ffi::OsString,
         fs::{self, File, TryLockError},
         io,
-        os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
+        sync::Arc,
     },
-    tempfile::NamedTempFile,
 };
 
 /// Agave removes files of this prefix from its archives directory when it starts, so even without another run of
@@ -28,58 +31,97 @@ const ATTEMPTS_MAX: usize = 100;
 /// A file that is not there yet.
 #[derive(Debug)]
 pub struct Unpublished {
-    file: NamedTempFile,
-    dir: PathBuf,
+    file: File,
+    found: Found,
+    dir: Arc<KeptDir>,
+    name: OsString,
+    path: PathBuf,
+    is_published: bool,
 }
 
 impl Unpublished {
     /// Makes a temporary file in `dir`, and removes those of killed runs.
+    ///
+    /// # Errors
+    /// It is no directory; the disk fails.
     pub fn create(dir: &Path) -> Result<Self> {
         check_output_dir(dir)?;
+        Self::create_in(&Arc::new(KeptDir::open(dir)?))
+    }
+
+    /// The same in an open directory.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn create_in(dir: &Arc<KeptDir>) -> Result<Self> {
         remove_stale(dir)?;
         for _ in 0..ATTEMPTS_MAX {
-            let file = tempfile::Builder::new()
-                .prefix(TEMPORARY_PREFIX)
-                .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-                .tempfile_in(dir)
-                .or_path("create a file in", dir)?;
+            let name = random_name(TEMPORARY_PREFIX);
+            let file = dir.create_file(&name, 0o666)?;
+            let path = dir.path_of(&name);
             // Held until the file is published or removed: a lock that can be taken marks a stale file. Before it is held,
             // another process may have taken the file for a stale one.
-            if matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock)) {
+            if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
             }
-            if file.as_file().metadata().or_path("read", file.path())?.nlink() > 0 {
-                return Ok(Self { file, dir: dir.to_path_buf() });
+            let stat = rustix::fs::fstat(&file).or_path("read", &path)?;
+            if stat.st_nlink > 0 {
+                return Ok(Self { file, found: stat.into(), dir: dir.clone(), name, path, is_published: false });
             }
         }
-        Err(Error::failed(format!("{}: files that are made there are removed again by another process", dir.display())))
+        let dir = dir.path().display();
+        Err(Error::failed(format!("{dir}: files that are made there are removed again by another process")))
     }
 
     /// The open file.
     pub fn file(&self) -> &File {
-        self.file.as_file()
+        &self.file
     }
 
     /// Its temporary path.
     pub fn path(&self) -> &Path {
-        self.file.path()
+        &self.path
     }
 
     /// Gives the file its name. Without `replace`, a file that has the name already stays, and that is an error.
-    pub fn publish(self, name: &str, replace: bool) -> Result<PathBuf> {
-        let path = self.dir.join(name);
-        self.file.as_file().sync_all().or_path("write", self.file.path())?;
-        // Open, and locked, until it has its name: another process would take it for a stale one.
-        let (_locked, temporary) = self.file.into_parts();
-        let result = if replace { fs::rename(&temporary, &path) } else { rename_no_replace(&temporary, &path) };
-        result.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => already_exists(&path),
-            _ => Error::io("publish", &path, &error),
+    ///
+    /// # Errors
+    /// The name is taken; the disk fails; another file came to lie under the temporary name.
+    pub fn publish(mut self, name: &str, replace: bool) -> Result<PathBuf> {
+        let path = self.dir.path_of(name);
+        self.file.sync_all().or_path("write", &self.path)?;
+        // It is locked until it has its name, and this is dropped: another process would take it for a stale one.
+        if !self.is_there()? {
+            return Err(changed(&self.path));
+        }
+        let result = match replace {
+            true => self.dir.rename(&self.name, &self.dir, name),
+            false => self.dir.rename_no_replace(&self.name, name),
+        };
+        result.map_err(|error| match error {
+            Errno::EXIST => already_exists(&path),
+            _ => Error::io("publish", &path, &error.into()),
         })?;
         // The temporary name is gone: nothing is left to remove.
-        let _ = temporary.keep();
-        sync_dir(&self.dir)?;
+        self.is_published = true;
+        if !self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found)) {
+            return Err(changed(&path));
+        }
+        self.dir.sync()?;
         Ok(path)
+    }
+
+    /// Whether its name still stands for it.
+    fn is_there(&self) -> Result<bool> {
+        Ok(self.dir.found(&self.name)?.is_some_and(|found| found.is_same(&self.found)))
+    }
+}
+
+impl Drop for Unpublished {
+    fn drop(&mut self) {
+        if !self.is_published && self.is_there().is_ok_and(|is_there| is_there) {
+            let _ = self.dir.remove_file(&self.name);
+        }
     }
 }
 
@@ -138,19 +180,15 @@ pub fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).or_path("sync", dir)
 }
 
-fn remove_stale(dir: &Path) -> Result<()> {
-    for entry in fs::read_dir(dir).or_path("read", dir)? {
-        let entry = entry.or_path("read", dir)?;
-        if !entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
-            continue;
-        }
+fn remove_stale(dir: &KeptDir) -> Result<()> {
+    for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
         // A file of another user, or one that vanished, is not ours to remove; nor is what is no file.
-        let Ok(file) = open_file(&entry.path()) else { continue };
+        let Ok(file) = dir.open_file(name) else { continue };
         if file.try_lock().is_ok() {
-            match fs::remove_file(entry.path()) {
+            match dir.remove_file(name) {
                 // It has got its final name since it was opened, or another process has removed it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.or_path("remove the stale file", &entry.path())?,
+                Err(Errno::NOENT) => {}
+                removed => removed.or_path("remove the stale file", &dir.path_of(name))?,
             }
         }
     }

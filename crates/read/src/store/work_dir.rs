@@ -2,17 +2,20 @@
 //! through their open descriptor, so that nothing is removed that has since come to lie under their path.
 
 use {
-    super::dir_lock::{Locked, open_dir, try_lock},
+    super::dir_lock::{Locked, try_lock},
     rustix::{
-        fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat},
+        fs::{AtFlags, Dir, FileType, Mode, OFlags},
         io::Errno,
     },
-    slotpress_base::error::{Error, IoContext, Result},
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        kept_dir::{Found, KeptDir},
+    },
     std::{
-        ffi::CString,
-        fs,
-        os::{fd::OwnedFd, unix::fs::PermissionsExt},
-        path::{Path, PathBuf},
+        ffi::{CString, OsStr, OsString},
+        os::fd::{AsFd, BorrowedFd},
+        path::Path,
+        sync::Arc,
     },
 };
 
@@ -22,115 +25,161 @@ const DEPTH_MAX: u32 = 16;
 /// A directory may be taken for a dead run's between being made and being locked: then another one is made.
 const TRIES_MAX: u32 = 8;
 
-/// A directory of a name that nobody else has, locked. It is removed when it is dropped, unless it was moved away.
+/// A directory of a name that nobody else has, locked. What is in it is removed when it is dropped, unless it is kept.
 #[derive(Debug)]
 pub struct WorkDir {
-    path: PathBuf,
-    dir: OwnedFd,
+    parent: Arc<KeptDir>,
+    name: OsString,
+    dir: KeptDir,
+    found: Found,
     is_moved: bool,
+    is_kept: bool,
 }
 
 impl WorkDir {
     /// Makes one in `parent`; its name is `prefix` and something random.
+    ///
+    /// # Errors
+    /// The disk fails; others change the directory again and again.
     pub fn create(parent: &Path, prefix: &str) -> Result<Self> {
-        for _ in 0..TRIES_MAX {
-            let made = tempfile::Builder::new()
-                .prefix(prefix)
-                .permissions(fs::Permissions::from_mode(0o777)) // less what the umask takes
-                .tempdir_in(parent)
-                .or_path("make a directory in", parent)?;
-            let dir = match open_dir(made.path(), false) {
-                Ok(dir) => dir,
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(Error::io("open", made.path(), &error.into())),
-            };
-            if try_lock(&dir).or_path("lock", made.path())? == Locked::Busy {
-                continue;
-            }
-            if rustix::fs::fstat(&dir).or_path("read", made.path())?.st_nlink == 0 {
-                continue;
-            }
-            return Ok(Self { path: made.keep(), dir, is_moved: false });
-        }
-        Err(Error::failed(format!("{}: what is made there is removed again by another process", parent.display())))
+        Self::create_in(&Arc::new(KeptDir::open(parent)?), prefix)
     }
 
-    /// Where it was made.
+    /// The same in an open directory.
+    ///
+    /// # Errors
+    /// As of [`create`](Self::create).
+    pub fn create_in(parent: &Arc<KeptDir>, prefix: &str) -> Result<Self> {
+        let mut last_error = None;
+        for _ in 0..TRIES_MAX {
+            let (name, dir) = match parent.make_random_dir(prefix) {
+                Ok(made) => made,
+                Err(error) => {
+                    last_error = Some(error);
+                    continue;
+                }
+            };
+            if try_lock(&dir).or_path("lock", dir.path())? == Locked::Busy {
+                continue;
+            }
+            if rustix::fs::fstat(&dir).or_path("read", dir.path())?.st_nlink == 0 {
+                continue;
+            }
+            let found = dir.itself()?;
+            return Ok(Self { parent: parent.clone(), name, dir, found, is_moved: false, is_kept: false });
+        }
+        let removed = || {
+            let parent = parent.path().display();
+            Error::failed(format!("{parent}: what is made there is removed again by another process"))
+        };
+        Err(last_error.unwrap_or_else(removed))
+    }
+
+    /// Where it was made, for messages.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
     }
 
     /// Itself, wherever it lies by now.
-    pub fn dir(&self) -> &OwnedFd {
+    pub fn dir(&self) -> &KeptDir {
         &self.dir
     }
 
+    /// What it is, wherever it lies.
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
     /// Removes everything in it.
+    ///
+    /// # Errors
+    /// The disk fails.
     pub fn clear(&self) -> Result<()> {
-        remove_contents(&self.dir, DEPTH_MAX).or_path("empty", &self.path)
+        remove_contents(self.dir.as_fd(), DEPTH_MAX).or_path("empty", self.path())
     }
 
     /// Moves it to its final place, where at most an empty directory may be.
-    pub fn move_to(mut self, to: &Path) -> Result<()> {
-        rustix::fs::renameat(CWD, &self.path, CWD, to).or_path("move the restored files to", to)?;
+    ///
+    /// # Errors
+    /// The place is taken; or something else came to lie where this directory was.
+    pub fn move_to(&mut self, to_dir: &KeptDir, to: impl AsRef<OsStr>) -> Result<()> {
+        self.parent.move_found(&self.name, &self.found, to_dir, to)?;
         self.is_moved = true;
         Ok(())
+    }
+
+    /// What is in it stays, and so does it.
+    pub fn keep(mut self) {
+        self.is_kept = true;
     }
 }
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        // Best effort: the next run tries again. Only an empty directory can go by its name.
+        let _ = remove_contents(self.dir.as_fd(), DEPTH_MAX);
         if !self.is_moved {
-            // Best effort: the next run tries again. Only an empty directory can go by its path.
-            let _ = remove_contents(&self.dir, DEPTH_MAX);
-            let _ = fs::remove_dir(&self.path);
+            let _ = self.parent.remove_dir(&self.name);
         }
     }
 }
 
 /// Removes the directories of dead runs in `parent`: those of the prefix whose lock can be taken.
+///
+/// # Errors
+/// The disk fails.
 pub fn remove_stale_dirs(parent: &Path, prefix: &str) -> Result<()> {
-    for entry in fs::read_dir(parent).or_path("read", parent)? {
-        let entry = entry.or_path("read", parent)?;
-        if !entry.file_name().to_string_lossy().starts_with(prefix) {
-            continue;
-        }
+    remove_stale_dirs_in(&KeptDir::open(parent)?, prefix)
+}
+
+/// The same in an open directory.
+///
+/// # Errors
+/// The disk fails.
+pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
+    for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
         // A file, or another user's directory, or one that has vanished, is not ours to remove.
-        let path = entry.path();
-        let Ok(dir) = open_dir(&path, false) else { continue };
+        let Ok(Some(dir)) = parent.open_dir(name) else { continue };
+        let is_ours = try_lock(&dir).or_path("lock", dir.path())? == Locked::Ours;
         // It may have been moved to its final place since it was opened.
-        let is_there = |own: Stat| rustix::fs::lstat(&path).is_ok_and(|found| found.st_ino == own.st_ino);
-        if try_lock(&dir).or_path("lock", &path)? == Locked::Ours
-            && is_there(rustix::fs::fstat(&dir).or_path("read", &path)?)
-        {
-            remove_contents(&dir, DEPTH_MAX).or_path("remove what a killed run left in", &path)?;
-            fs::remove_dir(&path).or_path("remove what a killed run left in", &path)?;
+        let own = dir.itself()?;
+        if is_ours && parent.found(name)?.is_some_and(|found| found.is_same(&own)) {
+            let doing = "remove what a killed run left in";
+            remove_contents(dir.as_fd(), DEPTH_MAX).or_path(doing, dir.path())?;
+            parent.remove_dir(name).or_path(doing, dir.path())?;
         }
     }
     Ok(())
 }
 
-/// Removes the directory at `path` if it is the one of this inode, with everything in it; an empty one stays where
+/// Removes the directory of that name if it is the one of this inode, with everything in it; an empty one stays where
 /// `stays`. `first` is the file in it that goes before all others.
-pub fn remove_moved_dir(path: &Path, inode: u64, stays: bool, first: &str) -> Result<()> {
-    let doing = "remove what an unfinished restore left in";
-    let dir = match open_dir(path, false) {
-        Ok(dir) => dir,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-        Err(error) => return Err(Error::io(doing, path, &error.into())),
-    };
-    if rustix::fs::fstat(&dir).or_path("read", path)?.st_ino != inode {
+///
+/// # Errors
+/// The disk fails.
+pub fn remove_moved_dir(parent: &KeptDir, name: &OsStr, inode: u64, stays: bool, first: &OsStr) -> Result<()> {
+    let is_it = |found: &Found| found.kind == FileType::Directory && found.inode == inode;
+    if !parent.found(name)?.as_ref().is_some_and(is_it) {
         return Ok(());
     }
-    match rustix::fs::unlinkat(&dir, first, AtFlags::empty()) {
+    let doing = "remove what an unfinished restore left in";
+    let Some(dir) = parent.open_dir(name)? else { return Ok(()) };
+    let path = dir.path();
+    if !is_it(&dir.itself()?) {
+        return Ok(());
+    }
+    match dir.remove_file(first) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(Error::io(doing, path, &error.into())),
     }
-    remove_contents(&dir, DEPTH_MAX).or_path(doing, path)?;
-    if stays { Ok(()) } else { fs::remove_dir(path).or_path(doing, path) }
+    remove_contents(dir.as_fd(), DEPTH_MAX).or_path(doing, path)?;
+    if stays { Ok(()) } else { parent.remove_dir(name).or_path(doing, path) }
 }
 
-fn remove_contents(dir: &OwnedFd, depth_left: u32) -> rustix::io::Result<()> {
+fn remove_contents(dir: BorrowedFd<'_>, depth_left: u32) -> rustix::io::Result<()> {
     let mut names: Vec<CString> = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
@@ -146,7 +195,7 @@ fn remove_contents(dir: &OwnedFd, depth_left: u32) -> rustix::io::Result<()> {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let inner = rustix::fs::openat(dir, &name, flags, Mode::empty())?;
-        remove_contents(&inner, depth_left - 1)?;
+        remove_contents(inner.as_fd(), depth_left - 1)?;
         rustix::fs::unlinkat(dir, &name, AtFlags::REMOVEDIR)?;
     }
     Ok(())
@@ -154,7 +203,7 @@ fn remove_contents(dir: &OwnedFd, depth_left: u32) -> rustix::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use {super::*, std::fs};
 
     #[test]
     fn dead_ones_go_and_live_ones_stay() {
@@ -193,11 +242,13 @@ mod tests {
         fs::create_dir(&dir).expect("made");
         fs::write(dir.join("file"), "theirs").expect("written");
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&dir).expect("metadata"));
-        remove_moved_dir(&dir, inode + 1, false, "mark").expect("passed over");
+        let parent = KeptDir::open(top.path()).expect("opened");
+        let (name, mark) = (OsStr::new("run"), OsStr::new("mark"));
+        remove_moved_dir(&parent, name, inode + 1, false, mark).expect("passed over");
         assert!(dir.join("file").exists());
-        remove_moved_dir(&dir, inode, true, "mark").expect("emptied");
+        remove_moved_dir(&parent, name, inode, true, mark).expect("emptied");
         assert!(dir.exists() && !dir.join("file").exists());
-        remove_moved_dir(&dir, inode, false, "mark").expect("removed");
+        remove_moved_dir(&parent, name, inode, false, mark).expect("removed");
         assert!(!dir.exists());
     }
 }

@@ -1,0 +1,399 @@
+//! Directories that are kept open, and what is done to the names in them: made, opened, renamed, removed, through the open
+//! descriptor. Whatever comes to lie under their path meanwhile, a symbolic link for example, is not touched.
+//!
+//! A name is one component. No symbolic link is followed, but in the path by which a directory is opened the first time,
+//! which is the operator's.
+
+use {
+    crate::error::{Error, IoContext, Result},
+    rustix::{
+        fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
+        io::Errno,
+    },
+    std::{
+        ffi::{OsStr, OsString},
+        fs::File,
+        hash::{BuildHasher, Hasher, RandomState},
+        os::{
+            fd::{AsFd, BorrowedFd, OwnedFd},
+            unix::ffi::OsStrExt,
+        },
+        path::{Component, Path, PathBuf},
+        sync::Arc,
+    },
+};
+
+/// Flags of every directory.
+const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory by which nothing is found again but by its descriptor.
+#[derive(Debug)]
+pub struct KeptDir {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+impl AsFd for KeptDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+/// What a name stands for: a link for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its file system.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+    /// What it is.
+    pub kind: FileType,
+    /// The length of a file in bytes.
+    pub length_bytes: u64,
+}
+
+impl From<Stat> for Found {
+    fn from(stat: Stat) -> Self {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        Self { device: stat.st_dev, inode: stat.st_ino, kind, length_bytes: u64::try_from(stat.st_size).unwrap_or(0) }
+    }
+}
+
+impl Found {
+    /// Whether both are the same file or directory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
+impl KeptDir {
+    /// Opens a directory; links in its path are followed, this once.
+    ///
+    /// # Errors
+    /// It is missing, is no directory, or cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let dir = rustix::fs::open(path, DIR_FLAGS, Mode::empty()).or_path("open", path)?;
+        Ok(Self { path: path.to_path_buf(), dir })
+    }
+
+    /// Opens a directory, or makes it and those above it that are missing; tells each that was made to `on_made`, with
+    /// the directory that it is in and its name.
+    ///
+    /// # Errors
+    /// One of them cannot be opened or made.
+    pub fn open_or_make(path: &Path, on_made: &mut dyn FnMut(&Arc<Self>, &OsStr)) -> Result<Arc<Self>> {
+        match rustix::fs::open(path, DIR_FLAGS, Mode::empty()) {
+            Ok(dir) => return Ok(Arc::new(Self { path: path.to_path_buf(), dir })),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(Error::io("open", path, &error.into())),
+        }
+        // A path ends in what is to be made, or is one that nobody can make.
+        let Some(last) = path.components().next_back() else { return Ok(Arc::new(Self::open(path)?)) };
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let above = Self::open_or_make(above, on_made)?;
+        let mut made = match last {
+            Component::Normal(name) => match above.make_dir(name) {
+                Ok(made) => {
+                    on_made(&above, name);
+                    made
+                }
+                // By somebody else, meanwhile; or a link that leads nowhere, which is said.
+                Err(_) if above.found(name)?.is_some_and(|found| found.kind == FileType::Directory) => {
+                    above.open_dir(name)?.ok_or_else(|| changed(path))?
+                }
+                Err(error) => return Err(error),
+            },
+            _ => Self::open(path)?,
+        };
+        made.path = path.to_path_buf();
+        Ok(Arc::new(made))
+    }
+
+    /// The path by which it was opened: for messages, and for finding it again in another run.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a name in it: for messages.
+    pub fn path_of(&self, name: impl AsRef<OsStr>) -> PathBuf {
+        self.path.join(name.as_ref())
+    }
+
+    /// What it is itself.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn itself(&self) -> Result<Found> {
+        Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
+    }
+
+    /// Whether its path still leads to it.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn check_path(&self) -> Result<()> {
+        let found = rustix::fs::stat(&self.path).map(Found::from);
+        match found {
+            Ok(found) if found.is_same(&self.itself()?) => Ok(()),
+            _ => Err(changed(&self.path)),
+        }
+    }
+
+    /// What a name stands for, if it is there.
+    ///
+    /// # Errors
+    /// The disk fails; the name is none.
+    pub fn found(&self, name: impl AsRef<OsStr>) -> Result<Option<Found>> {
+        let name = name.as_ref();
+        let found = plain(name).and_then(|()| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW));
+        match found {
+            Ok(found) => Ok(Some(found.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::io("read", &self.path_of(name), &error.into())),
+        }
+    }
+
+    /// Opens a directory in it, if it is there.
+    ///
+    /// # Errors
+    /// It is something else, or cannot be read.
+    pub fn open_dir(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
+        let name = name.as_ref();
+        let flags = DIR_FLAGS | OFlags::NOFOLLOW;
+        match plain(name).and_then(|()| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
+            Ok(dir) => Ok(Some(Self { path: self.path_of(name), dir })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::io("open", &self.path_of(name), &error.into())),
+        }
+    }
+
+    /// Makes a directory in it, and opens that.
+    ///
+    /// # Errors
+    /// The name is taken; the disk fails; it was moved away at once.
+    pub fn make_dir(&self, name: impl AsRef<OsStr>) -> Result<Self> {
+        let name = name.as_ref();
+        // Less what the umask takes.
+        let mode = Mode::from_raw_mode(0o777);
+        plain(name).and_then(|()| rustix::fs::mkdirat(&self.dir, name, mode)).or_path("create", &self.path_of(name))?;
+        let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
+        let stat = rustix::fs::fstat(&made.dir).or_path("read", &made.path)?;
+        // Whatever was put in its place was not made by this process, or holds something.
+        if stat.st_uid != rustix::process::geteuid().as_raw() || !made.names()?.is_empty() {
+            return Err(changed(&made.path));
+        }
+        Ok(made)
+    }
+
+    /// Makes a directory of a name that begins with `prefix` and ends with something random.
+    ///
+    /// # Errors
+    /// As of [`make_dir`](Self::make_dir).
+    pub fn make_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
+        let name = random_name(prefix);
+        let made = self.make_dir(&name)?;
+        Ok((name, made))
+    }
+
+    /// Makes a new file for reading and writing, of this mode less what the umask takes.
+    ///
+    /// # Errors
+    /// The name is taken; the disk fails.
+    pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File> {
+        let name = name.as_ref();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = plain(name).and_then(|()| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode)));
+        file.map(File::from).or_path("create", &self.path_of(name))
+    }
+
+    /// Opens an ordinary file in it for reading.
+    ///
+    /// # Errors
+    /// It is missing, or something else.
+    pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
+        let name = name.as_ref();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = plain(name)
+            .and_then(|()| rustix::fs::openat(&self.dir, name, flags, Mode::empty()))
+            .map(File::from)
+            .or_path("open", &self.path_of(name))?;
+        match file.metadata().or_path("read", &self.path_of(name))?.is_file() {
+            true => Ok(file),
+            false => Err(Error::failed(format!("{} is not a file", self.path_of(name).display()))),
+        }
+    }
+
+    /// Renames: `from` here to `to` in another directory, or in this one, in the place of what is there.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        plain(from)?;
+        plain(to)?;
+        rustix::fs::renameat(&self.dir, from, &to_dir.dir, to)
+    }
+
+    /// Renames within, unless the new name is taken.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        plain(from)?;
+        plain(to)?;
+        match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
+            // Some file systems (NFS, old overlays) lack the flag; a hard link refuses an existing name just as well.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::linkat(&self.dir, from, &self.dir, to, AtFlags::empty())?;
+                rustix::fs::unlinkat(&self.dir, from, AtFlags::empty())
+            }
+            result => result,
+        }
+    }
+
+    /// Moves what is known as `found` from a name here to one in another directory, and makes sure that it was that.
+    ///
+    /// # Errors
+    /// Of the system; or something else came to lie under the name, which is moved back.
+    pub fn move_found(
+        &self,
+        from: impl AsRef<OsStr>,
+        found: &Found,
+        to_dir: &Self,
+        to: impl AsRef<OsStr>,
+    ) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        self.rename(from, to_dir, to).or_path("move the restored files to", &to_dir.path_of(to))?;
+        if to_dir.found(to)?.is_some_and(|moved| moved.is_same(found)) {
+            return Ok(());
+        }
+        let _ = to_dir.rename(to, self, from);
+        Err(changed(&self.path_of(from)))
+    }
+
+    /// Removes a file, or a link.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn remove_file(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
+        plain(name.as_ref())?;
+        rustix::fs::unlinkat(&self.dir, name.as_ref(), AtFlags::empty())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
+        plain(name.as_ref())?;
+        rustix::fs::unlinkat(&self.dir, name.as_ref(), AtFlags::REMOVEDIR)
+    }
+
+    /// Gives what a name stands for to somebody.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn give(&self, name: impl AsRef<OsStr>, uid: Uid, gid: Gid) -> rustix::io::Result<()> {
+        plain(name.as_ref())?;
+        rustix::fs::chownat(&self.dir, name.as_ref(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// All names in it, in no order.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn names(&self) -> Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.dir).or_path("read", &self.path)? {
+            let entry = entry.or_path("read", &self.path)?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push(OsStr::from_bytes(name).to_os_string());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes what was renamed in it survive a power failure.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn sync(&self) -> Result<()> {
+        rustix::fs::fsync(&self.dir).or_path("sync", &self.path)
+    }
+}
+
+/// A name that begins with `prefix` and that nobody else has.
+pub fn random_name(prefix: &str) -> OsString {
+    // Random keys of the system, and each state has others.
+    format!("{prefix}{:016x}", RandomState::new().build_hasher().finish()).into()
+}
+
+/// The error for what lies under a path instead of what was there a moment ago.
+pub fn changed(path: &Path) -> Error {
+    Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.display()))
+        .hint("make sure that only you can write to it, and to the directories above it")
+}
+
+/// Refuses what is more than one name.
+fn plain(name: &OsStr) -> rustix::io::Result<()> {
+    match name.as_bytes() {
+        b"" | b"." | b".." => Err(Errno::INVAL),
+        bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {
+        super::*,
+        std::{fs, os::unix::fs::symlink},
+    };
+
+    #[test]
+    fn names_stay_in_the_directory() {
+        let top = tempfile::tempdir().expect("a directory");
+        let outside = tempfile::tempdir().expect("a directory");
+        fs::create_dir(top.path().join("kept")).expect("made");
+        let kept = KeptDir::open(&top.path().join("kept")).expect("opened");
+        fs::rename(top.path().join("kept"), top.path().join("moved")).expect("moved");
+        symlink(outside.path(), top.path().join("kept")).expect("linked");
+        kept.make_dir("inner").expect("made");
+        kept.create_file("file", 0o644).expect("made");
+        assert!(top.path().join("moved/inner").exists() && top.path().join("moved/file").exists());
+        assert!(kept.check_path().is_err());
+        for name in ["a/b", "..", ".", "", "../moved"] {
+            assert!(kept.make_dir(name).is_err() && kept.create_file(name, 0o644).is_err(), "{name}");
+        }
+        symlink(outside.path(), top.path().join("moved/link")).expect("linked");
+        assert!(kept.open_dir("link").is_err() && kept.make_dir("link").is_err() && kept.open_file("link").is_err());
+        assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
+    }
+
+    #[test]
+    fn what_is_missing_is_made_and_told() {
+        let top = tempfile::tempdir().expect("a directory");
+        let mut made = Vec::new();
+        let path = top.path().join("a/b/../c");
+        fs::create_dir(top.path().join("a")).expect("made");
+        let mut tell = |dir: &Arc<KeptDir>, name: &OsStr| made.push(dir.path_of(name));
+        let dir = KeptDir::open_or_make(&path, &mut tell).expect("made");
+        assert_eq!(dir.path(), path);
+        assert_eq!(made, [top.path().join("a/b"), path]);
+    }
+
+    #[test]
+    fn what_was_put_in_the_place_is_moved_back() {
+        let top = tempfile::tempdir().expect("a directory");
+        let kept = KeptDir::open(top.path()).expect("opened");
+        let ours = kept.make_dir("ours").expect("made").itself().expect("found");
+        kept.rename("ours", &kept, "aside").expect("moved");
+        symlink("/", top.path().join("ours")).expect("linked");
+        assert!(kept.move_found("ours", &ours, &kept, "place").is_err());
+        assert!(kept.found("place").expect("looked").is_none() && kept.found("ours").expect("looked").is_some());
+        kept.move_found("aside", &ours, &kept, "place").expect("moved");
+    }
+}
