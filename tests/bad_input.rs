@@ -92,6 +92,30 @@ fn no_complete_bank_snapshot() {
     }
 }
 
+/// What no validator loads gets no archive's name: the status cache is read to its last byte before anything is written.
+#[test]
+fn a_status_cache_that_is_none() {
+    let path = |case: &Case| case.path("snapshots/26/status_cache");
+    let good = fs::read(path(&Case::new("ledger-at-26"))).expect("read");
+    let future = [&1u64.to_le_bytes()[..], &27u64.to_le_bytes(), &[1], &0u64.to_le_bytes()].concat();
+    for (content, text) in [
+        (Vec::new(), "ends"),
+        (b"<html>not found</html>".to_vec(), "offset"),
+        (good[..good.len() - 1].to_vec(), "offset"),
+        ([&good[..], &[0]].concat(), "offset"),
+        (future, "slots up to 26"),
+    ] {
+        let case = Case::new("ledger-at-26");
+        fs::write(path(&case), content).expect("written");
+        case.fails(&[], 3, &["status", text]);
+    }
+    // All of it would read as zeros, for hours.
+    let case = Case::new("ledger-at-26");
+    let file = fs::File::options().write(true).open(path(&case)).expect("opened");
+    file.set_len(1 << 40).expect("a sparse file");
+    case.fails(&[], 3, &["the status cache", "1 TiB", "16 GiB"]);
+}
+
 #[test]
 fn layouts_of_tomorrow_and_of_nobody() {
     for (version, code, text) in [
@@ -107,8 +131,12 @@ fn layouts_of_tomorrow_and_of_nobody() {
         case.fails(&[], code, &[text]);
     }
     let case = Case::new("ledger-at-26");
-    fs::write(case.path("snapshots/26/version"), "2.0.0").expect("written");
-    case.fails(&[], 1, &["says snapshot version \"2.0.0\""]);
+    for version in ["2.0.0", "", "rubbish", "1.2.0 and more"] {
+        fs::write(case.path("snapshots/26/version"), version).expect("written");
+        case.fails(&[], 3, &["says snapshot version "]);
+    }
+    fs::File::create(case.path("snapshots/26/version")).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+    case.fails(&[], 3, &["says snapshot version "]);
     for version in ["3.0.0", "3.1.0", "3.1.0\n"] {
         fs::write(case.path("snapshots/26/version"), "1.2.0").expect("written");
         fs::write(case.path("snapshots/26/fastboot_version"), version).expect("written");

@@ -2,14 +2,24 @@
 
 use {
     crate::common::*,
+    rustix::event::{PollFd, PollFlags, Timespec},
     slotpress_base::io::Manners,
     slotpress_format::archive::{
         frame_hashes::{Root, frame_hash, hashes_frame_bytes},
         zstd_frame::PZSTD_FRAME_BYTES,
     },
     slotpress_read::archive::{Archive, IndexPolicy},
-    std::{fs, path::Path},
+    std::{
+        fs,
+        io::Write,
+        os::fd::AsFd,
+        path::{Path, PathBuf},
+        process::Stdio,
+    },
 };
+
+/// Between two looks at a pipe.
+const MILLISECOND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
     let output = slotpress().args(arguments).arg("--json").output().expect("runs");
@@ -82,20 +92,18 @@ fn another_archive_is_refused() {
     assert_eq!(restore(&root, &[]).0, 0);
 }
 
-/// A frame that somebody else made, with checksum, mark, index and seek table as they should be: of the same length, so
-/// that nothing else tells.
-#[test]
-fn a_frame_of_somebody_else_is_found() {
-    let (dir, out) = (temp_dir(), temp_dir());
+/// An archive with many frames, the same with a frame that somebody else made, and the root of the first. The frame has checksum,
+/// mark, index and seek table as they should be, and the same length, so that nothing but its hash tells.
+fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let full = fixture(FULL_26);
     // Stored frames have the length of their content.
     let flags = ["--min-savings", "99", "--frame-size", "64KiB"];
-    let (code, line, stderr) = run(&[&["recompress", text(&full), "-o", text(out.path())], &flags[..]].concat());
+    let (code, line, stderr) = run(&[&["recompress", text(&full), "-o", text(out)], &flags[..]].concat());
     assert_eq!(code, 0, "{stderr}");
     let root = line["root"].as_str().expect("a root").to_string();
-    let path = Path::new(line["path"].as_str().expect("a path"));
-    let mut bytes = fs::read(path).expect("read");
-    let archive = Archive::open(path, IndexPolicy::Require, &Manners::default()).expect("opens");
+    let path = PathBuf::from(line["path"].as_str().expect("a path"));
+    let mut bytes = fs::read(&path).expect("read");
+    let archive = Archive::open(&path, IndexPolicy::Require, &Manners::default()).expect("opens");
     // The mode in a tar header, with the header's checksum made anew.
     let frame = archive.tail.as_ref().expect("an index").frames[0];
     let (start, end) = (frame.offset_bytes as usize, frame.end_bytes() as usize);
@@ -106,9 +114,15 @@ fn a_frame_of_somebody_else_is_found() {
     content[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     let forged = stored_frame(&content, &bytes[start..end]);
     bytes[start..end].copy_from_slice(&forged);
-    let forged = dir.path().join(name(path));
+    let forged = dir.join(name(&path));
     fs::write(&forged, &bytes).expect("written");
+    (path, forged, root)
+}
 
+#[test]
+fn a_frame_of_somebody_else_is_found() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let (_, forged, root) = with_a_forged_frame(dir.path(), out.path());
     let (code, line, stderr) = run(&["verify", text(&forged)]);
     assert_eq!(code, 3, "{stderr}");
     assert_eq!(line["failures"][0]["rule"], "frame-hash", "{line}");
@@ -117,6 +131,96 @@ fn a_frame_of_somebody_else_is_found() {
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("does not match its hash"), "{stderr}");
     assert!(!ledger.join("snapshots").exists());
+}
+
+/// With a root, every frame is compared with its hash, also where `--quick` does not decode it.
+#[test]
+fn quick_verifying_compares_all_frames_with_a_root() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let (right, forged, root) = with_a_forged_frame(dir.path(), out.path());
+    let quick = |path: &Path, flags: &[&str]| run(&[&["verify", "--quick", text(path)], flags].concat());
+    assert_eq!(quick(&right, &["--expect-root", &root]).0, 0);
+    // The frame that was forged is decoded; one of accounts is not. A bit in the middle of it:
+    assert_eq!(quick(&forged, &["--expect-root", &root]).0, 3);
+    let archive = Archive::open(&right, IndexPolicy::Require, &Manners::default()).expect("opens");
+    let frames = &archive.tail.as_ref().expect("an index").frames;
+    let number = frames.len() - 2;
+    let mut bytes = fs::read(&right).expect("read");
+    bytes[(frames[number].offset_bytes + frames[number].end_bytes()) as usize / 2] ^= 1;
+    fs::write(&forged, &bytes).expect("written");
+    assert_eq!(quick(&forged, &[]).0, 0, "without a root, accounts are not looked at");
+    let (code, line, stderr) = quick(&forged, &["--expect-root", &root]);
+    assert_eq!(code, 3, "{stderr}");
+    let failure = &line["failures"][0];
+    assert_eq!((&failure["rule"], &failure["frame"]), (&"frame-hash".into(), &(number as u64).into()), "{line}");
+}
+
+/// Writes a file into a pipe as slowly as it is read: a piece only when the one before has been taken.
+fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
+    for piece in bytes.chunks(bytes.len().div_ceil(60)) {
+        // A reader that has seen enough closes the pipe.
+        while rustix::io::ioctl_fionread(&pipe).expect("asked") > 0 {
+            let mut polled = [PollFd::new(&pipe, PollFlags::empty())];
+            if rustix::event::poll(&mut polled, Some(&MILLISECOND)).expect("polled") > 0 {
+                return;
+            }
+        }
+        if pipe.write_all(piece).is_err() {
+            return;
+        }
+    }
+}
+
+/// `restore -` does the same however fast its input comes: it reads it in order, and compares the root at the end.
+#[test]
+fn standard_input_is_read_in_one_way() {
+    let (dir, out) = (temp_dir(), temp_dir());
+    let (right, forged, root) = with_a_forged_frame(dir.path(), out.path());
+    let (ledger, bytes) = (dir.path().join("ledger"), fs::read(&right).expect("read"));
+    let restore = |path: &Path, root: Option<&str>, is_slow: bool| -> (Option<i32>, String) {
+        let mut command = std::process::Command::new(slotpress_path());
+        command.args(["-q", "restore", "-", "--ledger", text(&ledger)]).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(root.into_iter().flat_map(|root| ["--expect-root", root]));
+        let output = match is_slow {
+            true => {
+                let mut child = command.stdin(Stdio::piped()).spawn().expect("starts");
+                write_slowly(&fs::read(path).expect("read"), child.stdin.take().expect("a pipe"));
+                child.wait_with_output().expect("ends")
+            }
+            false => command.stdin(fs::File::open(path).expect("opened")).output().expect("ends"),
+        };
+        let is_there = ledger.join(name(&right)).exists();
+        assert_eq!(is_there, output.status.success(), "what is published is what was checked");
+        let _ = fs::remove_dir_all(&ledger);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let other = root.chars().rev().collect::<String>();
+    let lying_index = dir.path().join("lying-index");
+    let mut lying = bytes.clone();
+    let at = bytes.windows(8).rposition(|window| window == b"slotidx1").expect("an index");
+    lying[at + 40] ^= 1;
+    fs::write(&lying_index, lying).expect("written");
+    let cut = dir.path().join("cut");
+    fs::write(&cut, &bytes[..bytes.len() - 100]).expect("written");
+    let plain = fixture(FULL_26);
+    for (path, root, code, words) in [
+        (&right, None, 0, ""),
+        (&right, Some(&root), 0, ""),
+        (&right, Some(&other), 3, "root"),
+        (&forged, None, 0, ""),
+        (&forged, Some(&root), 3, "does not match its hash"),
+        (&lying_index, None, 0, ""),
+        (&lying_index, Some(&root), 3, "root"),
+        (&cut, None, 3, "cut off"),
+        (&cut, Some(&root), 3, "cut off"),
+        (&plain, Some(&root), 3, "no frame hashes"),
+    ] {
+        let first = restore(path, root.map(String::as_str), false);
+        assert!(first.0 == Some(code) && first.1.contains(words), "{}, {root:?}: {first:?}", path.display());
+        for is_slow in [true, true, true, false, false] {
+            assert_eq!(restore(path, root.map(String::as_str), is_slow), first, "{}, {root:?}", path.display());
+        }
+    }
 }
 
 /// A stored frame with another content of the same length: headers of frame and blocks stay, the checksum does not.

@@ -78,7 +78,7 @@ fn reports_are_serializable() {
     assert_eq!((&inspected["format"], &inspected["bank"]["slot"]), (&"zstd".into(), &26.into()));
     let options = RestoreOptions::new(&path, out.path().join("new"));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
-    assert_eq!((&restored["state"], &restored["complete"]), (&"not checked".into(), &"by map".into()));
+    assert_eq!((&restored["state"], &restored["complete"]), (&"checked".into(), &"by state".into()));
     let sink = Sink::Dir { dir: out.path(), replace: true };
     let recompressed = recompress(RecompressSource::File(path), sink, &RecompressOptions::default(), &NoProgress);
     has(&fields(&recompressed.expect("recompressed")), &["tar_bytes", "frames", "state_reason", "elapsed_seconds"]);

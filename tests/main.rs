@@ -13,6 +13,7 @@ mod damage;
 mod determinism;
 mod environment;
 mod faults;
+mod forged;
 mod frame_hashes;
 mod inspect;
 mod interrupts;

@@ -172,7 +172,7 @@ fn a_panic_at_every_place_ends_the_program() {
         (
             &["archive", &source, "-o", "OUT", "--frame-size", "64KiB"],
             &["source", "encoder", "frame writer", "file writer"],
-            &[],
+            &["status cache"],
         ),
         (
             &["recompress", &plain_text, "-o", "OUT"],

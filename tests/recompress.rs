@@ -48,7 +48,10 @@ fn from_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process::Out
 
 #[test]
 fn agaves_archives_keep_their_entries() {
+    let base = fixture(FULL);
     for source in [FULL, INCREMENTAL, "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeiombt7UVw.tar.zst"] {
+        let base = (source == INCREMENTAL).then(|| ["--base", base.to_str().expect("text")]);
+        let base = base.as_ref().map_or(&[][..], |flags| flags);
         let source = fixture(source);
         for flags in [
             &["--zstd-level", "19"][..],
@@ -58,14 +61,14 @@ fn agaves_archives_keep_their_entries() {
             &["--min-savings", "70"],
         ] {
             let out = temp_dir();
-            let made = recompress(&source, out.path(), flags);
+            let made = recompress(&source, out.path(), &[flags, base].concat());
             assert_eq!(name(&made).split(".tar").next(), name(&source).split(".tar").next(), "the name is kept");
             // Directories may be written with or without a slash; contents and order are the same.
             let plain = |archive: &Path| {
                 // lz4 is read back by way of slotpress itself: no other test tool reads it.
                 let tar = if flags.contains(&"lz4") && archive == made {
                     let plain = temp_dir();
-                    tar_of(&recompress(archive, plain.path(), &["--format", "none"]))
+                    tar_of(&recompress(archive, plain.path(), &[&["--format", "none"], base].concat()))
                 } else {
                     tar_of(archive)
                 };
@@ -105,7 +108,8 @@ fn streams_in_and_out() {
     let source = fs::read(fixture(FULL)).expect("read");
     let file = temp_dir();
     let wanted = fs::read(recompress(&fixture(FULL), file.path(), &[])).expect("read");
-    let output = from_stdin(&source, &["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), "-".as_ref()]);
+    let words = ["recompress", "-", "-o", "-", "--check", "frames"].map(std::ffi::OsStr::new);
+    let output = from_stdin(&source, &words);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout == wanted, "nothing but the archive goes to standard output");
     assert!(String::from_utf8_lossy(&output.stderr).contains("ratio"), "the report goes to standard error");
@@ -121,15 +125,19 @@ fn streams_in_and_out() {
 
     // An incremental archive says nothing of its base but in its name.
     let incremental = fs::read(fixture(INCREMENTAL)).expect("read");
-    let out = temp_dir();
+    let (out, full) = (temp_dir(), fixture(FULL));
     let arguments = ["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()];
     let output = from_stdin(&incremental, &arguments);
     assert_eq!(output.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--base-slot"));
-    let output = from_stdin(&incremental, &[&arguments[..], &["--base-slot".as_ref(), "26".as_ref()]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let made = fs::read_dir(out.path()).expect("read").next().expect("one").expect("read").path();
-    assert_eq!(name(&made), name(&fixture(INCREMENTAL)));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("needs --base, its full archive"));
+    let unchecked = ["--base-slot", "26", "--check", "frames"].map(std::ffi::OsStr::new);
+    for more in [&unchecked[..], &["--base".as_ref(), full.as_os_str()]] {
+        let output = from_stdin(&incremental, &[&arguments[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let made = fs::read_dir(out.path()).expect("read").next().expect("one").expect("read").path();
+        assert_eq!(name(&made), name(&fixture(INCREMENTAL)));
+        fs::remove_file(made).expect("removed");
+    }
 }
 
 #[needs("bzip2")]
@@ -193,7 +201,9 @@ fn bad_sources_yield_nothing() {
     fails(&lie, out.path(), &[], 3, "does not match its name");
     let other_base = dir.path().join(name(&fixture(INCREMENTAL)).replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL), &other_base).expect("copied");
-    fails(&other_base, out.path(), &[], 3, "storage map is missing or too short");
+    fails(&other_base, out.path(), &["--check", "frames"], 3, "storage map is missing or too short");
+    let full = fixture(FULL);
+    fails(&other_base, out.path(), &["--base", full.to_str().expect("text")], 3, "a full archive of slot 20");
     let mut bytes = fs::read(fixture(FULL)).expect("read");
     bytes.truncate(bytes.len() - 3);
     let cut = dir.path().join(name(&fixture(FULL)));

@@ -97,7 +97,7 @@ fn what_is_accepted_is_right() {
             fs::write(&archive, flipped).expect("written");
             let what = format!("{chain}: flip {number}, bit {bit} of byte {at}");
             let ledger = dir.path().join("ledger");
-            match try_restore(&[&archive], &ledger, CheckMode::Auto) {
+            match try_restore(&[&archive], &ledger, CheckMode::State) {
                 Ok(report) => {
                     assert!(matches!(report.assurance.state, StateOutcome::Checked { .. }), "{what}");
                     assert!(is_good_ledger(&ledger), "{what}: restored, but not right");
@@ -110,7 +110,7 @@ fn what_is_accepted_is_right() {
             }
             let out = dir.path().join("out");
             fs::create_dir(&out).expect("made");
-            match try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::Auto) {
+            match try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::State) {
                 Ok(report) => {
                     assert!(is_good_archive(&report.path.expect("a file")), "{what}: recompressed, not right")
                 }
@@ -134,12 +134,12 @@ fn both_refuse(entries: &[TarEntry], chain: &str, text: &str) {
     let archive = dir.path().join(name(&full_of(chain)));
     write_zstd(entries, &archive);
     let ledger = dir.path().join("ledger");
-    let restored = try_restore(&[&archive], &ledger, CheckMode::Auto).expect_err("refused").to_string();
+    let restored = try_restore(&[&archive], &ledger, CheckMode::State).expect_err("refused").to_string();
     assert!(restored.contains(text), "{chain}: {text} in {restored}");
     assert!(!ledger.exists(), "{chain}: something is left");
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    let recompressed = try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::Auto).expect_err("refused");
+    let recompressed = try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::State).expect_err("refused");
     assert!(recompressed.to_string().contains(text), "{chain}: {text} in {recompressed}");
     assert!(names(&out).is_empty(), "{chain}: something is left");
 }
@@ -229,7 +229,7 @@ fn superseded_records_in_every_storage() {
         verify_archives(&NamedArchive::of_path(&archive), None, &verify_options(), &NoProgress).expect("verified");
     assert!(verified.ok, "{:?}", verified.failures);
     assert!(verified.counts.superseded * 10 >= verified.counts.records * 3, "{:?}", verified.counts);
-    let report = try_restore(&[&archive], &dir.path().join("ledger"), CheckMode::Auto).expect("restored");
+    let report = try_restore(&[&archive], &dir.path().join("ledger"), CheckMode::State).expect("restored");
     assert!(matches!(report.assurance.state, StateOutcome::Checked { accounts } if accounts > 0));
     assert_eq!(report.assurance.complete, Completeness::ByState);
     for layout in [RecordLayout::Verbatim, RecordLayout::Clustered] {
@@ -257,64 +257,39 @@ fn a_full_and_an_incremental_archive() {
         let dir = temp_dir();
         let archives = [full_of(chain), fixture_of(chain, "incremental-snapshot-26-40-")];
         let report =
-            try_restore(&[&archives[0], &archives[1]], &dir.path().join("both"), CheckMode::Auto).expect("restored");
+            try_restore(&[&archives[0], &archives[1]], &dir.path().join("both"), CheckMode::State).expect("restored");
         let expected = expected_of(chain, 40);
         let StateOutcome::Checked { accounts } = report.assurance.state else { panic!("{chain}: checked") };
         assert_eq!(Some(accounts), expected["accounts"].as_u64(), "{chain}");
         // The incremental of another chain does not make up a state with it.
         if chain != "agave-4.2.2" {
             let other = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
-            let error = try_restore(&[&archives[0], &other], &dir.path().join("mixed"), CheckMode::Auto);
+            let error = try_restore(&[&archives[0], &other], &dir.path().join("mixed"), CheckMode::State);
             assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged, "{chain}");
         }
     }
 }
 
-/// Our own archives carry checksums and an index: nothing needs to be hashed, unless somebody asks.
+/// Checksums and an index say nothing of the accounts: our own archives are checked like any other, unless somebody asks to
+/// go without.
 #[test]
-fn checksums_and_an_index_suffice() {
+fn checksums_and_an_index_do_not_suffice() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (ledger, out) = (ledger_of(AGAVE_4_4, 26), temp_dir());
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    let auto = try_restore(&[&ours], &out.path().join("auto"), CheckMode::Auto).expect("restored");
-    assert_eq!(auto.assurance.state, StateOutcome::NotChecked("every frame carries a checksum".to_string()));
-    assert_eq!(auto.assurance.complete, Completeness::ByIndex, "4.4 writes no storage map");
-    let asked = try_restore(&[&ours], &out.path().join("asked"), CheckMode::State).expect("restored");
-    assert_eq!(asked.assurance.complete, Completeness::ByState);
-    let without = archive(ledger.path(), temp_dir().keep().as_path(), &["--no-checksum"]);
-    let unsure = try_restore(&[&without], &out.path().join("unsure"), CheckMode::Auto).expect("restored");
-    assert_eq!(unsure.assurance.complete, Completeness::ByState);
-    fs::remove_dir_all(without.parent().expect("a directory")).expect("removed");
+    let options = RestoreOptions::new(&ours, out.path().join("default")).threads(2);
+    let checked = restore(&options, &NoProgress).expect("restored");
+    assert!(matches!(checked.assurance.state, StateOutcome::Checked { .. }), "{:?}", checked.assurance);
+    assert_eq!(checked.assurance.complete, Completeness::ByState);
+    let frames = try_restore(&[&ours], &out.path().join("frames"), CheckMode::Frames).expect("restored");
+    assert_eq!(frames.assurance.state, StateOutcome::NotChecked("`CheckMode::Frames`".to_string()));
+    assert_eq!(frames.assurance.complete, Completeness::ByIndex, "4.4 writes no storage map");
 }
 
 fn run(arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
     let output = slotpress().args(arguments).output().expect("runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
-/// An incremental archive alone is part of a state: said, and refused only where the state is required.
-#[test]
-fn an_incremental_archive_alone() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let out = temp_dir();
-    let incremental = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
-    let arguments = |flags: &[&'static str]| -> (Option<i32>, String, String) {
-        let mut words: Vec<&std::ffi::OsStr> =
-            vec!["recompress".as_ref(), incremental.as_ref(), "-o".as_ref(), out.path().as_ref(), "--force".as_ref()];
-        words.extend(flags.iter().map(|flag| std::ffi::OsStr::new(*flag)));
-        run(&words)
-    };
-    let (code, stdout, stderr) = arguments(&[]);
-    assert_eq!(code, Some(0), "{stderr}");
-    assert!(stdout.contains("state    not checked"), "{stdout}");
-    assert!(stderr.contains("the state is not checked"), "{stderr}");
-    let (code, _, stderr) = arguments(&["--require-state"]);
-    assert_eq!(code, Some(3), "{stderr}");
-    let (code, stdout, _) = run(&["verify".as_ref(), incremental.as_ref()]);
-    assert_eq!(code, Some(0));
-    let last = stdout.trim_end().rsplit("\n").next().expect("a line").to_string();
-    assert!(stdout.contains("no failure was found") && last.contains("full archive"), "{stdout}");
 }
 
 /// What a trusted node says counts.
@@ -352,7 +327,7 @@ fn from_standard_input() {
         .spawn()
         .expect("starts");
     assert!(child.wait().expect("ends").success());
-    try_restore(&[&source], &plain, CheckMode::Auto).expect("restored");
+    try_restore(&[&source], &plain, CheckMode::State).expect("restored");
     assert_eq!(tree(&piped), tree(&plain));
     assert!(piped.join(name(&source)).is_file());
 

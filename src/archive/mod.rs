@@ -5,6 +5,7 @@
 //! threads or timing.
 
 pub mod cluster;
+mod documents;
 pub mod dry_run;
 pub mod encode;
 pub mod layout;
@@ -16,6 +17,7 @@ pub mod zstd_params;
 
 use {
     crate::archive::{
+        documents::{judge_status_cache, while_reading},
         encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
         layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
         sink::{OpenSink, Sink},
@@ -145,7 +147,7 @@ impl ArchiveReport {
 /// Archives a bank snapshot into the output directory. Holds the ledger's lock all the while.
 ///
 /// # Errors
-/// The ledger is in use, or its bank snapshot is not complete; options that contradict the ledger; a disk that fails or is
+/// The ledger is in use, or its bank snapshot is not complete, or not sound (bank file, status cache, version); options that contradict the ledger; a disk that fails or is
 /// full. Of [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) where the archive is there already. Nothing is left behind.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
     check_output_dir(&options.out_dir)?;
@@ -227,7 +229,11 @@ fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> R
     }
     let layout = snapshot.layout;
     let plan_options = PlanOptions { base_slot: options.base_slot, threads, manners: options.manners.clone() };
-    let plan = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))?;
+    let status_cache = snapshot.status_cache.clone();
+    let (plan, status_cache) = while_reading(&status_cache, progress, || {
+        Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
+    })?;
+    judge_status_cache(status_cache, &plan.bank)?;
     if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
         progress.warn(
             "the bank file names no storages (Agave 4.4 and later), so missing storages were not detected; \

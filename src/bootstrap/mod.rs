@@ -35,6 +35,7 @@ use {
         find::{Candidate, FindOptions, FindReport, find},
         servers::SourceArg,
     },
+    slotpress_read::state::check::CheckMode,
     std::{
         collections::BTreeSet,
         fs,
@@ -259,7 +260,9 @@ fn attempt(
     };
     let mut restore_options = options.restore.clone();
     // Somebody else's word is worth nothing if the state is not what the name says.
-    restore_options.check.is_required |= !options.trusted.is_empty();
+    if !options.trusted.is_empty() {
+        restore_options.check.mode = CheckMode::State;
+    }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, &context, full.clone());

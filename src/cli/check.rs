@@ -17,9 +17,6 @@ pub struct CheckArgs {
     /// What to check while the archive is read
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     check: CheckArg,
-    /// Fail if the state cannot be checked, for example with an incremental archive alone
-    #[arg(long)]
-    require_state: bool,
     /// Expected snapshot hash, as a trusted node advertises it; implies --check state
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
@@ -33,26 +30,29 @@ pub struct CheckArgs {
 
 /// [`CheckMode`] as a flag.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum CheckArg {
-    /// The state, unless all frames have checksums and an index or storage map shows that nothing is missing
+pub enum CheckArg {
+    /// The state too: whether all accounts are those of the bank file (capitalization and lattice hash)
     #[default]
-    Auto,
-    /// The state: capitalization and lattice hash of all accounts
     State,
-    /// Frames, entries and the bank file only
+    /// Frames, entries, bank file and status cache only
     Frames,
+}
+
+impl CheckArg {
+    /// What it asks for.
+    pub fn mode(self) -> CheckMode {
+        match self {
+            Self::State => CheckMode::State,
+            Self::Frames => CheckMode::Frames,
+        }
+    }
 }
 
 impl CheckArgs {
     /// What they ask for, with as much memory.
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
-        let mode = match self.check {
-            CheckArg::Auto => CheckMode::Auto,
-            CheckArg::State => CheckMode::State,
-            CheckArg::Frames => CheckMode::Frames,
-        };
         let memory_bytes = planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT);
-        let mut options = CheckOptions::default().mode(mode).is_required(self.require_state).memory_bytes(memory_bytes);
+        let mut options = CheckOptions::default().mode(self.check.mode()).memory_bytes(memory_bytes);
         options.expect_hash = self.expect_hash;
         options.expect_slot = self.expect_slot;
         options.max_bytes = self.max_bytes;

@@ -31,6 +31,7 @@ slotpress verify /mnt/ledger --accounts /mnt/accounts",
     (
         &["recompress"],
         "slotpress recompress snapshot-1-HASH.tar.zst -o /mnt/archives --zstd-level 9
+slotpress recompress INCREMENTAL --base FULL -o /mnt/archives
 # on a machine whose validator votes
 slotpress recompress FULL -o /mnt/archives --nice 19 --threads 4 \\
     --max-rate 300MiB",

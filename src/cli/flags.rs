@@ -7,6 +7,7 @@ use std::borrow::Cow;
 const FLAGS: [(&str, &str); 37] = [
     ("accounts", "--accounts"),
     ("allow_private", "--allow-private"),
+    ("base", "--base"),
     ("base_slot", "--base-slot"),
     ("ca_file", "--ca-file"),
     ("CheckMode::Frames", "--check frames"),
@@ -20,7 +21,6 @@ const FLAGS: [(&str, &str); 37] = [
     ("frame_size_bytes", "--frame-size"),
     ("io_hint", "--io-hint"),
     ("is_quick", "--quick"),
-    ("is_required", "--require-state"),
     ("max_age_slots", "--max-age"),
     ("max_bytes", "--max-bytes"),
     ("memory_bytes", "--memory"),

@@ -26,6 +26,7 @@ use {
             inspect_ledger, scan::AccountsInput,
         },
         rules::clients::{Client, lines_of},
+        state::spill::spill_dir,
     },
     std::{
         ffi::OsString,
@@ -61,7 +62,8 @@ pub struct InspectArgs {
     /// With --by-owner: memory limit for finding superseded records [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     memory: Option<u64>,
-    /// With --by-owner: directory for data that does not fit in memory [default: TMPDIR, or /tmp]
+    /// With --by-owner: directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if those are in
+    /// memory]
     #[arg(long, value_name = "DIR", help_heading = "Accounts")]
     temporary_dir: Option<PathBuf>,
     /// Find the newest version of one account
@@ -206,7 +208,7 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
             largest: args.largest.unwrap_or(LARGEST_DEFAULT),
             threads,
             memory_bytes: planned::memory_or(args.memory, values::memory_or_half(None)),
-            temporary_dir: args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir),
+            temporary_dir: args.temporary_dir.clone().unwrap_or_else(|| spill_dir(None)),
         };
         run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
     }

@@ -47,6 +47,9 @@ pub struct RecompressArgs {
     /// The base slot of an incremental archive from standard input
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     base_slot: Option<u64>,
+    /// The full archive below an incremental one, to check the state that the two make up; nothing else of it is used
+    #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
+    base: Option<PathBuf>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
@@ -92,6 +95,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         threads,
         memory_bytes: args.memory,
         base_slot: args.base_slot,
+        base: args.base.clone(),
         check,
         manners: args.manners.apply(ui),
     };

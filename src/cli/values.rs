@@ -109,7 +109,7 @@ pub fn memory_or_half(asked: Option<u64>) -> u64 {
 
 /// How to read back what was written.
 pub fn read_back(memory: Option<u64>) -> Arc<dyn ReadBack> {
-    Arc::new(FullReadBack::default().memory_bytes(memory_or_half(memory)).temporary_dir(std::env::temp_dir()))
+    Arc::new(FullReadBack::default().memory_bytes(memory_or_half(memory)))
 }
 
 /// Refuses a directory inside a ledger where the ledger itself is meant: its snapshots, or one bank snapshot.

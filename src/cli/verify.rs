@@ -3,6 +3,7 @@
 use {
     super::{
         arguments::WorkerArgs,
+        check::CheckArg,
         flags::with_flags,
         network::{ArchiveInput, NetworkArgs},
         planned::{self, DECODING_WORKER_BYTES},
@@ -21,7 +22,7 @@ use {
             clients::{Client, lines_of, names_of},
             findings::{Check, Failure, Place},
         },
-        state::check::Completeness,
+        state::{check::Completeness, spill::spill_dir},
         verify::{
             VerifyOptions,
             report::{CheckResult, VerifyReport},
@@ -52,13 +53,16 @@ pub struct VerifyArgs {
     /// Check frames, entries, name and bank file only; with an index, accounts are not even decompressed
     #[arg(long)]
     quick: bool,
+    /// What to check: without the state, the accounts are decompressed, but not looked at
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    check: CheckArg,
     /// Expected snapshot hash, as a trusted node advertises it
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expect_hash: Option<Hash>,
     /// Expected slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     expect_slot: Option<u64>,
-    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give two for a full and an
+    /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked, also with --quick. Give two for a full and an
     /// incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
@@ -70,7 +74,8 @@ pub struct VerifyArgs {
     /// Memory limit for finding superseded accounts [default: half of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<u64>,
-    /// Directory for data that does not fit in memory [default: TMPDIR, or /tmp]
+    /// Directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if those are in
+    /// memory]
     #[arg(long, value_name = "DIR")]
     temporary_dir: Option<PathBuf>,
     /// For a ledger: the bank snapshot [default: the newest complete one]
@@ -146,9 +151,10 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let mut options = VerifyOptions::default()
         .clients(asked_clients(&args.clients))
         .is_quick(args.quick)
+        .check(args.check.mode())
         .threads(args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), memory_bytes, ui)?)
         .memory_bytes(memory_bytes)
-        .temporary_dir(args.temporary_dir.clone().unwrap_or_else(std::env::temp_dir))
+        .temporary_dir(args.temporary_dir.clone().unwrap_or_else(|| spill_dir(None)))
         .expect_roots(args.expect_root.clone());
     options.expect_hash = args.expect_hash;
     options.expect_slot = args.expect_slot;

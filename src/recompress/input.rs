@@ -8,12 +8,9 @@ use {
         progress::Progress,
     },
     slotpress_format::{archive::entry::BLOCK_BYTES, ledger::names::ArchiveName},
-    slotpress_read::{
-        archive::{
-            Archive, ArchiveStream, IndexPolicy,
-            compression::{Compression, sniff},
-        },
-        state::check::has_frame_checksums,
+    slotpress_read::archive::{
+        Archive, ArchiveStream, IndexPolicy,
+        compression::{Compression, sniff},
     },
     std::{
         io::{Cursor, Read},
@@ -48,7 +45,7 @@ impl<'s> Input<'s> {
         match source {
             Source::File(path) => {
                 let _watch = options.manners.io_hint.watch([&path]);
-                // It is read in order; the index tells what is in it, and whether frames carry checksums.
+                // It is read in order; the index tells what must be in it.
                 let archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
@@ -85,11 +82,6 @@ impl<'s> Input<'s> {
     /// Whether an index tells what belongs into the archive.
     pub fn has_index(&self) -> bool {
         matches!(self, Self::File { archive, .. } if archive.tail.is_some())
-    }
-
-    /// Whether an index says that every frame carries a checksum.
-    pub fn has_frame_checksums(&self) -> bool {
-        matches!(self, Self::File { archive, .. } if has_frame_checksums(archive))
     }
 
     /// What errors name.

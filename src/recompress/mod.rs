@@ -4,6 +4,7 @@
 //! for byte, what archiving the same entries in the same order would give. Nothing gets its name unless the whole
 //! source was sound and is what its name says.
 
+mod base;
 mod input;
 mod reading;
 mod state;
@@ -19,9 +20,10 @@ use {
             writer::{ArchiveWriter, FrameTotals, Written},
         },
         recompress::{
+            base::Base,
             input::Input,
             reading::Reading,
-            state::{finish_state, new_state_check},
+            state::{finish_state, new_state_check, pipe_to_pipe},
         },
         restore,
     },
@@ -48,7 +50,7 @@ use {
     slotpress_read::{
         archive::{size_limit::SizeLimit, walk::Recycler},
         rules::clients::Rule,
-        state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_outcome},
+        state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_expected},
     },
     std::{
         fs::File,
@@ -95,13 +97,16 @@ pub struct RecompressOptions {
     pub memory_bytes: Option<u64>,
     /// The base slot of an incremental archive that comes without a name.
     pub base_slot: Option<u64>,
+    /// The full archive below an incremental one. It is read only to check the state that the two make up.
+    #[setters(into)]
+    pub base: Option<PathBuf>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
     /// How to behave towards whoever else uses the machine.
     pub manners: Manners,
 }
 
-/// zstd level 1, all cores, the state checked where damage could stay unnoticed otherwise.
+/// zstd level 1, all cores, the state checked.
 impl Default for RecompressOptions {
     fn default() -> Self {
         Self {
@@ -110,6 +115,7 @@ impl Default for RecompressOptions {
             threads: available_threads(),
             memory_bytes: None,
             base_slot: None,
+            base: None,
             check: CheckOptions::default(),
             manners: Manners::default(),
         }
@@ -159,8 +165,9 @@ pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
 /// Recompresses an archive into a sink.
 ///
 /// # Errors
-/// Of [`ErrorKind::Damaged`] where the source is not sound to its end, or is not what its name says; a disk that fails or is
-/// full. Nothing gets an archive's name then; a stream may have got a part of it.
+/// Of [`ErrorKind::Damaged`] where the source is not sound to its end, or is not what its name says; of
+/// [`ErrorKind::Usage`] for a stream into a stream, unless [`CheckMode::Frames`] asks to go without the state; an incremental
+/// archive without its full one, with the same exception; a disk that fails or is full. Nothing gets an archive's name then; a stream may have got a part of it.
 pub fn recompress(
     source: Source,
     sink: Sink<'_>,
@@ -189,23 +196,35 @@ fn recompress_open(
         options.memory_bytes,
         decoding_side_bytes(options.frame_size_bytes),
     )?;
+    let base_slot = base_slot_of(&source, options)?;
+    let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
+    if checks_state && matches!((&source, &sink), (Source::Stream(_), Sink::Stream(_))) {
+        return Err(pipe_to_pipe());
+    }
+    if options.base.is_some() && !checks_state {
+        return Err(Error::usage("`base` is read only to check the state, which `CheckMode::Frames` leaves out"));
+    }
     let is_unwanted = AtomicBool::new(false);
     let wish = InputWish { progress, is_unwanted: &is_unwanted };
     let mut input = Input::open(source, options, &wish)?;
     if let Input::File { archive, .. } = &input {
         SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
     }
-    let base_slot = match input.name() {
-        Some(name) => name.base_slot,
-        None => options.base_slot,
+    let base = match (&options.base, base_slot) {
+        (Some(path), Some(base_slot)) => Some((Base::open(path, base_slot, &options.manners)?, base_slot)),
+        _ => None,
     };
+    let base = base.as_ref().map(|(base, base_slot)| (base, *base_slot));
     let extension = options.codec.extension();
     if let Some(name) = input.name() {
         sink.check_name(&ArchiveName { extension, ..name.clone() }.to_string())?;
     }
     let mut sink = sink.open()?;
     let sink_path = sink.path();
-    progress.steps(&[Step::new("Recompressing", input.length_bytes()), Step::new("Syncing", Some(0))]);
+    let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
+    steps.extend(base.map(|(base, _)| Step::new("Verifying", Some(base.length_bytes()))));
+    steps.push(Step::new("Syncing", Some(0)));
+    progress.steps(&steps);
     progress.detail(&format!(
         "plan: {} to read; workers: {}, frames of {}, page cache: {}",
         input.length_bytes().map_or("an unknown size".to_string(), quantity::bytes),
@@ -215,8 +234,8 @@ fn recompress_open(
     ));
     progress.stage("Recompressing", input.length_bytes());
 
-    let why_not = options.check.why_not(base_slot.is_some(), input.has_frame_checksums());
-    let state = why_not.is_none().then(|| new_state_check(&input, &sink, options)).transpose()?;
+    let state =
+        checks_state.then(|| new_state_check(&input, base.map(|(base, _)| base), &sink, options)).transpose()?;
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
     let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &sink_path, &options.codec);
@@ -261,15 +280,13 @@ fn recompress_open(
     let storages = decoded.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
     let tar_bytes = decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
     let Written { length_bytes: output_bytes, frames, root } =
-        writer.finish(decoded.entries.into_iter(), options.frame_size_bytes)?;
+        writer.finish(decoded.entries.iter().copied(), options.frame_size_bytes)?;
     warn_left_as_is(frames.left_as_is, progress);
-    let outcome = match (&state, why_not) {
-        (Some(state), _) => finish_state(state, &decoded.bank, &input, &sink, options, progress)?,
-        (None, Some(why_not)) => StateOutcome::from(why_not),
-        (None, None) => return Err(Error::failed("the state was not checked")),
+    let outcome = match state {
+        Some(state) => finish_state(state, &decoded, &input, base, &sink, options, progress)?,
+        None => StateOutcome::not_asked(),
     };
-    judge_outcome(&outcome, why_not, &decoded.bank, &options.check, progress)
-        .map_err(|error| error.within_damaged(input.place()))?;
+    judge_expected(&decoded.bank, &options.check).map_err(|error| error.within_damaged(input.place()))?;
     let assurance = Assurance::new(outcome, &decoded.bank, input.has_index());
 
     progress.stage("Syncing", None);
@@ -288,6 +305,26 @@ fn recompress_open(
         assurance,
         taken: stopwatch.taken(),
     })
+}
+
+/// The slot that the source builds on, as its name or the options tell.
+fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u64>> {
+    let name = match source {
+        Source::File(path) => ArchiveName::of_path(path),
+        Source::Stream(_) => None,
+    };
+    match (name, &options.base) {
+        (Some(ArchiveName { base_slot: None, .. }), Some(_)) => {
+            Err(Error::usage("`base` is the full archive below an incremental one, but this is a full archive"))
+        }
+        (Some(name), _) => Ok(name.base_slot),
+        (None, None) => Ok(options.base_slot),
+        (None, Some(base)) => match options.base_slot.or(ArchiveName::of_path(base).map(|name| name.slot)) {
+            None => Err(Error::usage(format!("{} does not say in its name which slot it is of", base.display()))
+                .hint("give `base_slot` too")),
+            base_slot => Ok(base_slot),
+        },
+    }
 }
 
 /// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;

@@ -13,7 +13,7 @@ use {
             assemble::FrameAssembler,
             entry::{Entry, EntryKind},
         },
-        ledger::bank_file::BankFile,
+        ledger::bank_file::{BankFile, StorageMapItem},
     },
     slotpress_read::{
         archive::{
@@ -42,6 +42,8 @@ pub struct Decoded {
     pub entries: Vec<Entry>,
     /// Its bank.
     pub bank: BankFile,
+    /// What its bank file says of storages.
+    pub map: Vec<StorageMapItem>,
     /// Bytes of the source.
     pub input_bytes: u64,
 }
@@ -106,22 +108,21 @@ impl Reading<'_> {
         let stream = input.stream(&self.options.manners, self.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         let Reframing { assembler, frames } = reframing;
-        self.check_index(input, &read, &reader)?;
+        self.check_index(input, &reader)?;
         let judged = self.judge(input, &reader.rules, read)?;
-        let Some((bank, _)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         assembler.finish(&mut |frame| frames.send(frame))?;
         let input_bytes = count.input_bytes.into_inner();
         let entries = reader.entries.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Decoded { entries, bank, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
+        Ok(Decoded { entries, bank, map, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
     }
 
-    /// What was not checked for its checksums' sake must have them, and be what its index says.
-    fn check_index(&self, input: &Input<'_>, read: &ReadArchive, reader: &Reader<'_>) -> Result<()> {
+    /// Without the state, the index is what tells that nothing is missing.
+    fn check_index(&self, input: &Input<'_>, reader: &Reader<'_>) -> Result<()> {
         let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
         let Some(tail) = &archive.tail else { return Ok(()) };
         let entries = reader.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_checksums = read.frames.frames_with_checksum == read.frames.frames || !input.has_frame_checksums();
-        if has_checksums && *entries == tail.index.entries {
+        if *entries == tail.index.entries {
             return Ok(());
         }
         Err(Error::damaged("the archive's index does not match its contents")
@@ -138,11 +139,12 @@ impl Reading<'_> {
             let findings = Findings::refusing(is_refused);
             let storages = judged.entries.storages();
             judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input {
-                Input::Stream { .. } => error.hint("an incremental archive from standard input needs `base_slot`"),
-                Input::File { archive, .. } if archive.name.is_none() => error.hint(
-                    "if it is an incremental archive, rename it to incremental-snapshot-BASE_SLOT-SLOT-HASH.tar.zst, or \
-                     give it as standard input with `base_slot` BASE_SLOT",
-                ),
+                Input::Stream { .. } => {
+                    error.hint("an incremental archive from standard input needs `base`, its full archive")
+                }
+                Input::File { archive, .. } if archive.name.is_none() => {
+                    error.hint("if it is an incremental archive, give its full archive with `base`")
+                }
                 Input::File { .. } => error,
             })?;
         }

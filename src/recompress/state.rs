@@ -1,19 +1,26 @@
 //! The state of what is recompressed: when it is checked, and where superseded records are read again.
 
 use {
-    super::{RecompressOptions, input::Input, is_refused},
+    super::{
+        RecompressOptions,
+        base::{Base, Newest},
+        input::Input,
+        is_refused,
+        reading::Decoded,
+    },
     crate::archive::sink::OpenSink,
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
     },
-    slotpress_format::ledger::bank_file::BankFile,
+    slotpress_format::archive::entry::{Entry, EntryKind},
     slotpress_read::{
         archive::{Archive, IndexPolicy},
         state::{
             again::read_again,
             check::{StateCheck, StateOutcome},
             settle::RATIO_TYPICAL,
+            spill::spill_dir,
         },
     },
     std::path::Path,
@@ -21,43 +28,66 @@ use {
 
 /// Gets ready for checking the state. What does not fit in memory is spilled beside the output; of a stream, where other
 /// programs put what is temporary.
-pub fn new_state_check(input: &Input<'_>, sink: &OpenSink<'_>, options: &RecompressOptions) -> Result<StateCheck> {
-    let spill_dir = sink.file_path().and_then(Path::parent).map_or_else(std::env::temp_dir, Path::to_path_buf);
-    let bytes = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_TYPICAL);
-    StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, is_refused)
+pub fn new_state_check(
+    input: &Input<'_>,
+    base: Option<&Base>,
+    sink: &OpenSink<'_>,
+    options: &RecompressOptions,
+) -> Result<StateCheck> {
+    let spill_dir = spill_dir(sink.file_path().and_then(Path::parent));
+    let bytes = input.length_bytes().unwrap_or_default().saturating_add(base.map_or(0, Base::length_bytes));
+    StateCheck::new(options.check.memory_bytes, &spill_dir, bytes.saturating_mul(RATIO_TYPICAL), is_refused)
 }
 
-/// Everything has been read and written: has superseded records read again, from the new archive where that is a file,
-/// from the source where only that is one, and compares.
+/// Everything has been read and written: has the full archive read, if there is one, and superseded records again, from the
+/// new archive where that is a file, from the source where only that is one; and compares.
 pub fn finish_state(
-    state: &StateCheck,
-    bank: &BankFile,
+    mut state: StateCheck,
+    decoded: &Decoded,
     input: &Input<'_>,
+    base: Option<(&Base, u64)>,
     sink: &OpenSink<'_>,
     options: &RecompressOptions,
     progress: &dyn Progress,
 ) -> Result<StateOutcome> {
-    let path = match (sink.file_path(), input) {
-        (Some(path), _) => Some(path.to_path_buf()),
-        (None, Input::File { archive, .. }) => Some(archive.path_buf()),
-        (None, Input::Stream { .. }) => None,
-    };
-    let mut is_lost = false;
-    let outcome = state.finish(bank, options.threads, progress, &mut |task, wanted| {
-        let Some(path) = &path else {
-            is_lost = true;
-            return Err(Error::failed("superseded accounts cannot be read again from a pipe"));
-        };
-        progress.stage("Subtracting", None);
-        let mut archive = Archive::open(path, IndexPolicy::Hint, &options.manners)?;
-        // A source is not known to be indexed rightly; what was just written is.
-        if sink.file_path().is_none() {
-            archive.tail = None;
-        }
-        Ok(read_again(&archive, 0, wanted, &state.pass(task), options.threads, progress)?)
-    });
-    match outcome {
-        Err(error) if is_lost => Ok(StateOutcome::NotChecked(error.to_string())),
-        outcome => outcome.map_err(|error| error.within_damaged(input.place())),
+    let threads = options.threads;
+    let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
+    let first_of_base = storages.len() as u32;
+    if let Some((base, base_slot)) = base {
+        state.everything_so_far_is_newer(threads)?;
+        let newest = Newest { base_slot, storages: &storages, map: &decoded.map };
+        base.add_to(&state, &newest, threads, progress)?;
     }
+    let path = match (sink.file_path(), input) {
+        (Some(path), _) => path.to_path_buf(),
+        (None, Input::File { archive, .. }) => archive.path_buf(),
+        (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
+    };
+    let outcome = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
+        progress.stage("Subtracting", None);
+        let records = state.pass(task);
+        if wanted.iter().any(|number| *number < first_of_base) {
+            let mut archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
+            // A source is not known to be indexed rightly; what was just written is.
+            if sink.file_path().is_none() {
+                archive.tail = None;
+            }
+            read_again(&archive, 0, wanted, &records, threads, progress)?;
+        }
+        base.map_or(Ok(()), |(base, _)| base.read_again(first_of_base, wanted, &records, threads, progress))
+    });
+    outcome.map_err(|error| error.within_damaged(input.place()))
+}
+
+fn storage_of(entry: &Entry) -> Option<(u64, u64)> {
+    match entry.kind {
+        EntryKind::Storage { slot, .. } => Some((slot, entry.content_bytes)),
+        _ => None,
+    }
+}
+
+/// Refuses what could not be checked before it is too late: bytes in a pipe cannot be read again, or taken back.
+pub fn pipe_to_pipe() -> Error {
+    Error::usage("a stream into a stream cannot be checked: what was written to a pipe cannot be taken back")
+        .hint("write into a directory; or, if the reader of the pipe checks what it gets, ask for `CheckMode::Frames`")
 }

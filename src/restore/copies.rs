@@ -88,7 +88,7 @@ impl ArchiveCopy {
             return Err(Error::usage(
                 "Agave cannot load what comes from standard input, and needs its archive to boot",
             )
-            .hint("recompress it on the way: slotpress recompress - -o - | slotpress restore - …"));
+            .hint("recompress it on the way: slotpress recompress - -o - --check frames | slotpress restore - …"));
         }
         let source_path = copy.path().to_path_buf();
         let source = copy.file().try_clone().or_path("open", &source_path)?;

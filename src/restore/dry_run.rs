@@ -63,9 +63,9 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     }
     let _watch = options.manners.io_hint.watch(paths());
     let inputs = Inputs::open(options, progress)?;
-    inputs.check_pair(options.layout)?;
+    inputs.check_pair(options)?;
     for (archive, root) in inputs.archives().zip(&options.expect_roots) {
-        judge_root(Some(*root), archive, &Findings::refusing(|_| true))
+        judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
             .map_err(|error| error.within_damaged(archive.path().display()))?;
     }
     let target = Target::prepare(&options.paths, options.layout, false)?;

@@ -11,7 +11,7 @@ use {
     },
     slotpress_format::ledger::names::ArchiveName,
     slotpress_read::{
-        archive::{Archive, arriving::Arriving, source::SharedSource},
+        archive::{Archive, IndexPolicy, arriving::Arriving, source::SharedSource},
         rules::documents::swapped,
         store::publish::{Publishable, Unpublished},
     },
@@ -61,11 +61,6 @@ impl<'a> Feed<'a> {
     /// Archives that are supplied one by one.
     pub fn of_supply(supply: &'a mut dyn Supply) -> Self {
         Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply) }
-    }
-
-    /// Whether there may be archives that are not open yet.
-    pub fn has_more(&self) -> bool {
-        self.more.is_some()
     }
 
     /// Opens one more archive, if there is one; `dir` is the archives directory.
@@ -146,12 +141,13 @@ impl Inputs {
         self.0.iter().flatten()
     }
 
-    /// Refuses archives that cannot make up what is to be restored, as far as their names tell.
-    pub fn check_pair(&self, layout: RestoreLayout) -> Result<()> {
+    /// Refuses archives that cannot make up what is to be restored, or whose state cannot be checked although it is to be,
+    /// as far as their names tell.
+    pub fn check_pair(&self, options: &RestoreOptions) -> Result<()> {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
         let base_of = |at: usize| name_of(at)?.base_slot;
         let full_slot = name_of(0).map(|name| name.slot);
-        match (layout, self.0.len(), base_of(0), base_of(1)) {
+        match (options.layout, self.0.len(), base_of(0), base_of(1)) {
             (RestoreLayout::Archive, 2, ..) => Err(Error::usage("the tree of an archive is unpacked from one archive")
                 .hint("unpack the incremental archive on its own, into another directory")),
             (_, 2, Some(_), None) if name_of(1).is_some() => {
@@ -168,7 +164,7 @@ impl Inputs {
             (_, _, _, Some(base)) if full_slot.is_some_and(|slot| slot != base) => {
                 Err(wrong_base(base, full_slot.unwrap_or_default()))
             }
-            _ => Ok(()),
+            _ => options.check.checks_state(base_of(0).is_some()).map(drop),
         }
     }
 
@@ -237,7 +233,8 @@ impl Inputs {
                 }
                 (None, Some(arriving)) => {
                     let source: SharedSource = arriving.clone();
-                    let archive = Archive::of_source(source, None, options.index, &options.manners)?;
+                    // A stream is read in order: whether its end is there already must not make a difference.
+                    let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.manners)?;
                     if let Some(copy) = kept.take() {
                         copies.push(ArchiveCopy::of_arriving(&archive, copy)?);
                     }

@@ -34,13 +34,16 @@ use {
         progress::{Progress, Step},
         stopwatch::{Stopwatch, Taken},
     },
-    slotpress_format::ledger::{
-        bank_file::{BankFile, StorageMapItem},
-        directory::BankSnapshot,
-        names::ArchiveName,
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::{
+            bank_file::{BankFile, StorageMapItem},
+            directory::BankSnapshot,
+            names::ArchiveName,
+        },
     },
     slotpress_read::{
-        archive::{Archive, ReadError, size_limit::SizeLimit},
+        archive::{Archive, HashCheck, ReadError, size_limit::SizeLimit},
         rules::{
             archive::SeenSlots,
             documents::{judge_root, judge_storage_map, swapped},
@@ -48,8 +51,9 @@ use {
         },
         state::{
             accounts::Task,
-            check::{Assurance, StateCheck, StateOutcome, WhyNot, has_frame_checksums, judge_outcome},
+            check::{Assurance, StateCheck, StateOutcome, judge_expected},
             settle::RATIO_TYPICAL,
+            spill::spill_dir,
         },
     },
 };
@@ -70,7 +74,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
     let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
-    inputs.check_pair(options.layout)?;
+    inputs.check_pair(options)?;
     let mut target = Target::prepare(&options.paths, options.layout, false)?;
     let report = inputs.with_archives(&target, options, progress, &mut |feed| {
         progress.steps(&steps(&feed, options));
@@ -147,7 +151,7 @@ fn restore_archives(
         bank_snapshot: &bank_snapshot,
         owner: target.owner,
         threads: options.threads,
-        checks_hashes: false,
+        hashes: HashCheck::None,
     };
     let restored = loop {
         match unpack_all(&mut feed, target, &unpack_options, options, progress) {
@@ -215,11 +219,24 @@ struct Restored {
     assurance: Assurance,
 }
 
-/// Refuses an archive that is not the one that was asked for.
+/// Refuses an archive that is not the one that was asked for. Of one that is still arriving, nothing is known before its end.
 fn check_archive(feed: &Feed<'_>, number: usize, options: &RestoreOptions) -> Result<()> {
     let archive = &feed.archives[number];
-    judge_root(options.expect_roots.get(number).copied(), archive, &Findings::refusing(|_| true))
-        .map_err(|error| error.within_damaged(archive.path().display()))
+    match is_stream(archive) {
+        true => Ok(()),
+        false => {
+            check_root(archive.root(), number, options).map_err(|error| error.within_damaged(archive.path().display()))
+        }
+    }
+}
+
+/// Whether an archive is still arriving, so that it is read in order, and compared with its root at its end.
+fn is_stream(archive: &Archive) -> bool {
+    archive.source.length_bytes().is_none()
+}
+
+fn check_root(root: Option<Root>, number: usize, options: &RestoreOptions) -> Result<()> {
+    judge_root(options.expect_roots.get(number).copied(), root, &Findings::refusing(|_| true))
 }
 
 /// Unpacks all archives, and checks the state that they make up. An error says of which archive it is.
@@ -232,9 +249,8 @@ fn unpack_all(
 ) -> Result<Restored, (usize, ReadError)> {
     let roots = unpack_options.roots;
     let whole = |error: Error| (usize::MAX, ReadError::Other(error));
-    let why_not = why_not_checked(feed, options);
-    let state =
-        why_not.is_none().then(|| new_state_check(&feed.archives, target, options)).transpose().map_err(whole)?;
+    let checks_state = options.check.checks_state(is_part(feed)).map_err(whole)?;
+    let state = checks_state.then(|| new_state_check(&feed.archives, target, options)).transpose().map_err(whole)?;
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
     let seen_slots = SeenSlots::default();
     let size_limit = SizeLimit::new(options.check.max_bytes);
@@ -256,14 +272,19 @@ fn unpack_all(
         progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
         unpack_options.bank_snapshot.clear().map_err(whole)?;
-        let checks_hashes = number < options.expect_roots.len();
-        let unpack_options = UnpackOptions { checks_hashes, ..*unpack_options };
+        let is_stream = is_stream(archive);
+        let hashes = if number < options.expect_roots.len() { HashCheck::All } else { HashCheck::None };
+        let unpack_options = UnpackOptions { hashes, ..*unpack_options };
         let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
             .and_then(|one| match check_map(&one, unpacked.last(), base_slot) {
                 Err(_) if number == 0 && archive.name.is_none() && is_incremental(&one) && feed.archives.len() > 1 => {
                     Err(swapped(archive.path(), feed.archives[1].path()).into())
                 }
                 result => Ok(result.map(|()| one)?),
+            })
+            .and_then(|one| match is_stream {
+                true => Ok(check_root(one.root, number, options).map(|()| one)?),
+                false => Ok(one),
             })
             .map_err(|error| (number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));
@@ -272,10 +293,9 @@ fn unpack_all(
     let archives = &feed.archives;
     let Some(newest) = unpacked.pop() else { return Err(whole(Error::failed("no archive"))) };
     let (bank, base_slot) = (newest.bank, unpacked.pop().map(|full| full.bank.slot));
-    let outcome = match (&state, why_not) {
-        (None, Some(why_not)) => StateOutcome::from(why_not),
-        (None, None) => return Err(whole(Error::failed("the state was not checked"))),
-        (Some(state), _) => state
+    let outcome = match &state {
+        None => StateOutcome::not_asked(),
+        Some(state) => state
             .finish(&bank, options.threads, progress, &mut |superseded, _| {
                 progress.stage("Subtracting", None);
                 let Task::Subtract(list) = superseded else { return Ok(()) };
@@ -288,24 +308,22 @@ fn unpack_all(
             })
             .map_err(whole)?,
     };
-    judge_outcome(&outcome, why_not, &bank, &options.check, progress).map_err(whole)?;
+    judge_expected(&bank, &options.check).map_err(whole)?;
     let has_index = archives.iter().all(|archive| archive.tail.is_some());
     let assurance = Assurance::new(outcome, &bank, has_index);
     Ok(Restored { bank, base_slot, names, storages: assigner.into_storages(), assurance })
 }
 
-/// Why the state of archives is not checked; `None` where it is. Of archives that are still to come nobody knows whether
-/// their frames carry checksums.
-fn why_not_checked(feed: &Feed<'_>, options: &RestoreOptions) -> Option<WhyNot> {
-    let is_part = feed.archives.first().is_some_and(|archive| archive.base_slot().is_some());
-    let has_checksums = !feed.has_more() && feed.archives.iter().all(has_frame_checksums);
-    options.check.why_not(is_part, has_checksums)
+/// Whether what is restored is an incremental archive without its full one.
+fn is_part(feed: &Feed<'_>) -> bool {
+    feed.archives.first().is_some_and(|archive| archive.base_slot().is_some())
 }
 
-/// Gets ready for checking the state; what does not fit in memory is spilled beside the output.
+/// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
 fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreOptions) -> Result<StateCheck> {
     let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
-    StateCheck::new(options.check.memory_bytes, target.snapshots_dir.path(), bytes, is_refused)
+    let spill_dir = spill_dir(Some(target.snapshots_dir.path()));
+    StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, is_refused)
 }
 
 /// Bytes that an archive unpacks to, as its index tells, or rather too many.

@@ -65,8 +65,7 @@ pub struct RestoreOptions {
 }
 
 impl RestoreOptions {
-    /// A full archive into a new ledger, from which a validator boots: all cores, the state checked where damage could stay
-    /// unnoticed otherwise.
+    /// A full archive into a new ledger, from which a validator boots: all cores, the state checked.
     pub fn new(archive: impl Into<PathBuf>, ledger: impl Into<PathBuf>) -> Self {
         Self {
             archive: archive.into(),

@@ -12,12 +12,16 @@ use {
         progress::Progress,
     },
     slotpress_format::{
-        archive::entry::{Entry, EntryKind},
+        archive::{
+            entry::{Entry, EntryKind},
+            frame_hashes::Root,
+        },
         ledger::bank_file::BankFile,
     },
     slotpress_read::{
         archive::{
-            Archive, Pass, ReadError,
+            Archive, HashCheck, Pass, ReadError,
+            passing::PassingFrames,
             size_limit::SizeLimit,
             visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
@@ -27,10 +31,7 @@ use {
             clients::Rule,
             findings::Findings,
         },
-        state::{
-            accounts::AccountsPass,
-            check::{StateCheck, has_frame_checksums},
-        },
+        state::{accounts::AccountsPass, check::StateCheck},
     },
     std::sync::{Mutex, PoisonError, RwLock},
 };
@@ -46,8 +47,8 @@ pub struct UnpackOptions<'a> {
     pub owner: Owner,
     /// Threads that work, 1 to 1024.
     pub threads: usize,
-    /// Frames are compared with their hashes.
-    pub checks_hashes: bool,
+    /// Which frames are compared with their hashes.
+    pub hashes: HashCheck,
 }
 
 /// What the archives of one state have in common.
@@ -62,6 +63,8 @@ pub struct Shared<'a> {
 
 /// An archive that has been unpacked.
 pub struct Unpacked {
+    /// Of one that was read as a stream, where that is asked for: what stands for all of its bytes.
+    pub root: Option<Root>,
     /// Its bank.
     pub bank: BankFile,
     /// Its entries and its storage map.
@@ -109,8 +112,10 @@ pub fn unpack(
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
-    let UnpackOptions { roots, bank_snapshot, owner, threads, checks_hashes } = *options;
+    let UnpackOptions { roots, bank_snapshot, owner, threads, hashes } = *options;
     let Shared { seen_slots, size_limit, state } = *shared;
+    let passing =
+        (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
     let write_behind = &WriteBehind::new(archive.manners.io_hint);
     let findings = Findings::refusing(is_refused);
     let records = state.map(StateCheck::first_pass);
@@ -120,6 +125,7 @@ pub fn unpack(
         destinations: RwLock::default(),
         size_limit,
         records: records.as_ref(),
+        passing: passing.as_ref(),
         places: Places {
             roots,
             bank_snapshot,
@@ -129,12 +135,7 @@ pub fn unpack(
             write_behind,
         },
     };
-    let mut read = archive.read(&Pass { checks_hashes, ..Pass::new(threads, progress) }, &unpacking)?;
-    if state.is_none() && has_frame_checksums(archive) && read.frames.frames_with_checksum < read.frames.frames {
-        // What was not checked for the checksums' sake must be checked after all.
-        let error = Error::damaged("the archive's index says that every frame carries a checksum, but some do not");
-        return Err(ReadError::Index(error));
-    }
+    let mut read = archive.read(&Pass { hashes, ..Pass::new(threads, progress) }, &unpacking)?;
     write_behind.finish().or_path("write to", &bank_snapshot.path)?;
     let judged = unpacking.rules.finish(archive, &mut read)?;
     let broken = findings.broken_rules();
@@ -143,7 +144,11 @@ pub fn unpack(
         progress.warn(&format!("{path}: {}: `slotpress verify` shows where, and which clients refuse it", rule.what()));
     }
     match &judged.bank {
-        Some((bank, _)) => Ok(Unpacked { bank: bank.clone(), judged }),
+        Some((bank, _)) => {
+            let bank = bank.clone();
+            drop(unpacking);
+            Ok(Unpacked { root: passing.map(PassingFrames::finish).transpose()?.flatten(), bank, judged })
+        }
         // The rules see to it that there is one.
         None => Err(Error::damaged("the archive holds no bank file").into()),
     }
@@ -157,6 +162,8 @@ struct Unpacking<'a> {
     size_limit: &'a SizeLimit,
     /// What looks at records.
     records: Option<&'a AccountsPass<'a>>,
+    /// What hashes frames as they pass.
+    passing: Option<&'a PassingFrames<'a>>,
     places: Places<'a>,
 }
 
@@ -175,6 +182,7 @@ impl Visitor for Unpacking<'_> {
     }
 
     fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.passing.map_or(Ok(()), |passing| passing.frame(&frame))?;
         self.rules.frame(frame)
     }
 

@@ -68,21 +68,18 @@ fn other_errors_of_the_system_are_no_damage() {
 #[test]
 fn hints_name_what_is_accepted() {
     let dir = temp_dir();
-    let unnamed = dir.path().join("unnamed.tar.zst");
+    let (full, unnamed) = (fixture(FULL_26), dir.path().join("unnamed.tar.zst"));
     fs::copy(fixture(INCREMENTAL_26_40), &unnamed).expect("copied");
     let (code, said) = run(&["recompress", text(&unnamed), "-o", text(dir.path())]);
-    assert!(code == Some(3) && said.contains("rename it to incremental-snapshot-"), "{code:?} {said}");
+    assert!(code == Some(3) && said.contains("give its full archive with --base"), "{code:?} {said}");
     // Each way of the hint.
-    let command = program(&["recompress", "-", "--base-slot", "26", "-o", text(dir.path())])
+    let command = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
         .stdin(fs::File::open(&unnamed).expect("opened"))
         .output()
         .expect("runs");
     assert_eq!(command.status.code(), Some(0), "{}", super::said(&command).1);
     assert!(dir.path().join(INCREMENTAL_26_40).exists());
     fs::remove_file(dir.path().join(INCREMENTAL_26_40)).expect("removed");
-    let named = dir.path().join("named");
-    fs::create_dir(&named).expect("made");
-    fs::rename(&unnamed, named.join(INCREMENTAL_26_40)).expect("renamed");
-    let (code, said) = run(&["recompress", text(&named.join(INCREMENTAL_26_40)), "-o", text(dir.path())]);
+    let (code, said) = run(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);
     assert_eq!(code, Some(0), "{said}");
 }

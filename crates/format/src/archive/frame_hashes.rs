@@ -29,6 +29,38 @@ pub fn frame_hash(gap: &[u8], frame: &[u8]) -> FrameHash {
     *blake3::Hasher::new().update(gap).update(frame).finalize().as_bytes()
 }
 
+/// The hash of a frame that comes in pieces.
+#[derive(Clone, Debug, Default)]
+pub struct FrameHasher(blake3::Hasher);
+
+impl FrameHasher {
+    /// Some more bytes, from the end of the frame before on.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The frame ends here: its hash. The next one begins.
+    pub fn finish(&mut self) -> FrameHash {
+        std::mem::take(&mut self.0).finalize().into()
+    }
+}
+
+/// What stands for the hashes of any number of frames, in their order: for comparing without keeping them.
+#[derive(Clone, Debug, Default)]
+pub struct HashesDigest(blake3::Hasher);
+
+impl HashesDigest {
+    /// The hash of the next frame.
+    pub fn add(&mut self, hash: &FrameHash) {
+        self.0.update(hash);
+    }
+
+    /// Whether exactly these were added.
+    pub fn is_of(&self, hashes: &[FrameHash]) -> bool {
+        self.0.finalize() == blake3::hash(hashes.as_flattened())
+    }
+}
+
 /// The hashes as a skippable frame; `None` when that would be 4 GiB or more.
 pub fn to_frame(hashes: &[FrameHash]) -> Option<Vec<u8>> {
     let content: Vec<u8> = MAGIC.iter().chain(hashes.as_flattened()).copied().collect();
@@ -107,6 +139,22 @@ mod tests {
         fn hostile_frames_never_panic(frame in proptest::collection::vec(any::<u8>(), 0..200), frames in 0usize..10) {
             let _ = parse_frame(&frame, frames);
         }
+    }
+
+    #[test]
+    fn frames_in_pieces() {
+        let mut hasher = FrameHasher::default();
+        let mut digest = HashesDigest::default();
+        let frames: [(&[u8], &[u8]); 3] = [(b"", b"one"), (b"gap", b"two"), (b"", b"")];
+        let hashes = frames.map(|(gap, frame)| {
+            [gap, frame].iter().for_each(|piece| hasher.update(piece));
+            let hash = hasher.finish();
+            digest.add(&hash);
+            assert_eq!(hash, frame_hash(gap, frame));
+            hash
+        });
+        assert!(digest.is_of(&hashes) && !digest.is_of(&hashes[..2]));
+        assert!(HashesDigest::default().is_of(&[]));
     }
 
     #[test]

@@ -170,7 +170,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
     };
     let version = read_version(&snapshot.version)?;
     if !is_known_version(&version) {
-        return Err(Error::failed(format!(
+        return Err(Error::damaged(format!(
             "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
             snapshot.version.display(),
             slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim())

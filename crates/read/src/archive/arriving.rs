@@ -1,5 +1,8 @@
 //! An archive that is still arriving: somebody appends to a file, and readers wait for what is not there yet.
 //!
+//! Its length is known as soon as somebody has read to its end, and not before: what a reader does must not depend on how
+//! fast the bytes came.
+//!
 //! The file is the channel: a reader that falls behind holds nobody back, and what has been read once can be read again.
 //! Today standard input arrives so; a download can.
 
@@ -37,6 +40,8 @@ pub struct Arriving {
 struct Arrived {
     bytes: u64,
     is_complete: bool,
+    /// Whether a reader has come to the end.
+    is_end_seen: bool,
     /// Why no more will come.
     error: Option<Error>,
     /// Nobody reads any more.
@@ -117,7 +122,7 @@ impl Source for Arriving {
 
     fn length_bytes(&self) -> Option<u64> {
         let arrived = self.lock();
-        arrived.is_complete.then_some(arrived.bytes)
+        arrived.is_end_seen.then_some(arrived.bytes)
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
@@ -131,7 +136,11 @@ impl Source for Arriving {
             if let Some(error) = &arrived.error {
                 return Err(io::Error::other(error.to_string()));
             }
-            if arrived.is_complete || to.is_empty() {
+            if to.is_empty() {
+                return Ok(0);
+            }
+            if arrived.is_complete {
+                arrived.is_end_seen = true;
                 return Ok(0);
             }
             arrived = self.changed.wait(arrived).unwrap_or_else(PoisonError::into_inner);
@@ -163,6 +172,7 @@ mod tests {
             scope.spawn(move || content.chunks(70_000).for_each(|part| write_end.write_all(part).expect("written")));
             let mut found = vec![0; 1_000_000];
             arriving.read_exact_at(&mut found, 1_500_000).expect("waited for");
+            assert_eq!(arriving.length_bytes(), None, "whatever has arrived");
             assert!(found == content[1_500_000..2_500_000]);
             let mut all = Vec::new();
             super::super::source::stream(&arriving, slotpress_base::io::IoHint::None)

@@ -14,7 +14,7 @@ mod events;
 
 use {
     super::{
-        Archive, Pass, ReadArchive, ReadError,
+        Archive, HashCheck, Pass, ReadArchive, ReadError,
         decode::FrameDecoder,
         documents::{DocumentReader, Documents},
         source::Pieces,
@@ -203,7 +203,8 @@ impl Reading<'_> {
         self.visitor.check()?;
         let FrameItem { number, frame, span, is_decoded, .. } = item;
         let mut read = ReadFrame::default();
-        let frame_bytes = match is_decoded {
+        let is_hashed = self.is_hashed(is_decoded);
+        let frame_bytes = match is_decoded || is_hashed {
             true => u64::from(frame.compressed_bytes),
             false => u64::from(frame.compressed_bytes).min(FRAME_HEADER_BYTES_MAX as u64),
         };
@@ -245,10 +246,12 @@ impl Reading<'_> {
                 let why = format!("the frame at offset {} is of another length", frame.offset_bytes);
                 return Err(self.contradiction(contradicts(why)));
             }
-            // What does not decode is told as such.
-            if self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
-                self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
-            }
+        }
+        // What does not decode is told as such.
+        if is_hashed && self.hash_of(number).is_some_and(|hash| frame_hash(gap, bytes) != *hash) {
+            self.visitor.problem(Problem::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes })?;
+        }
+        if is_decoded {
             read.documents = timed(progress, Part::Unpacking, || self.parse_frame(item, worker, content))?;
         }
         read.compressed_bytes = u64::from(frame.compressed_bytes);
@@ -256,9 +259,19 @@ impl Reading<'_> {
         Ok(read)
     }
 
-    /// The hash of a frame, where there is one, and hashes are to be checked.
+    /// Whether a frame is compared with its hash.
+    fn is_hashed(&self, is_decoded: bool) -> bool {
+        let is_asked = match self.pass.hashes {
+            HashCheck::None => false,
+            HashCheck::Decoded => is_decoded,
+            HashCheck::All => true,
+        };
+        is_asked && self.tail.hashes.is_some()
+    }
+
+    /// The hash of a frame, where there is one.
     fn hash_of(&self, number: usize) -> Option<&FrameHash> {
-        self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes)?.frames.get(number)
+        self.tail.hashes.as_ref()?.frames.get(number)
     }
 
     /// Shows the frame's header to the visitor, and checks it against the seek table.

@@ -24,9 +24,10 @@ mod batches;
 pub(crate) mod by_index;
 pub mod compression;
 pub mod decode;
-pub(crate) mod documents;
+pub mod documents;
 pub mod in_order;
 pub mod named;
+pub mod passing;
 mod peeker;
 pub mod range;
 pub mod size_limit;
@@ -101,6 +102,18 @@ pub struct ArchiveStream<'a> {
     pub compression: Compression,
 }
 
+/// Which frames are compared with their hashes, where there are some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HashCheck {
+    /// None.
+    #[default]
+    None,
+    /// Those that are decoded.
+    Decoded,
+    /// All that are looked at: with [`Extent::WantedAndHeaders`], every frame is read to its end.
+    All,
+}
+
 /// How an archive is read.
 pub struct Pass<'a> {
     /// Threads that work, 1 to 1024.
@@ -111,8 +124,8 @@ pub struct Pass<'a> {
     pub extent: Extent,
     /// Where there is an index, the last storages of the archive, which are the newest, are read first.
     pub is_newest_first: bool,
-    /// Where frames have hashes, those that are decoded are compared with them.
-    pub checks_hashes: bool,
+    /// Where there is an index, which frames are compared with their hashes.
+    pub hashes: HashCheck,
     /// Who is told.
     pub progress: &'a dyn Progress,
 }
@@ -120,8 +133,8 @@ pub struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Reads everything.
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
-        let (extent, is_newest_first, checks_hashes) = (Extent::Everything, false, false);
-        Self { threads: threads.max(1), decoders: None, extent, is_newest_first, checks_hashes, progress }
+        let (extent, hashes) = (Extent::Everything, HashCheck::None);
+        Self { threads: threads.max(1), decoders: None, extent, is_newest_first: false, hashes, progress }
     }
 }
 

@@ -8,7 +8,6 @@ use {
         findings::{Check, Findings, Place},
     },
     crate::archive::{
-        Archive,
         compression::Compression,
         documents::{Documents, ParsedBank},
     },
@@ -169,10 +168,11 @@ pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile
     }
 }
 
-/// An archive that is not the one that was asked for, byte for byte.
-pub fn judge_root(expected: Option<Root>, archive: &Archive, findings: &Findings) -> Result<()> {
-    let Some(expected) = expected.filter(|expected| archive.root() != Some(*expected)) else { return Ok(()) };
-    let found = archive.root().map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
+/// An archive that is not the one that was asked for, byte for byte; `root` is what stands for all of its bytes, where its
+/// frame hashes could be used.
+pub fn judge_root(expected: Option<Root>, root: Option<Root>, findings: &Findings) -> Result<()> {
+    let Some(expected) = expected.filter(|expected| root != Some(*expected)) else { return Ok(()) };
+    let found = root.map_or("no frame hashes that could be used".to_string(), |root| root.to_string());
     findings.add(Check::Frames, Rule::RootNotExpected, Place::default(), format!("root {expected}"), found)
 }
 

@@ -73,13 +73,6 @@ impl Accounts {
         })
     }
 
-    /// The same, spilling to disk only: never to where files are memory.
-    pub fn spilling_to_disk(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
-        let mut this = Self::new(memory_bytes, spill_dir, room_bytes)?;
-        this.log.spill_to_disk(memory_bytes)?;
-        Ok(this)
-    }
-
     /// The same for storages of which the newest are read first: what is probably superseded is kept, in an eighth of the
     /// memory, so that little need be read again.
     pub fn keeping_suspects(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {

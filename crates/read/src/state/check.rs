@@ -1,22 +1,22 @@
 //! Whether the state of what is restored or recompressed is checked on the way, and what the result rests on.
 //!
-//! Frames with checksums find damage of frames; a storage map or an index tells that no storage is missing. Where both
-//! are there, a bit that flipped on the way, or a piece that was lost, cannot stay unnoticed. Archives by others lack
-//! one or the other: of those, only the state itself (capitalization and lattice hash over the newest version of every
-//! account) tells that they are whole.
+//! Checksums of frames find damage, and an index or a storage map finds storages that are missing. Neither tells whether
+//! the accounts are those that the bank file stands for: who changes an account can write every checksum, index and hash
+//! anew. Only the state (capitalization and lattice hash over the newest version of every account) shows that, and so it is
+//! always checked, unless [`CheckMode::Frames`] asks to go without. Whose state it is, no archive can prove.
 
 use {
     super::{
         accounts::{Accounts, AccountsPass, Task},
         settle::{ReadAgain, Settled, log_bytes, settle},
     },
-    crate::{
-        archive::Archive,
-        rules::{clients::Rule, documents::judge_expectations, findings::Findings},
-    },
+    crate::rules::{clients::Rule, documents::judge_expectations, findings::Findings},
     derive_setters::Setters,
     serde::{Serialize, Serializer},
-    slotpress_base::{error::Result, progress::Progress},
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
     slotpress_format::ledger::{bank_file::BankFile, names::Hash},
     std::path::Path,
 };
@@ -24,10 +24,8 @@ use {
 /// What is checked while an archive streams by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckMode {
-    /// The state, unless every frame carries a checksum, and a storage map or an index tells that nothing is missing.
+    /// Everything, with the state: that the accounts are those of the bank file.
     #[default]
-    Auto,
-    /// The state.
     State,
     /// Frames, entries and documents only.
     Frames,
@@ -44,8 +42,6 @@ pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 pub struct CheckOptions {
     /// What is checked.
     pub mode: CheckMode,
-    /// A state that cannot be checked is an error.
-    pub is_required: bool,
     /// The most memory for finding superseded records, in bytes. What does not fit is spilled beside the output.
     pub memory_bytes: u64,
     /// The snapshot hash that the state must have. Implies [`CheckMode::State`].
@@ -59,8 +55,7 @@ pub struct CheckOptions {
 impl Default for CheckOptions {
     fn default() -> Self {
         Self {
-            mode: CheckMode::Auto,
-            is_required: false,
+            mode: CheckMode::State,
             memory_bytes: STATE_MEMORY_BYTES_DEFAULT,
             expect_hash: None,
             expect_slot: None,
@@ -69,42 +64,28 @@ impl Default for CheckOptions {
     }
 }
 
-/// Why a state is not checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhyNot {
-    /// It is an incremental archive alone.
-    Part,
-    /// Nobody asked for it.
-    Frames,
-    /// Damage cannot stay unnoticed.
-    Checksums,
-}
-
-impl WhyNot {
-    /// In words.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Part => "an incremental archive alone is part of a state only",
-            Self::Frames => "`CheckMode::Frames`",
-            Self::Checksums => "every frame carries a checksum",
-        }
-    }
-}
-
 impl CheckOptions {
-    /// Why the state is not checked of what is a part of one, or of archives whose frames all carry checksums; `None`
-    /// where it is.
+    /// Whether the state is checked. `is_part`: of an incremental archive without its full one.
+    ///
+    /// # Errors
+    /// It should be, but of an incremental archive alone it cannot be.
     #[doc(hidden)]
-    pub fn why_not(&self, is_part: bool, has_frame_checksums: bool) -> Option<WhyNot> {
-        let is_asked = self.mode == CheckMode::State || self.expect_hash.is_some() || self.is_required;
+    pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
-            _ if is_part => Some(WhyNot::Part),
-            _ if is_asked => None,
-            CheckMode::Frames => Some(WhyNot::Frames),
-            CheckMode::Auto if has_frame_checksums => Some(WhyNot::Checksums),
-            CheckMode::Auto | CheckMode::State => None,
+            CheckMode::Frames if self.expect_hash.is_none() => Ok(false),
+            CheckMode::Frames if is_part => Err(incremental_alone()
+                .hint("`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`")),
+            _ if is_part => Err(incremental_alone()),
+            _ => Ok(true),
         }
     }
+}
+
+/// The error for the state of an incremental archive without its full one.
+pub fn incremental_alone() -> Error {
+    Error::failed(
+        "the state of an incremental archive alone cannot be checked: give its full archive, or ask for `CheckMode::Frames`",
+    )
 }
 
 /// What is known of the state.
@@ -119,9 +100,10 @@ pub enum StateOutcome {
     NotChecked(String),
 }
 
-impl From<WhyNot> for StateOutcome {
-    fn from(why_not: WhyNot) -> Self {
-        Self::NotChecked(why_not.as_str().to_string())
+impl StateOutcome {
+    /// Not checked, since nobody asked for it.
+    pub fn not_asked() -> Self {
+        Self::NotChecked("`CheckMode::Frames`".to_string())
     }
 }
 
@@ -201,11 +183,6 @@ impl From<Assurance> for AssuranceFields {
     }
 }
 
-/// Whether an archive's index says that every frame carries a checksum, as far as that is told.
-pub fn has_frame_checksums(archive: &Archive) -> bool {
-    archive.tail.as_ref().is_some_and(|tail| !tail.index.settings.contains("no-checksum"))
-}
-
 /// The check of a state that is read once.
 pub struct StateCheck {
     accounts: Accounts,
@@ -216,8 +193,14 @@ impl StateCheck {
     /// Gets ready for storages of this many bytes. What does not fit in memory is spilled into `spill_dir`, whose room is
     /// looked at first; any rule that `refused` tells ends the work.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64, refused: fn(Rule) -> bool) -> Result<Self> {
-        let accounts = Accounts::spilling_to_disk(memory_bytes, spill_dir, log_bytes(storages_bytes))?;
+        let accounts = Accounts::new(memory_bytes, spill_dir, log_bytes(storages_bytes))?;
+        accounts.check_room_foreseen(memory_bytes)?;
         Ok(Self { accounts, findings: Findings::refusing(refused) })
+    }
+
+    /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
+    pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
+        self.accounts.everything_so_far_is_newer(threads)
     }
 
     /// What looks at records the first time.
@@ -245,23 +228,7 @@ impl StateCheck {
     }
 }
 
-/// Refuses a state that is not the one that was asked for, or that could not be checked although it had to be; warns of
-/// one that is a part only, or could not be read again.
-pub fn judge_outcome(
-    outcome: &StateOutcome,
-    why_not: Option<WhyNot>,
-    bank: &BankFile,
-    options: &CheckOptions,
-    progress: &dyn Progress,
-) -> Result<()> {
-    judge_expectations(options.expect_slot, options.expect_hash, bank, &Findings::refusing(|_| true))?;
-    let StateOutcome::NotChecked(why) = outcome else { return Ok(()) };
-    if options.is_required {
-        return Err(slotpress_base::error::Error::damaged(format!("the state is not checked: {why}"))
-            .hint("`is_required` asks for it; leave it out to go without"));
-    }
-    if matches!(why_not, None | Some(WhyNot::Part)) {
-        progress.warn(&format!("the state is not checked: {why}"));
-    }
-    Ok(())
+/// Refuses a state that is not the one that was asked for.
+pub fn judge_expected(bank: &BankFile, options: &CheckOptions) -> Result<()> {
+    judge_expectations(options.expect_slot, options.expect_hash, bank, &Findings::refusing(|_| true))
 }

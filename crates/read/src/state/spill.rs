@@ -26,8 +26,6 @@ pub struct Spill {
     dir: PathBuf,
     /// What must be free when the file is made.
     pub(super) room_bytes: u64,
-    /// Whether a file system in memory will not do.
-    pub(super) refuses_memory: bool,
     file: Mutex<Option<Arc<File>>>,
     bytes: AtomicU64,
 }
@@ -36,7 +34,7 @@ impl Spill {
     /// A file in `dir`, where `room_bytes` must be free when it is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
         let (file, bytes) = (Mutex::default(), AtomicU64::new(0));
-        Self { dir: dir.to_path_buf(), room_bytes, refuses_memory: false, file, bytes }
+        Self { dir: dir.to_path_buf(), room_bytes, file, bytes }
     }
 
     /// Bytes in the file.
@@ -68,14 +66,17 @@ impl Spill {
         Ok(file.insert(Arc::new(made)).clone())
     }
 
-    /// Whether there is room for what may come, on a disk where that is asked for.
+    /// Whether there is room for what may come, on a disk: where files are memory, spilling would free none.
     pub(super) fn check_room(&self) -> Result<()> {
-        if self.refuses_memory && is_in_memory(&self.dir)? {
+        if is_in_memory(&self.dir)? {
             return Err(Error::failed(format!(
                 "finding superseded accounts takes more memory than it may, and {} is in memory too",
                 self.dir.display()
             ))
-            .hint("give more `memory_bytes`, or write to a disk; `CheckMode::Frames` goes without"));
+            .hint(
+                "give more `memory_bytes`, or a directory on a disk: `temporary_dir`, an output on a disk, or TMPDIR; \
+                 `CheckMode::Frames` goes without",
+            ));
         }
         let stat = rustix::fs::statvfs(&self.dir).or_path("read the free space of", &self.dir)?;
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -94,6 +95,15 @@ impl Spill {
     fn error(&self, doing: &str, error: &io::Error) -> Error {
         Error::io(doing, &self.dir, error).hint(MORE_MEMORY)
     }
+}
+
+/// Where to spill beside an output in this directory, or for none: the first on a disk of this directory, the one for
+/// temporary files, and `/var/tmp`; where none is, the first, so that spilling says what to do about it.
+pub fn spill_dir(output_dir: Option<&Path>) -> PathBuf {
+    let others = [std::env::temp_dir(), PathBuf::from("/var/tmp")];
+    let mut dirs: Vec<PathBuf> = output_dir.map(Path::to_path_buf).into_iter().chain(others).collect();
+    let on_disk = dirs.iter().position(|dir| dir.is_dir() && is_in_memory(dir).is_ok_and(|is_in_memory| !is_in_memory));
+    dirs.swap_remove(on_disk.unwrap_or(0))
 }
 
 /// Whether a directory is on a file system in memory.
@@ -115,6 +125,23 @@ mod tests {
         let error = spill.write(b"something").expect_err("no disk has so much room");
         assert!(error.to_string().contains("not enough space"), "{error}");
         assert_eq!(spill.bytes(), 0);
+    }
+
+    /// Where files are memory, spilling would take what it is to spare.
+    #[test]
+    fn nothing_is_spilled_into_memory() {
+        let memory = Path::new("/dev/shm");
+        if !is_in_memory(memory).unwrap_or(false) {
+            return; // No such file system here.
+        }
+        let error = Spill::new(memory, 0).write(b"something").expect_err("refused");
+        assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
+        assert!(error.hint_text().unwrap_or_default().contains("`temporary_dir`"), "{error:?}");
+        let on_disk = |dir: &Path| !is_in_memory(dir).expect("known");
+        let chosen = spill_dir(Some(memory));
+        assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.display());
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(!on_disk(here) || spill_dir(Some(here)) == here);
     }
 
     #[test]

@@ -89,12 +89,6 @@ impl VersionLog {
         }
     }
 
-    /// Spills to disk only. Where it is foreseen that not everything fits in memory, looks at the disk's room at once.
-    pub fn spill_to_disk(&mut self, memory_bytes: u64) -> Result<()> {
-        self.spill.refuses_memory = true;
-        self.check_room_foreseen(memory_bytes)
-    }
-
     /// Where it is foreseen that not everything fits in memory: whether the disk has room for the rest.
     pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
         match self.spill.room_bytes > memory_bytes / 4 * 3 {

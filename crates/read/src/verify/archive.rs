@@ -3,7 +3,7 @@
 use {
     crate::{
         archive::{
-            Archive, Pass, ReadError,
+            Archive, HashCheck, Pass, ReadError,
             by_index::Extent,
             visit::{EntryUse, Problem, RecordVisitor, Visitor},
             walk::SeenFrame,
@@ -64,16 +64,29 @@ impl VerifiedArchive {
         let visitor = FirstPass {
             rules: ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings),
             accounts,
-            records: (!options.is_quick).then_some(&records),
+            records: options.why_not_state().is_none().then_some(&records),
         };
         let extent = if options.is_quick { Extent::WantedAndHeaders } else { Extent::Everything };
-        let pass = Pass { extent, is_newest_first: true, checks_hashes: true, ..Pass::new(options.threads, progress) };
+        let hashes = match options.expect_roots.is_empty() {
+            true => HashCheck::Decoded,
+            false => HashCheck::All,
+        };
+        let pass = Pass { extent, is_newest_first: true, hashes, ..Pass::new(options.threads, progress) };
         let mut read = archive.read(&pass, &visitor)?;
         let judged = visitor.rules.finish(&archive, &mut read)?;
+        if let Some(why) = options.why_not_state() {
+            findings.skip(Check::Records, why);
+        }
         if options.is_quick {
-            findings.skip(Check::Records, "`is_quick`");
-            if archive.tail.is_some() {
-                findings.skip(Check::Frames, "`is_quick`: all headers, and the content of the first");
+            if let Some(tail) = &archive.tail {
+                let has_all_hashes = hashes == HashCheck::All && tail.hashes.is_some();
+                findings.skip(
+                    Check::Frames,
+                    match has_all_hashes {
+                        true => "`is_quick`: the hashes of all, and the content of the first",
+                        false => "`is_quick`: all headers, and the content of the first",
+                    },
+                );
                 findings.skip(Check::Entries, "`is_quick`: as the index gives them");
             }
         }

@@ -81,6 +81,7 @@ pub fn verify_snapshot(
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
+    options.check_part(base_slot.is_some())?;
     let findings = Findings::new();
     let (slot, dir) = (snapshot.slot, snapshot.dir.clone());
     let has_list = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
@@ -124,9 +125,9 @@ pub fn verify_snapshot(
         })
     };
     let mut settled = Settled::default();
-    if options.is_quick {
-        findings.skip(Check::Records, "`is_quick`");
-        findings.skip(Check::State, "`is_quick`");
+    if let Some(why) = options.why_not_state() {
+        findings.skip(Check::Records, &why);
+        findings.skip(Check::State, why);
     } else {
         progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
         read(Task::Add, None)?;

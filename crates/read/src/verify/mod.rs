@@ -24,8 +24,9 @@ use {
         },
         state::{
             accounts::Accounts,
-            check::STATE_MEMORY_BYTES_DEFAULT,
+            check::{CheckMode, STATE_MEMORY_BYTES_DEFAULT, incremental_alone},
             settle::{RATIO_TYPICAL, Settled, log_bytes, settle},
+            spill::spill_dir,
         },
         verify::{
             archive::{VerifiedArchive, add_counts},
@@ -57,8 +58,14 @@ pub struct VerifyOptions {
     /// The clients that are to load it; none: every departure is a failure.
     #[setters(into)]
     pub clients: Vec<Client>,
-    /// Leave out records and state.
+    /// Leave out records and state, and, of what an index tells, everything but the headers of frames. Where roots are
+    /// expected, every frame is read all the same, and compared with its hash.
     pub is_quick: bool,
+    /// Whether records and state are checked.
+    pub check: CheckMode,
+    /// A part of a state, such as an incremental archive alone, is accepted: everything else is checked of it.
+    #[setters(skip)]
+    pub(crate) allows_part: bool,
     /// Threads that decode and hash, 1 to 1024.
     pub threads: usize,
     /// The most memory for finding superseded records, in bytes.
@@ -81,9 +88,11 @@ impl Default for VerifyOptions {
         Self {
             clients: Vec::new(),
             is_quick: false,
+            check: CheckMode::State,
+            allows_part: false,
             threads: available_threads(),
             memory_bytes: STATE_MEMORY_BYTES_DEFAULT,
-            temporary_dir: std::env::temp_dir(),
+            temporary_dir: spill_dir(None),
             expect_hash: None,
             expect_slot: None,
             expect_roots: Vec::new(),
@@ -91,10 +100,30 @@ impl Default for VerifyOptions {
     }
 }
 
+impl VerifyOptions {
+    /// Why records and state are left out; `None` where they are checked.
+    fn why_not_state(&self) -> Option<String> {
+        match (self.is_quick, self.check) {
+            (true, _) => Some("`is_quick`".to_string()),
+            (_, CheckMode::Frames) => Some("`CheckMode::Frames`".to_string()),
+            (_, CheckMode::State) => None,
+        }
+    }
+
+    /// Refuses a part of a state, where the state is to be checked.
+    fn check_part(&self, is_part: bool) -> Result<()> {
+        match is_part && self.why_not_state().is_none() && !self.allows_part {
+            true => Err(incremental_alone()),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Verifies an archive, or a full and an incremental one. What is wrong with them is in the report.
 ///
 /// # Errors
-/// Verifying itself failed: an archive cannot be read, or there is no room for what does not fit into memory.
+/// Verifying itself failed: an archive cannot be read, there is no room for what does not fit into memory, or the state of
+/// an incremental archive without its full one was to be checked.
 pub fn verify_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,
@@ -108,6 +137,7 @@ pub fn verify_archives(
             return Err(swapped(&archive.path, &incremental.path));
         }
     }
+    options.check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
     // The newer archive first: of what it holds, older versions need not be hashed.
     let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
     let mut distrusted: Vec<Option<Error>> = vec![None; archives.len()];
@@ -175,7 +205,7 @@ fn judge(
     }
     // The newest archive comes last in the arguments.
     for (one, number) in read.iter().rev().zip(0..) {
-        judge_root(options.expect_roots.get(number).copied(), &one.archive, &one.findings)?;
+        judge_root(options.expect_roots.get(number).copied(), one.archive.root(), &one.findings)?;
     }
     let base_slot = newest.archive.base_slot();
     if base_slot.is_some() && base.is_none() {
@@ -188,9 +218,9 @@ fn judge(
         newest.findings.skip(Check::State, why);
     }
     let mut settled = Settled::default();
-    match options.is_quick {
-        true => newest.findings.skip(Check::State, "`is_quick`"),
-        false => {
+    match options.why_not_state() {
+        Some(why) => newest.findings.skip(Check::State, why),
+        None => {
             let (findings, threads) = (&newest.findings, options.threads);
             settled = settle(accounts, bank, findings, threads, progress, &mut |task, wanted| {
                 read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, options, progress))
@@ -272,11 +302,11 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
 fn new_accounts(options: &VerifyOptions, storages_bytes: u64, progress: &dyn Progress) -> Result<Accounts> {
     let VerifyOptions { memory_bytes, temporary_dir, .. } = options;
     let accounts = Accounts::keeping_suspects(*memory_bytes, temporary_dir, log_bytes(storages_bytes))?;
-    if options.is_quick {
+    if options.why_not_state().is_some() {
         return Ok(accounts);
     }
     match accounts.check_room_foreseen(*memory_bytes) {
-        Err(error) if *temporary_dir == std::env::temp_dir() => {
+        Err(error) if *temporary_dir == spill_dir(None) => {
             let hint = error.hint_text().unwrap_or_default();
             progress.warn(&format!("the memory may not suffice, and then this ends with: {error}; {hint}"));
         }

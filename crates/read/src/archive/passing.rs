@@ -1,0 +1,92 @@
+//! The root of an archive that is read in order, as it arrives: its frames are hashed as they pass, and compared with the
+//! frame hashes at its end once that is there.
+//!
+//! Where the archive is read by its index, [`by_index`](super::by_index) compares frames with their hashes itself.
+
+use {
+    super::{source::Source, tail::Tail, walk::SeenFrame},
+    slotpress_base::{
+        bytes::{at_most_mut, count, to_usize},
+        error::{Error, ErrorKind, IoContext, Result},
+    },
+    slotpress_format::archive::{
+        frame_hashes::{FrameHasher, HashesDigest, Root},
+        zstd_frame::FrameStart,
+    },
+    std::sync::{Mutex, PoisonError},
+};
+
+/// Read at once: some of a pipe, and little enough to stay in a core's cache.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// The frames of an archive on their way.
+pub struct PassingFrames<'a> {
+    source: &'a dyn Source,
+    state: Mutex<Passing>,
+}
+
+#[derive(Default)]
+struct Passing {
+    /// Up to where everything is hashed: the end of a frame that holds tar.
+    hashed_bytes: u64,
+    /// Whether the frame that was seen last holds tar. It ends where the next one starts.
+    is_tar: bool,
+    hashes: HashesDigest,
+    hasher: FrameHasher,
+    piece: Vec<u8>,
+}
+
+impl<'a> PassingFrames<'a> {
+    /// Hashes frames of `source`, where those that have passed can be read again.
+    pub fn new(source: &'a dyn Source) -> Self {
+        Self { source, state: Mutex::default() }
+    }
+
+    /// A frame starts: whatever is in front of it has passed. Frames come in their order.
+    pub fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.end_frame(self.source, frame.offset_bytes)?;
+        state.is_tar = matches!(frame.start, FrameStart::Zstd(_));
+        Ok(())
+    }
+
+    /// The source has been read to its end: what stands for all of its bytes, where its frames are those that its frame
+    /// hashes are of; `Ok(None)` where it has none.
+    ///
+    /// # Errors
+    /// A frame is not the one that its hash is of.
+    pub fn finish(self) -> Result<Option<Root>> {
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(length_bytes) = self.source.length_bytes() else { return Ok(None) };
+        state.end_frame(self.source, length_bytes)?;
+        let tail = match Tail::read(self.source) {
+            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(None),
+            tail => tail?,
+        };
+        let Some(hashes) = tail.and_then(|tail| tail.hashes) else { return Ok(None) };
+        match state.hashes.is_of(&hashes.frames) {
+            true => Ok(Some(hashes.root)),
+            false => Err(Error::damaged("a frame of the archive does not match its hash")
+                .hint("the archive is not the one that its frame hashes are of: fetch it again, from another source")),
+        }
+    }
+}
+
+impl Passing {
+    /// The frame that was seen last ends at `end_bytes`. One that holds tar is hashed, with what stands in front of it.
+    fn end_frame(&mut self, source: &dyn Source, end_bytes: u64) -> Result<()> {
+        if !std::mem::take(&mut self.is_tar) {
+            return Ok(());
+        }
+        self.piece.resize(PIECE_BYTES, 0);
+        while self.hashed_bytes < end_bytes {
+            let left = to_usize(end_bytes.saturating_sub(self.hashed_bytes));
+            let piece = at_most_mut(&mut self.piece, left);
+            source.read_exact_at(piece, self.hashed_bytes).or_path("read", source.path())?;
+            self.hasher.update(piece);
+            count(&mut self.hashed_bytes, piece.len() as u64);
+        }
+        self.hashes.add(&self.hasher.finish());
+        Ok(())
+    }
+}

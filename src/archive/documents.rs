@@ -1,0 +1,88 @@
+//! The status cache of what is archived: read to its last byte before anything is written, in bounded memory, while the
+//! archive is planned. Not here: the bank file, which the plan reads, and the version, which tells what a bank snapshot is.
+
+use {
+    slotpress_base::{
+        error::{Error, Result},
+        files::open_file,
+        progress::Progress,
+        quantity,
+        threads::{guarded, panic_point, panicked, spawn},
+    },
+    slotpress_format::{
+        archive::limits::ENTRY_BYTES_MAX,
+        ledger::{
+            bank_file::BankFile,
+            fields::{FieldReader, READ_BUFFER_BYTES},
+            status_cache::{StatusCache, parse_status_cache},
+        },
+    },
+    slotpress_read::{
+        archive::documents::{Documents, ParsedBank},
+        rules::{clients::Rule, documents::judge_documents, findings::Findings},
+    },
+    std::{
+        fs::File,
+        io::{self, BufReader, Read},
+        path::Path,
+    },
+};
+
+/// Does `work` while the status cache at `path` is read; where no thread can be started, one after the other.
+pub fn while_reading<R>(
+    path: &Path,
+    progress: &dyn Progress,
+    work: impl FnOnce() -> Result<R>,
+) -> Result<(R, StatusCache)> {
+    let read = || guarded(|| read_status_cache(path, progress));
+    std::thread::scope(|scope| {
+        let reading = spawn(scope, read).ok();
+        // Should it panic, the scope waits for the reader, which ends with the file.
+        let done = work()?;
+        let cache = match reading {
+            Some(reading) => reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
+            None => read(),
+        };
+        Ok((done, cache?))
+    })
+}
+
+fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache> {
+    panic_point("status cache");
+    let file = open_file(path)?;
+    let length = file.metadata().map_err(|error| Error::io("read", path, &error))?.len();
+    let what = format!("the status cache {}", path.display());
+    if length > ENTRY_BYTES_MAX {
+        let [length, most] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
+        return Err(Error::damaged(format!("{what} has {length}, and no file of a snapshot has more than {most}"))
+            .hint("the bank snapshot is damaged: let the validator write another one"));
+    }
+    let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible { file, progress });
+    // The bank's slot is not known yet.
+    let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
+    progress.check()?;
+    cache.map_err(|error| error.hint("the bank snapshot is damaged: let the validator write another one"))
+}
+
+/// Refuses a status cache that is not of this bank.
+pub fn judge_status_cache(cache: StatusCache, bank: &BankFile) -> Result<()> {
+    let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
+    let slot = bank.bank.slot;
+    let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
+    judge_documents(documents, Some(slot), &Findings::refusing(|rule| rule == Rule::StatusCache)).map(drop)
+}
+
+/// Reads a file until the user asks to stop.
+struct Interruptible<'a> {
+    file: File,
+    progress: &'a dyn Progress,
+}
+
+impl Read for Interruptible<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self.progress.is_interrupted() {
+            true => Err(io::Error::other("interrupted")),
+            false => self.file.read(to),
+        }
+    }
+}

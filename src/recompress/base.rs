@@ -1,0 +1,143 @@
+//! The full archive below an incremental one that is recompressed: it is read only to check the state that the two make up.
+//!
+//! It is read after the incremental one, so that accounts which that holds need not be hashed again. Its index is not
+//! followed: what contradicts an index in the middle of the reading would have to be taken out of the sum again.
+
+use {
+    super::is_refused,
+    slotpress_base::{
+        error::{Error, Result},
+        io::{Manners, Watch},
+        progress::Progress,
+    },
+    slotpress_format::{
+        archive::entry::{Entry, EntryKind},
+        ledger::{bank_file::StorageMapItem, names::ArchiveName},
+    },
+    slotpress_read::{
+        archive::{
+            Archive, IndexPolicy, Pass,
+            visit::{EntryUse, Problem, RecordVisitor, Visitor},
+            walk::SeenFrame,
+        },
+        rules::{
+            archive::{ArchiveRules, SeenSlots},
+            documents::{judge_base, judge_storage_map},
+            findings::Findings,
+        },
+        state::{accounts::AccountsPass, again::read_again, check::StateCheck},
+    },
+    std::{collections::HashSet, path::Path},
+};
+
+/// The full archive, open.
+pub struct Base {
+    archive: Archive,
+    /// Dropped last: what looking at the first bytes brought into the page cache.
+    _watch: Watch,
+}
+
+impl Base {
+    /// Opens it. An incremental archive that builds on `base_slot` must build on it, as far as names tell.
+    pub fn open(path: &Path, base_slot: u64, manners: &Manners) -> Result<Self> {
+        let _watch = manners.io_hint.watch([path]);
+        let archive = Archive::open(path, IndexPolicy::Ignore, manners)?;
+        if let Some(ArchiveName { slot, base_slot: of_base, .. }) = &archive.name {
+            judge_base(Some(base_slot), Some(*slot), *of_base, &Findings::refusing(|_| true))
+                .map_err(|error| error.within_damaged(path.display()))?;
+        }
+        Ok(Self { archive, _watch })
+    }
+
+    /// Its length in bytes.
+    pub fn length_bytes(&self) -> u64 {
+        self.archive.length_bytes()
+    }
+
+    /// Adds its accounts to the state, and judges it, and what the incremental archive's storage map says of its storages.
+    pub fn add_to(
+        &self,
+        state: &StateCheck,
+        newest: &Newest<'_>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        self.read(state, newest, threads, progress).map_err(|error| error.within_damaged(self.archive.path().display()))
+    }
+
+    fn read(&self, state: &StateCheck, newest: &Newest<'_>, threads: usize, progress: &dyn Progress) -> Result<()> {
+        progress.stage("Verifying", Some(self.length_bytes()));
+        let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
+        let records = state.first_pass();
+        let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
+        let visitor = BaseReader { rules, records: &records };
+        let mut read = self.archive.read(&Pass::new(threads, progress), &visitor)?;
+        let judged = visitor.rules.finish(&self.archive, &mut read)?;
+        let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        let base_of_base = self.archive.base_slot();
+        let base_slot = Some(newest.base_slot);
+        judge_base(base_slot, Some(bank.slot), base_of_base, &Findings::refusing(|_| true))?;
+        let mut storages = judged.entries.storages().to_vec();
+        judge_storage_map(&map, &storages, None, true, &findings)?;
+        storages.extend_from_slice(newest.storages);
+        judge_storage_map(newest.map, &storages, base_slot, true, &findings)
+    }
+
+    /// Reads those of its storages again that are wanted, the first of which has the number `first_storage`.
+    pub fn read_again(
+        &self,
+        first_storage: u32,
+        wanted: &HashSet<u32>,
+        records: &AccountsPass<'_>,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        match wanted.iter().any(|number| *number >= first_storage) {
+            true => Ok(read_again(&self.archive, first_storage, wanted, records, threads, progress)?),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What is known of the incremental archive.
+pub struct Newest<'a> {
+    /// The slot that it builds on.
+    pub base_slot: u64,
+    /// Its storages: slot and length of each.
+    pub storages: &'a [(u64, u64)],
+    /// Its storage map.
+    pub map: &'a [StorageMapItem],
+}
+
+/// Checks the archive, and shows its records.
+struct BaseReader<'a> {
+    rules: ArchiveRules<'a>,
+    records: &'a AccountsPass<'a>,
+}
+
+impl Visitor for BaseReader<'_> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, ..EntryUse::default() });
+        };
+        let records_of = Some(self.records.accounts.add_storage(slot, id));
+        Ok(EntryUse { records_of, ..EntryUse::default() })
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        Some(self.records)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.records.accounts.check()
+    }
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        self.rules.problem(problem)
+    }
+}

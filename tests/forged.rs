@@ -1,0 +1,229 @@
+//! Archives that somebody forged with care: an account is changed, and every checksum, index, frame hash and the root is made
+//! anew, so that only the state tells.
+
+use {
+    crate::common::*,
+    std::{
+        ffi::OsStr,
+        fs,
+        io::{Read, Write},
+        path::{Path, PathBuf},
+        process::Stdio,
+    },
+};
+
+const CHAINS: [&str; 2] = ["agave-4.2.2", AGAVE_4_4];
+
+/// What is changed of an account.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    Lamports,
+    Data,
+}
+
+/// An archive with one account of its newest storage changed, and indexed like any other.
+fn forge(source: &Path, lie: Lie, to: &Path) -> PathBuf {
+    let mut entries = entries(source);
+    let slot_of = |path: &str| path.strip_prefix("accounts/")?.split_once('.')?.0.parse::<u64>().ok();
+    let storage = entries.iter_mut().max_by_key(|entry| slot_of(&entry.path)).expect("a storage");
+    let content = &mut storage.content;
+    let mut at = 0;
+    loop {
+        let length = u64::from_le_bytes(content[at + 8..at + 16].try_into().expect("8")) as usize;
+        match lie {
+            Lie::Lamports => content[at + 48] ^= 1,
+            Lie::Data if length > 0 => content[at + 136 + length / 2] ^= 1,
+            Lie::Data => {
+                at = (at + 136 + length).next_multiple_of(8);
+                continue;
+            }
+        }
+        break;
+    }
+    let plain = to.join("plain");
+    fs::create_dir_all(&plain).expect("made");
+    let path = plain.join(name(source));
+    fs::write(&path, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
+    indexed(&path, to)
+}
+
+/// The same archive as slotpress makes it, of many frames.
+fn indexed(source: &Path, to: &Path) -> PathBuf {
+    let output = slotpress()
+        .args([OsStr::new("recompress"), source.as_ref(), "-o".as_ref(), to.as_ref()])
+        .args(["--frame-size", "64KiB", "--check", "frames", "--json"])
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    PathBuf::from(line["path"].as_str().expect("a path"))
+}
+
+fn run(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> (Option<i32>, String) {
+    let mut child = std::process::Command::new(slotpress_path());
+    child.arg(command).args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+    child.stdin(input.map_or_else(Stdio::null, |path| Stdio::from(fs::File::open(path).expect("opened"))));
+    let output = child.output().expect("runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Asserts that a command ends as it should, and that it leaves nothing that counts where it is refused.
+fn ends(what: &str, is_right: bool, (code, stderr): (Option<i32>, String), result: &Path) {
+    assert_eq!(code, Some(if is_right { 0 } else { 3 }), "{what}: {stderr}");
+    let left = if result.exists() { names(result) } else { Vec::new() };
+    let is_there = left.iter().any(|name| name.ends_with(".tar.zst") || name.ends_with("fastboot_version"));
+    assert_eq!(is_there, is_right, "{what}: {left:?}");
+    if !is_right {
+        assert!(stderr.contains("bank file's"), "{what}: {stderr}");
+    }
+    let _ = fs::remove_dir_all(result);
+}
+
+/// Restores and recompresses in every way that the two have: by index, in order, from standard input.
+fn every_way(what: &str, is_right: bool, full: &Path, incremental: Option<&Path>) {
+    let dir = temp_dir();
+    let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
+    let to_ledger: [&OsStr; 2] = ["--ledger".as_ref(), ledger.as_ref()];
+    let pipe = OsStr::new("-");
+    let newest = incremental.unwrap_or(full);
+    let archives: Vec<&OsStr> = [Some(full), incremental].into_iter().flatten().map(Path::as_os_str).collect();
+    let piped: Vec<&OsStr> = archives.iter().map(|path| if *path == newest { pipe } else { *path }).collect();
+    let ignore = OsStr::new("--ignore-index");
+    let restored = run("restore", &[&archives[..], &to_ledger].concat(), None);
+    ends(&format!("{what}: restore by index"), is_right, restored, &ledger);
+    let restored = run("restore", &[&archives[..], &to_ledger, &[ignore]].concat(), None);
+    ends(&format!("{what}: restore in order"), is_right, restored, &ledger);
+    let restored = run("restore", &[&piped[..], &to_ledger].concat(), Some(newest));
+    ends(&format!("{what}: restore from standard input"), is_right, restored, &ledger);
+
+    let to_out: [&OsStr; 2] = ["-o".as_ref(), out.as_ref()];
+    let base: Vec<&OsStr> = incremental.map_or(Vec::new(), |_| vec!["--base".as_ref(), full.as_ref()]);
+    fs::create_dir(&out).expect("made");
+    let recompressed = run("recompress", &[&[newest.as_ref()], &to_out[..], &base].concat(), None);
+    ends(&format!("{what}: recompress"), is_right, recompressed, &out);
+    fs::create_dir(&out).expect("made");
+    let recompressed = run("recompress", &[&[pipe], &to_out[..], &base].concat(), Some(newest));
+    ends(&format!("{what}: recompress from standard input"), is_right, recompressed, &out);
+}
+
+#[test]
+fn a_forged_full_archive_is_refused() {
+    for chain in CHAINS {
+        let full = fixture_of(chain, "snapshot-26-");
+        for lie in [Lie::Lamports, Lie::Data] {
+            let dir = temp_dir();
+            every_way(&format!("{chain}, {lie:?}"), false, &forge(&full, lie, dir.path()), None);
+        }
+        let dir = temp_dir();
+        every_way(chain, true, &indexed(&full, dir.path()), None);
+    }
+}
+
+#[test]
+fn a_forged_incremental_archive_is_refused() {
+    for chain in CHAINS {
+        let (full, newest) = (fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-"));
+        let dir = temp_dir();
+        let full = indexed(&full, dir.path());
+        for lie in [Lie::Lamports, Lie::Data] {
+            let dir = temp_dir();
+            every_way(&format!("{chain}, {lie:?}"), false, &full, Some(&forge(&newest, lie, dir.path())));
+        }
+        every_way(chain, true, &full, Some(&indexed(&newest, dir.path())));
+    }
+}
+
+/// The full archive that an incremental one is recompressed with is checked too, and must be the one that it builds on.
+#[test]
+fn the_base_of_a_recompressed_archive_is_checked() {
+    let chain = AGAVE_4_4;
+    let (full, newest) = (fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-"));
+    let dir = temp_dir();
+    let out = dir.path().join("out");
+    let with_base = |base: &Path, archive: &Path, more: &[&str]| {
+        fs::create_dir_all(&out).expect("made");
+        let mut arguments: Vec<&OsStr> =
+            vec![archive.as_ref(), "-o".as_ref(), out.as_ref(), "--base".as_ref(), base.as_ref()];
+        arguments.extend(more.iter().map(OsStr::new));
+        run("recompress", &arguments, None)
+    };
+    let forged = forge(&full, Lie::Lamports, dir.path());
+    ends("a forged base", false, with_base(&forged, &newest, &[]), &out);
+    let cut = dir.path().join(name(&full));
+    let bytes = fs::read(&full).expect("read");
+    fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
+    let (code, stderr) = with_base(&cut, &newest, &[]);
+    assert_eq!(code, Some(3), "{stderr}");
+    let (code, stderr) = with_base(&newest, &newest, &[]);
+    assert_eq!(code, Some(3), "{stderr}");
+    let (code, stderr) = with_base(&full, &full, &[]);
+    assert_eq!(code, Some(2), "{stderr}");
+    let (code, stderr) = with_base(&full, &newest, &["--check", "frames"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(names(&out).is_empty());
+    ends("a right base", true, with_base(&full, &newest, &[]), &out);
+}
+
+/// What went into a pipe cannot be taken back: refused before a byte is read.
+#[test]
+fn a_pipe_into_a_pipe_needs_to_be_asked_for() {
+    let full = fixture_of(AGAVE_4_4, "snapshot-26-");
+    let start = |flags: &[&str], input: Stdio| {
+        std::process::Command::new(slotpress_path())
+            .args(["recompress", "-", "-o", "-"])
+            .args(flags)
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts")
+    };
+    let (mut unread, mut writer) = std::io::pipe().expect("a pipe");
+    writer.write_all(b"not read").expect("written");
+    drop(writer);
+    let output = start(&[], unread.try_clone().expect("another end").into()).wait_with_output().expect("ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot be taken back") && stderr.contains("--check frames"), "{stderr}");
+    let mut left = Vec::new();
+    unread.read_to_end(&mut left).expect("read");
+    assert_eq!((left.as_slice(), output.stdout.len()), (&b"not read"[..], 0));
+
+    let mut child = start(&["--check", "frames"], Stdio::piped());
+    let mut input = child.stdin.take().expect("a pipe");
+    let bytes = fs::read(full).expect("read");
+    let writer = std::thread::spawn(move || input.write_all(&bytes));
+    let output = child.wait_with_output().expect("ends");
+    assert!(output.status.success() && !output.stdout.is_empty());
+    writer.join().expect("ends").expect("written");
+}
+
+/// Of an incremental archive alone the state cannot be known: an error, unless somebody asks to go without.
+#[test]
+fn an_incremental_archive_alone_is_not_good() {
+    let incremental = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
+    let unpacked = temp_dir();
+    unpack_into(&incremental, unpacked.path());
+    let dir = temp_dir();
+    let (tree, out) = (dir.path().join("tree"), dir.path().join("out"));
+    fs::create_dir(&out).expect("made");
+    let (archive, tree_flag) = (incremental.as_os_str(), ["--tree", "archive", "--ledger"].map(OsStr::new));
+    let restore = [&[archive], &tree_flag[..], &[tree.as_os_str()]].concat();
+    for (command, arguments) in [
+        ("verify", vec![archive]),
+        ("verify", vec![unpacked.path().as_os_str(), "--base-slot".as_ref(), "26".as_ref()]),
+        ("recompress", vec![archive, "-o".as_ref(), out.as_ref()]),
+        ("restore", restore),
+    ] {
+        let (code, stderr) = run(command, &arguments, None);
+        assert_eq!(code, Some(1), "{command}: {stderr}");
+        let text = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = "the state of an incremental archive alone cannot be checked: give its full archive, or ask for \
+                        --check frames";
+        assert!(text.contains(expected), "{command}: {text}");
+        assert!(names(&out).is_empty() && !tree.exists(), "{command}");
+        let (code, stderr) = run(command, &[&arguments[..], &["--check".as_ref(), "frames".as_ref()]].concat(), None);
+        assert_eq!(code, Some(0), "{command}: {stderr}");
+        names(&out).iter().for_each(|name| fs::remove_file(out.join(name)).expect("removed"));
+    }
+}
