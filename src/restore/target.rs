@@ -303,7 +303,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
                 check_same_file_system(&place, &behind.into(), parent)?;
             }
             Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.display()))
-                .hint("remove the link, or name the directory that it leads to with `snapshots` or `accounts`"))
+                .hint("remove the link, or choose another directory with `snapshots` or `accounts`"))
         }
         Some(found) => check_same_file_system(&place, &found, parent),
         None => Ok(()),
