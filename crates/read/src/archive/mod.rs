@@ -29,6 +29,7 @@ pub mod in_order;
 pub mod named;
 mod peeker;
 pub mod range;
+pub mod shape;
 pub mod size_limit;
 pub mod source;
 mod streams;
