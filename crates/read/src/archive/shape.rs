@@ -207,9 +207,7 @@ fn of_reading(source: &dyn Source, error: io::Error) -> Error {
 
 fn damaged_at(error: Error, offset_bytes: u64) -> Error {
     match error.kind() {
-        ErrorKind::Damaged => {
-            super::walk::at(error, offset_bytes)
-        }
+        ErrorKind::Damaged => super::walk::at(error, offset_bytes),
         _ => error,
     }
 }
