@@ -21,8 +21,8 @@ use {
     slotpress_format::archive::{
         entry::{BLOCK, END_OF_ARCHIVE},
         zstd_frame::{
-            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, parse_block_header, parse_frame_start,
-            skippable_frame_bytes,
+            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, PZSTD_FRAME_BYTES, parse_block_header, parse_frame_start,
+            pzstd_frame, skippable_frame_bytes,
         },
     },
     std::{
@@ -57,6 +57,41 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape>
         Compression::Zstd => Frames { source, progress, frames: 0, blocks: 0, last: None }.walk(),
         other => walk_stream(source, other, progress),
     }
+}
+
+/// Frames that are passed by their marks, at most: four times those of mainnet's archives.
+const MARKS_MAX: usize = 250_000;
+
+/// Whether it can be told with few reads that a file is not a whole archive: it is empty, or of frames that are marked
+/// with their lengths, as slotpress and `pzstd` make them, and ends within one. Not found so: the cut of an archive
+/// without marks, such as Agave's, or between two frames.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
+    let Some(length_bytes) = source.length_bytes() else { return Ok(false) };
+    if length_bytes == 0 {
+        return Ok(true);
+    }
+    let mut at = 0u64;
+    for _ in 0..MARKS_MAX {
+        let mut mark = [0; PZSTD_FRAME_BYTES];
+        let read = read_up_to(source, &mut mark, at)?;
+        let frame_bytes = mark.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)).unwrap_or_default();
+        let is_mark = read == mark.len() && mark == pzstd_frame(frame_bytes);
+        match parse_frame_start(split_at_most(&mark, read).0) {
+            // Behind the frames: hashes, index, seek table. Whole ones end where the file ends.
+            _ if at >= length_bytes => return Ok(at > length_bytes),
+            Ok(_) if is_mark => count(&mut at, u64::from(frame_bytes).saturating_add(mark.len() as u64)),
+            Ok(FrameStart::Skippable { content_bytes, .. }) if at > 0 => {
+                count(&mut at, skippable_frame_bytes(content_bytes));
+            }
+            // Less than a mark is left.
+            _ if read < mark.len() => return Ok(at > 0),
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
 }
 
 /// The frames of a zstd stream, as far as they were walked.
@@ -268,6 +303,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What few reads tell.
+    #[test]
+    fn plain_cuts() {
+        use slotpress_format::archive::zstd_frame::skippable_frame;
+        let marked: Vec<u8> = tar(&[7; 5000])
+            .chunks(1000)
+            .flat_map(|part| {
+                let frame = zstd::bulk::compress(part, 1).expect("compresses");
+                [pzstd_frame(frame.len() as u32).as_slice(), &frame].concat()
+            })
+            .collect();
+        let marked = [marked, skippable_frame(3, &[5; 100]).expect("small")].concat();
+        let unmarked = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
+        let is_cut = |bytes: &[u8]| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("archive");
+            std::fs::write(&path, bytes).expect("written");
+            is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
+        };
+        assert!(!is_cut(&marked) && !is_cut(&unmarked) && !is_cut(b"x") && is_cut(b""));
+        let cuts = (20..marked.len()).filter(|at| is_cut(&marked[..*at])).count();
+        assert!(cuts > marked.len() - 40, "{cuts} of {}", marked.len());
     }
 
     #[test]
