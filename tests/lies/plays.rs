@@ -146,21 +146,30 @@ pub fn other_ranges(scene: &Scene, request: &Request, stream: &mut TcpStream) ->
 /// The first long range: 600 kB, then a pause until another connection has fetched the rest, then rubbish.
 pub fn late_rubbish(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     const FIRST_BYTES: usize = 600_000;
-    let is_long = request.range().is_some_and(|range| range.end - range.start > FIRST_BYTES as u64 + 300_000);
-    if !is_long || scene.own.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {
-        let is_second =
-            request.range().is_some_and(|range| range.start > 0 && (range.start as usize) < FIRST_BYTES + 200_000);
+    const FETCHED_ELSEWHERE: usize = 1;
+    // Not the end of the file, which comes first, over one connection.
+    let last = scene.archive.right.len() as u64 * 3 / 4;
+    let is_long =
+        |range: &std::ops::Range<u64>| range.end - range.start > FIRST_BYTES as u64 + 300_000 && range.end < last;
+    let start = request.range().map_or(0, |range| range.start as usize);
+    let late_from = start + FIRST_BYTES;
+    if !request.range().as_ref().is_some_and(is_long)
+        || scene.own.compare_exchange(0, late_from, Relaxed, Relaxed).is_err()
+    {
+        let late_from = scene.own.load(Relaxed);
+        let is_rest =
+            late_from > FETCHED_ELSEWHERE && (late_from.saturating_sub(FIRST_BYTES / 2)..=late_from).contains(&start);
         let result = honest(scene, request, stream);
-        if is_second {
-            scene.own.store(2, Relaxed);
+        if is_rest {
+            scene.own.store(FETCHED_ELSEWHERE, Relaxed);
         }
         return result;
     }
     let Some(range) = range_head(scene, request, stream)? else { return Ok(Then::Close) };
     stream.write_all(&scene.archive.right[range.start..range.start + FIRST_BYTES])?;
     stream.flush()?;
-    let start = Instant::now();
-    while scene.own.load(Relaxed) < 2 && start.elapsed() < Duration::from_secs(12) {
+    let begun = Instant::now();
+    while scene.own.load(Relaxed) != FETCHED_ELSEWHERE && begun.elapsed() < Duration::from_secs(12) {
         thread::sleep(Duration::from_millis(20));
     }
     thread::sleep(Duration::from_millis(300));
@@ -180,7 +189,7 @@ pub fn cut_often(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io
 
 /// Busy for a while, and says for how long.
 pub fn busy_at_first(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    if request.method == "GET" && scene.gets.load(Relaxed) < 12 {
+    if request.method == "GET" && scene.gets.load(Relaxed) < 3 {
         return answer(stream, "503 Service Unavailable", &[("Retry-After", "1")], b"busy");
     }
     honest(scene, request, stream)
@@ -188,7 +197,7 @@ pub fn busy_at_first(scene: &Scene, request: &Request, stream: &mut TcpStream) -
 
 /// Closes connections without an answer for a while.
 pub fn silent_at_first(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    if request.method == "GET" && scene.gets.load(Relaxed) < 12 {
+    if request.method == "GET" && scene.gets.load(Relaxed) < 3 {
         return Ok(Then::Close);
     }
     honest(scene, request, stream)

@@ -111,7 +111,7 @@ impl PartialFile {
         let dir = path.parent().unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let partial = Self::open(dir, name)?;
-        if partial.done_bytes() >= length_bytes {
+        if partial.done_bytes() > 0 && partial.done_bytes() >= length_bytes {
             return Err(Error::failed(format!(
                 "{} is not whole, and {} holds more of it",
                 path.display(),
