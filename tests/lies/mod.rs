@@ -79,7 +79,10 @@ fn play(lie: &Lie) -> Result<usize, String> {
             _ => ["-o".to_string(), text(&out)],
         };
         let flags = lie.flags.iter().map(|flag| flag.replace("ROOT", &archive.root));
-        let output = std::process::Command::new(slotpress_path())
+        let output = std::process::Command::new("timeout")
+            // Longer than any run here takes by far: what is not done by then has no end.
+            .arg("60")
+            .arg(slotpress_path())
             .arg(lie.command)
             .args(urls)
             .args(more)
