@@ -5,6 +5,7 @@
 //! names contain it; `FAULTS_TABLE` is the document whose table is written anew (docs/reliability.md).
 
 mod plays;
+mod random;
 mod restart;
 mod stage;
 mod table;
