@@ -24,6 +24,8 @@ mod levels_codecs;
 mod levels_frames;
 mod levels_link;
 mod library;
+#[cfg(feature = "net")]
+mod lies;
 mod limits;
 mod lost_results;
 mod manners;

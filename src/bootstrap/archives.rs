@@ -17,15 +17,17 @@ use {
         stopwatch::{Stopwatch, Taken},
         text,
     },
-    slotpress_format::ledger::names::ArchiveName,
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
     slotpress_net::{
-        Client, Remote, Url,
-        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
+        Client, Url,
+        fetch::{Download, Ended, Fetched, Limits, accept_file, fetch_whole, remove_left_journal, take_up},
         find::FindOptions,
         servers::{Offer, Place, SourceArg},
     },
-    slotpress_read::store::publish::Publishable,
-    std::{fs, path::PathBuf, sync::Arc},
+    std::{
+        fs,
+        path::{Path, PathBuf},
+    },
 };
 
 /// What to fetch, and where to.
@@ -70,6 +72,8 @@ pub struct FetchedArchive {
     pub name: ArchiveName,
     /// What was fetched; `None` where it was there.
     pub fetched: Option<Fetched>,
+    /// Its root, where it has frame hashes, all of which are right.
+    pub root: Option<Root>,
 }
 
 /// What was fetched.
@@ -114,7 +118,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
             vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
             match fetch_one(client, &choice, options, progress) {
                 Ok(full) => break full,
-                Err(Ended::Lost(error)) if tries < TRIES_MAX && report.candidates.len() > 1 => {
+                Err(Ended::Lost(error) | Ended::Wrong(error)) if tries < TRIES_MAX && report.candidates.len() > 1 => {
                     progress.warn(&format!("{error}: another one is fetched"));
                     super::drop_server(&mut report.candidates, &choice);
                     if report.candidates.is_empty() {
@@ -178,38 +182,42 @@ fn fetch_one(
     progress: &dyn Progress,
 ) -> Result<FetchedArchive, Ended> {
     let name = choice.name.to_string();
-    let path = options.dir.join(&name);
-    let there = |path: PathBuf| FetchedArchive { path, name: choice.name.clone(), fetched: None };
-    if path.is_file() {
-        remove_left_journal(&options.dir, &name).map_err(Ended::Failed)?;
-        return Ok(there(path));
-    }
+    let there = |path: PathBuf, root| FetchedArchive { path, name: choice.name.clone(), fetched: None, root };
     let remotes = match &choice.place {
-        Places::Local(path) => return Ok(there(path.clone())),
-        Places::Servers(remotes) => remotes,
+        Places::Local(_) => Vec::new(),
+        Places::Servers(remotes) => remotes.clone(),
     };
+    if let Some(path) = found(choice, &options.dir) {
+        match accept_file(&path, options.limits.expect_root, &InputOnly(progress)) {
+            Ok(accepted) => {
+                remove_left_journal(&options.dir, &name).map_err(Ended::Failed)?;
+                return Ok(there(path, accepted.root));
+            }
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                take_up(client, &path, &remotes, &error, progress).map_err(Ended::Failed)?;
+            }
+            Err(error) => return Err(Ended::Failed(error)),
+        }
+    }
     progress.tell(&format!("Fetching {name} from {}", choice.shown()));
-    let mut remotes: Vec<Remote> = remotes.clone();
-    loop {
-        let file = Arc::new(PartialFile::open(&options.dir, &name).map_err(Ended::Failed)?);
-        let download =
-            Download::begin(client.clone(), file.clone(), remotes.clone(), options.limits.clone(), progress)?;
-        super::tell_where_it_stands(&name, &download, progress);
+    let on_begin = &mut |download: &Download| {
+        super::tell_where_it_stands(&name, download, progress);
         progress.stage("Fetching", download.length_bytes());
         progress.advance(download.kept_bytes(), 0);
-        match download.run(&InputOnly(progress)) {
-            Ok(fetched) => {
-                let path = file.publish(&name).map_err(Ended::Failed)?;
-                return Ok(FetchedArchive { path, name: choice.name.clone(), fetched: Some(fetched) });
-            }
-            // Another archive than the one that was asked for: its bytes are of no use to the next run.
-            Err(Ended::Lost(error)) if error.kind() == ErrorKind::Damaged => {
-                drop(file.remove());
-                return Err(Ended::Lost(error));
-            }
-            Err(Ended::NoRanges) => remotes.iter_mut().for_each(|remote| remote.accepts_ranges = false),
-            Err(ended) => return Err(ended),
-        }
+    };
+    let (path, fetched) =
+        fetch_whole(client, &options.dir, &name, remotes, &options.limits, &InputOnly(progress), on_begin)?;
+    let root = fetched.root;
+    Ok(FetchedArchive { path, name: choice.name.clone(), fetched: Some(fetched), root })
+}
+
+/// The archive, where it is on a local disk: in the directory, or where it was found.
+fn found(choice: &Choice, dir: &Path) -> Option<PathBuf> {
+    let in_place = dir.join(choice.name.to_string());
+    match &choice.place {
+        _ if in_place.symlink_metadata().is_ok() => Some(in_place),
+        Places::Local(path) => Some(path.clone()),
+        Places::Servers(_) => None,
     }
 }
 

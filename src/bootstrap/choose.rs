@@ -31,16 +31,20 @@ pub enum Places {
 }
 
 impl Choice {
-    /// Everybody who has what `best` is, `best` first. A file on a local disk is enough. Who says that it has another root
-    /// has other bytes under the same name.
+    /// Everybody who has what `best` is, `best` first. A file on a local disk is enough, unless servers say that the archive
+    /// is longer. Who says that it has another root has other bytes under the same name.
     fn of(best: &Offer, all: &[&Offer]) -> Self {
         let is_same = |offer: &Offer| {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
         };
         let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| is_same(offer));
+        let is_cut = |local: &Offer| {
+            let mut remote = same().filter(|offer| matches!(offer.place, Place::Remote(_)));
+            remote.any(|remote| remote.length_bytes.zip(local.length_bytes).is_some_and(|(all, local)| local < all))
+        };
         let local = same().find_map(|offer| match &offer.place {
-            Place::Local(path) => Some((path.clone(), offer.length_bytes)),
-            Place::Remote(_) => None,
+            Place::Local(path) if !is_cut(offer) => Some((path.clone(), offer.length_bytes)),
+            _ => None,
         });
         let (place, length_bytes) = match local {
             Some((path, length_bytes)) => (Places::Local(path), length_bytes),

@@ -270,6 +270,11 @@ fn attempt(
         let noting = spawn(scope, || network.note(&is_over)).ok();
         let result = guarded(|| restore_supplied(&mut downloads, &restore_options, options.replaces_state, progress));
         downloads.stop();
+        if let Err(error) = &result
+            && error.kind() == ErrorKind::Damaged
+        {
+            downloads.doubt(&error.to_string());
+        }
         is_over.store(true, Relaxed);
         drop(noting.map(|noting| noting.join()));
         let vouchers = downloads.vouchers(is_expected);
@@ -301,7 +306,7 @@ fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dy
         // The restore itself found something wrong, and the download was stopped for it.
         Some(Ended::Failed(cause)) if cause.kind() == ErrorKind::Interrupted => error.into(),
         Some(ended) => {
-            let is_lost = matches!(ended, Ended::Lost(_));
+            let is_lost = matches!(ended, Ended::Lost(_) | Ended::Wrong(_));
             let unranged = if matches!(ended, Ended::NoRanges) { asked } else { Vec::new() };
             Failure { error: told(&ended), is_lost, unranged, wrong: None }
         }

@@ -18,7 +18,7 @@ use {
     slotpress_format::ledger::names::ArchiveName,
     slotpress_net::{
         Client, Remote, Url,
-        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal},
+        fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal, take_up},
         find::{self, FindOptions},
         servers::SourceArg,
     },
@@ -78,6 +78,8 @@ pub struct Downloads<'scope, 'env, 'a> {
     /// Where the full archive comes from.
     full_place: String,
     running: Option<Running<'scope>>,
+    /// Those of them that are not named before all is checked.
+    files: Vec<Arc<PartialFile>>,
     /// What was supplied, in order.
     pub supplied: Vec<Supplement>,
     /// Why a download ended, where it did not end well.
@@ -103,6 +105,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             full_place: full.first_place(),
             full,
             running: None,
+            files: Vec::new(),
             supplied: Vec::new(),
             ended: None,
             asked: Vec::new(),
@@ -117,6 +120,12 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             running.file.stop();
         }
         drop(self.finish_running());
+    }
+
+    /// What was restored from them failed a check: the next run looks at what is there again.
+    pub fn doubt(&self, why: &str) {
+        // Best effort: without it, the same bytes fail again.
+        self.files.iter().filter(|file| file.path().exists()).for_each(|file| drop(file.doubt(why)));
     }
 
     /// Waits for the download that is under way.
@@ -145,7 +154,11 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let progress = context.network;
         let vouching = trust::ask(context.client, context.trusted, &choice.name, progress)?;
         let in_place = context.dir.join(choice.name.to_string());
-        let is_in_place = in_place.is_file();
+        let is_cut = match &choice.place {
+            Places::Servers(remotes) => self.is_cut(&in_place, remotes)?,
+            Places::Local(_) => false,
+        };
+        let is_in_place = !is_cut && in_place.is_file();
         let place = if is_in_place { in_place.display().to_string() } else { choice.first_place() };
         let full_place = choice.name.base_slot.map(|_| self.full_place.clone());
         let source = Wrong { name: choice.name.clone(), place, is_in_place, full_place };
@@ -179,8 +192,21 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         self.supplied.push(supplement(vouching));
         let thread = spawn(self.scope, move || (download.run(progress), Instant::now()))?;
         self.running = Some(Running { file: file.clone(), thread });
+        self.files.push(file.clone());
         let source: Arc<dyn Source> = file.clone();
         Ok(Supplied::Arriving { source, name: Some(choice.name), file })
+    }
+
+    /// Whether a file of the archive's name is shorter than what servers have: what is there is gone on from.
+    fn is_cut(&self, path: &Path, remotes: &[Remote]) -> Result<bool> {
+        let Context { client, network, .. } = self.context;
+        let Ok(metadata) = path.symlink_metadata() else { return Ok(false) };
+        let length_bytes = remotes.first().and_then(|remote| remote.length_bytes);
+        if length_bytes.is_none_or(|length| metadata.len() == length) {
+            return Ok(false);
+        }
+        let broken = Error::damaged(format!("{} is not as long as what the server has", path.display()));
+        take_up(client, path, remotes, &broken, *network).map(|()| true)
     }
 
     /// The newest incremental archive on the full one, as the sources are now.

@@ -4,7 +4,7 @@ use {
     super::{
         arguments::{NewLedgerArgs, WorkerArgs},
         check::{self, CheckArgs},
-        fetch::{ArchiveFields, print_fetched},
+        fetch::{ArchiveFields, print_checked, print_fetched},
         manners::MannersArgs,
         network::{PeersArgs, TransferArgs},
         planned::{DECODING_WORKER_BYTES, STREAM_BYTES},
@@ -150,8 +150,13 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
 fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     restore::print_report(&report.restore, &options.restore, ui);
     if ui.is_json() {
-        let archives =
-            report.archives.iter().map(|(name, fetched)| ArchiveFields::of(name, None, fetched.as_ref())).collect();
+        let archives = report
+            .archives
+            .iter()
+            .map(|(name, fetched)| {
+                ArchiveFields::of(name, None, fetched.as_ref(), fetched.as_ref().and_then(|fetched| fetched.root))
+            })
+            .collect();
         ui.print_json(&BootstrapLine {
             archives,
             vouched_by: &report.vouchers.servers,
@@ -170,6 +175,9 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     for (name, fetched) in &report.archives {
         ui.print(&format!("  {name}"));
         print_fetched(fetched.as_ref(), ui);
+        if let Some(fetched) = fetched {
+            print_checked(fetched.root, ui);
+        }
     }
     ui.print(&format!("  vouched  {}", report.vouchers));
     if let Some(hash) = report.genesis_hash {

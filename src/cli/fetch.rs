@@ -8,7 +8,7 @@ use {
         ui::Ui,
         values,
     },
-    crate::bootstrap::archives::{FetchOptions, FetchReport, FetchedArchive, fetch_archives},
+    crate::bootstrap::archives::{FetchOptions, FetchReport, fetch_archives},
     clap::Args,
     serde::Serialize,
     slotpress_base::{error::Result, text},
@@ -80,6 +80,7 @@ impl<'a> ArchiveFields<'a> {
         name: &slotpress_format::ledger::names::ArchiveName,
         path: Option<&'a Path>,
         fetched: Option<&'a Fetched>,
+        root: Option<Root>,
     ) -> Self {
         Self {
             name: name.to_string(),
@@ -91,7 +92,7 @@ impl<'a> ArchiveFields<'a> {
             file_bytes: fetched.map(|fetched| fetched.length_bytes),
             kept_bytes: fetched.map_or(0, |fetched| fetched.kept_bytes),
             fetched_bytes: fetched.map_or(0, Fetched::fetched_bytes),
-            root: fetched.and_then(|fetched| fetched.root),
+            root,
             servers: fetched.map(|fetched| fetched.servers.as_slice()).unwrap_or_default(),
             fetch_seconds: fetched.map(|fetched| fetched.elapsed.as_secs_f64()),
         }
@@ -119,12 +120,11 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
 
 fn print_report(report: &FetchReport, ui: &Ui) {
     if ui.is_json() {
-        let fields = |one: &'_ FetchedArchive| one.clone();
-        let archives: Vec<FetchedArchive> = report.archives.iter().map(fields).collect();
         ui.print_json(&FetchLine {
-            archives: archives
+            archives: report
+                .archives
                 .iter()
-                .map(|one| ArchiveFields::of(&one.name, Some(&one.path), one.fetched.as_ref()))
+                .map(|one| ArchiveFields::of(&one.name, Some(&one.path), one.fetched.as_ref(), one.root))
                 .collect(),
             vouched_by: &report.vouchers.servers,
             elapsed_seconds: report.taken.elapsed.as_secs_f64(),
@@ -135,6 +135,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
         ui.print_verbatim(&archive.path.display().to_string());
         if !ui.is_quiet() {
             print_fetched(archive.fetched.as_ref(), ui);
+            print_checked(archive.root, ui);
         }
     }
     if ui.is_quiet() {
@@ -160,9 +161,17 @@ pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
     for GivenBytes { server, bytes } in &fetched.servers {
         ui.print(&format!("  from     {server}: {}", values::show_bytes(*bytes)));
     }
-    let checked = match fetched.root {
+}
+
+/// What is known of an archive without its content.
+pub fn print_checked(root: Option<Root>, ui: &Ui) {
+    let checked = match root {
         Some(root) => format!("every frame compared with its hash; root {root}"),
-        None => "its length only: it has no frame hashes; `slotpress verify` checks the rest".to_string(),
+        None => {
+            "from its first frame to its last, not what they hold: it has no frame hashes; `slotpress verify` checks \
+                 the rest"
+                .to_string()
+        }
     };
     ui.print(&format!("  checked  {checked}"));
 }

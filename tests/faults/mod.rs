@@ -8,7 +8,7 @@ mod pipes;
 mod refused;
 mod scenarios;
 mod shared;
-mod strace;
+pub mod strace;
 
 use {
     crate::common::*,

@@ -20,7 +20,13 @@ use {
         },
         ledger::names::ArchiveName,
     },
-    slotpress_read::catalog::listed::ListedArchive,
+    slotpress_read::{
+        archive::{
+            shape::is_plainly_cut,
+            source::{LocalFile, Source},
+        },
+        catalog::listed::ListedArchive,
+    },
     std::{
         cmp::Reverse,
         collections::BTreeMap,
@@ -157,9 +163,11 @@ impl Offer {
         }
     }
 
+    /// One that is cut off, as far as few reads tell, is none.
     fn of_file(path: &Path) -> Option<Self> {
         let name = ArchiveName::of_path(path)?;
-        let length_bytes = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.len();
+        let file = LocalFile::open(path).ok()?;
+        let length_bytes = file.length_bytes().filter(|_| !is_plainly_cut(&file).unwrap_or(false))?;
         Some(Self { name, length_bytes: Some(length_bytes), place: Place::Local(path.to_path_buf()), root: None })
     }
 }

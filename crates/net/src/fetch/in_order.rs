@@ -4,12 +4,8 @@
 //! nothing of another archive stays, and readers see only bytes that the server sends today.
 
 use {
-    super::{
-        Ended, Limits,
-        mirrors::{Mirror, Standing},
-        partial::PartialFile,
-    },
-    crate::{Client, NetErrorKind, Outcome},
+    super::{Ended, Limits, lease::Lease, mirrors::Mirror, partial::PartialFile},
+    crate::{Client, Outcome},
     slotpress_base::{
         bytes::{split_at_most, to_usize},
         error::{Error, Result},
@@ -30,66 +26,62 @@ pub fn fetch_in_order(
     limits: &Limits,
     progress: &dyn Progress,
 ) -> Result<(), Ended> {
+    let lease = file.lease(0..u64::MAX, &mirror.shown());
     let mut buffer = Vec::new();
-    // What readers may have read.
-    let mut shown_bytes = 0;
-    loop {
-        wait_for(mirror, progress)?;
+    // What readers may have read; and what the longest try brought.
+    let (mut shown_bytes, mut most_bytes) = (0, 0u64);
+    let mut trouble = None;
+    let transfer = mirror.patiently(progress, || {
         let mut marked_bytes = 0u64;
-        let mut trouble = None;
         let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
             let end = offset_bytes.saturating_add(bytes.len() as u64);
             let written = match end > limits.max_bytes {
                 true => Err(Ended::Failed(too_long(limits.max_bytes))),
-                false => put(file, offset_bytes, bytes, shown_bytes, &mut buffer),
+                false => put(&lease, offset_bytes, bytes, shown_bytes, &mut buffer),
             };
             if let Err(error) = written {
                 trouble = Some(error);
                 return ControlFlow::Break(());
             }
-            mirror.gave(bytes.len() as u64);
             if end.saturating_sub(marked_bytes) >= MARK_BYTES {
                 file.mark(marked_bytes..end);
                 marked_bytes = end;
             }
-            if end > shown_bytes {
-                let new = end.saturating_sub(shown_bytes.max(offset_bytes));
-                progress.advance(new, new);
-            }
+            // What came before, in another try, is no progress.
+            let new = end.saturating_sub(most_bytes);
+            most_bytes = most_bytes.max(end);
+            mirror.gave(new);
+            progress.advance(new, new);
             shown_bytes = shown_bytes.max(marked_bytes);
             ControlFlow::Continue(())
         });
-        if let Some(trouble) = trouble {
-            return Err(trouble);
+        if let (None, Ok(transfer)) = (&trouble, &transfer) {
+            file.mark(marked_bytes..transfer.got_bytes);
         }
-        match transfer {
-            Ok(transfer) if transfer.outcome == Outcome::Whole && transfer.is_complete => {
-                file.mark(marked_bytes..transfer.got_bytes);
-                // What an earlier run left behind the end is of another archive.
-                file.forget_from(transfer.got_bytes).map_err(Ended::Failed)?;
-                return file.truncate(transfer.got_bytes).map_err(Ended::Failed);
-            }
-            Ok(_) => return Err(Ended::Failed(Error::failed("the transfer was ended"))),
-            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
-            Err(error) => {
-                if !mirror.failed(&error) {
-                    return Err(Ended::of_net(error));
-                }
-                progress.warn(&format!("{error}; the server sends no ranges: from the beginning again"));
-            }
-        }
+        transfer
+    });
+    if let Some(trouble) = trouble {
+        return Err(trouble);
     }
+    let transfer = transfer?;
+    if transfer.outcome != Outcome::Whole || !transfer.is_complete {
+        return Err(Ended::Failed(Error::failed("the transfer was ended")));
+    }
+    // What an earlier run left behind the end is of another archive.
+    file.forget_from(transfer.got_bytes).map_err(Ended::Failed)?;
+    file.truncate(transfer.got_bytes).map_err(Ended::Failed)
 }
 
 /// Compares with what is there, and writes what differs. Of what readers have seen, nothing may differ.
 fn put(
-    file: &PartialFile,
+    lease: &Lease<'_>,
     offset_bytes: u64,
     bytes: &[u8],
     shown_bytes: u64,
     buffer: &mut Vec<u8>,
 ) -> Result<(), Ended> {
     slotpress_base::threads::panic_point("whole file");
+    let file = lease.file();
     let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(offset_bytes)));
     let same = file.compare(offset_bytes, kept, buffer).map_err(Ended::Failed)?;
     let at = offset_bytes.saturating_add(same as u64);
@@ -102,14 +94,7 @@ fn put(
         }
         file.forget_from(at).map_err(Ended::Failed)?;
     }
-    file.write(at, split_at_most(bytes, same).1).map_err(Ended::Failed)
-}
-
-fn wait_for(mirror: &Mirror, progress: &dyn Progress) -> Result<(), Ended> {
-    if let Standing::Dropped(why) = mirror.standing() {
-        return Err(Ended::Failed(Error::new(slotpress_base::error::ErrorKind::Network, why)));
-    }
-    super::pause(mirror.pause(), progress).map_err(Ended::Failed)
+    lease.put(at, split_at_most(bytes, same).1).map(drop).map_err(Ended::Failed)
 }
 
 /// The error for more than an operator wants.

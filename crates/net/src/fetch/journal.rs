@@ -4,7 +4,7 @@
 //! whole. One that cannot be read is as good as none: everything is fetched again.
 
 use {
-    rangemap::RangeSet,
+    rangemap::{RangeMap, RangeSet},
     rustix::fs::{Mode, OFlags},
     serde::{Deserialize, Serialize},
     slotpress_base::{
@@ -28,6 +28,12 @@ const JOURNAL_BYTES_MAX: u64 = 1024 * 1024;
 /// Ranges that are written at most; what lies beyond is fetched again.
 const RANGES_MAX: usize = 10_000;
 
+/// Sources that are told apart; what more of them gave counts as given by the last.
+const SOURCES_MAX: usize = 64;
+
+/// The longest text that stands for a source, or for why a check failed.
+const TEXT_CHARS_MAX: usize = 500;
+
 /// Which bytes of which archive are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
@@ -35,6 +41,32 @@ pub struct Journal {
     pub identity: Identity,
     /// The bytes that are on disk.
     pub ranges: RangeSet<u64>,
+    /// Who gave bytes, without secrets.
+    pub sources: Vec<String>,
+    /// Which of them gave which bytes, by their place in `sources`.
+    pub given: RangeMap<u64, usize>,
+    /// The check that the bytes failed: some of them are wrong.
+    pub doubt: Option<String>,
+}
+
+impl Journal {
+    /// The place of a source in the list.
+    pub fn source(&mut self, name: &str) -> usize {
+        let name: String = name.chars().take(TEXT_CHARS_MAX).collect();
+        match self.sources.iter().position(|known| *known == name) {
+            Some(at) => at,
+            None if self.sources.len() < SOURCES_MAX => {
+                self.sources.push(name);
+                self.sources.len().saturating_sub(1)
+            }
+            None => SOURCES_MAX.saturating_sub(1),
+        }
+    }
+
+    /// Some of the bytes are wrong: they failed this check.
+    pub fn doubt(&mut self, why: &str) {
+        self.doubt = Some(why.chars().take(TEXT_CHARS_MAX).collect());
+    }
 }
 
 /// What tells whether a server still has the bytes that it had.
@@ -82,6 +114,12 @@ struct Lines {
     #[serde(flatten)]
     identity: Identity,
     ranges: Vec<(u64, u64)>,
+    #[serde(default)]
+    sources: Vec<String>,
+    #[serde(default)]
+    given: Vec<(u64, u64, usize)>,
+    #[serde(default)]
+    doubt: Option<String>,
 }
 
 impl Journal {
@@ -98,10 +136,18 @@ impl Journal {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let lines: Lines = serde_json::from_slice(bytes).ok()?;
         let length_bytes = lines.identity.length_bytes.unwrap_or(u64::MAX);
-        let is_range = |(start, end): &(u64, u64)| start < end && *end <= length_bytes;
-        let is_sound = lines.slotpress_fetch == VERSION && lines.ranges.iter().all(is_range);
-        let ranges = || lines.ranges.iter().map(|(start, end)| *start..*end).collect();
-        is_sound.then(|| Self { identity: lines.identity.clone(), ranges: ranges() })
+        let is_range = |start: u64, end: u64| start < end && end <= length_bytes;
+        let is_sound = lines.slotpress_fetch == VERSION
+            && lines.sources.len() <= SOURCES_MAX
+            && lines.ranges.iter().all(|(start, end)| is_range(*start, *end))
+            && lines.given.iter().all(|(start, end, by)| is_range(*start, *end) && *by < lines.sources.len());
+        is_sound.then(|| Self {
+            identity: lines.identity,
+            ranges: lines.ranges.into_iter().map(|(start, end)| start..end).collect(),
+            sources: lines.sources,
+            given: lines.given.into_iter().map(|(start, end, by)| (start..end, by)).collect(),
+            doubt: lines.doubt,
+        })
     }
 
     /// Replaces the journal at `path`. The bytes that it tells of must be on disk.
@@ -110,6 +156,9 @@ impl Journal {
             slotpress_fetch: VERSION,
             identity: self.identity.clone(),
             ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),
+            sources: self.sources.clone(),
+            given: self.given.iter().take(RANGES_MAX).map(|(range, by)| (range.start, range.end, *by)).collect(),
+            doubt: self.doubt.clone(),
         };
         // Whoever writes it has locked the download, so that nobody else writes here: one that a killed run left is replaced.
         let new = new_path(path);
@@ -180,7 +229,12 @@ mod tests {
             let ranges: RangeSet<u64> = cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]).collect();
             let root = etag.as_ref().map(|text| Root::new(7, [text.as_bytes()]));
             let identity = Identity { length_bytes: Some(1000), etag, last_modified: None, root };
-            let journal = Journal { identity, ranges };
+            let mut journal = Journal { identity, ranges, ..Journal::default() };
+            for range in journal.ranges.clone().iter() {
+                let by = journal.source(&format!("http://h{}", range.start % 3));
+                journal.given.insert(range.clone(), by);
+            }
+            journal.doubt("a check");
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("journal");
             journal.write(&path).expect("written");

@@ -4,8 +4,9 @@
 //! one file.
 
 use {
+    super::Ended,
     crate::{NetError, NetErrorKind, Remote, shown},
-    slotpress_base::text::one_line,
+    slotpress_base::{error::Result, progress::Progress, text::one_line},
     std::{
         sync::{
             Mutex, MutexGuard, PoisonError,
@@ -14,10 +15,6 @@ use {
         time::{Duration, Instant},
     },
 };
-
-/// Requests that fail one after the other, without a byte, before a server is given up: with the pauses between them
-/// about two minutes.
-const FAILURES_MAX: u32 = 8;
 
 /// The pause after the first failure; it doubles.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -32,6 +29,8 @@ pub struct Mirror {
     pub remote: Remote,
     /// Bytes that it gave.
     pub given_bytes: AtomicU64,
+    /// How long it may fail.
+    give_up_after: Duration,
     state: Mutex<State>,
 }
 
@@ -39,10 +38,26 @@ pub struct Mirror {
 struct State {
     /// Whether its bytes may go into the file.
     standing: Standing,
+    /// Failures one after the other; those of streams that fail while it is left alone anyway are one.
     failures: u32,
+    /// When the first of them was: nothing of it has been kept since.
+    failing_since: Option<Instant>,
     /// Whether its file is gone, or another one.
     is_lost: bool,
+    /// Whether its bytes failed a check.
+    is_wrong: bool,
     pause_until: Option<Instant>,
+}
+
+/// What becomes of a server that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It is asked again, after a pause.
+    Again,
+    /// The same, and somebody should be told.
+    Tell(Duration),
+    /// It is not asked again.
+    Over,
 }
 
 /// Whether a server may give bytes.
@@ -59,8 +74,8 @@ pub enum Standing {
 
 impl Mirror {
     /// A server of which nothing is known but what it says of the file.
-    pub fn new(remote: Remote) -> Self {
-        Self { remote, given_bytes: AtomicU64::default(), state: Mutex::default() }
+    pub fn new(remote: Remote, give_up_after: Duration) -> Self {
+        Self { remote, given_bytes: AtomicU64::default(), give_up_after, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,9 +105,15 @@ impl Mirror {
         }
     }
 
-    /// Its file is not what it was, or says that it is.
-    pub fn lose(&self) {
-        self.lock().is_lost = true;
+    /// Its bytes failed a check: it must not give any more.
+    pub fn refute(&self, why: &str) {
+        self.drop_for(why);
+        self.lock().is_wrong = true;
+    }
+
+    /// Whether its bytes failed a check.
+    pub fn is_wrong(&self) -> bool {
+        self.lock().is_wrong
     }
 
     /// Whether its file is gone, or another one: asking again later does not help.
@@ -100,26 +121,72 @@ impl Mirror {
         self.lock().is_lost
     }
 
-    /// Bytes came.
-    pub fn gave(&self, bytes: u64) {
-        self.given_bytes.fetch_add(bytes, Relaxed);
-        self.lock().failures = 0;
+    /// Bytes came, and so many of them were kept.
+    pub fn gave(&self, kept_bytes: u64) {
+        if kept_bytes > 0 {
+            self.given_bytes.fetch_add(kept_bytes, Relaxed);
+            let mut state = self.lock();
+            (state.failures, state.failing_since, state.pause_until) = (0, None, None);
+        }
     }
 
-    /// A request failed: it is asked again after a pause, or not any more. Whether it is still good.
-    pub fn failed(&self, error: &NetError) -> bool {
+    /// A request failed: it is asked again after a pause, unless that cannot help, or nothing has been kept of it for too
+    /// long.
+    pub fn failed(&self, error: &NetError, now: Instant) -> Patience {
         let mut state = self.lock();
-        // What came before the end was good, and counted.
-        let is_final = !error.is_retryable() && error.kind() != NetErrorKind::Interrupted;
-        state.failures = state.failures.saturating_add(1);
         state.is_lost |= matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Changed);
-        if is_final || state.failures >= FAILURES_MAX {
-            state.standing = Standing::Dropped(error.to_string());
-            return false;
+        let since = *state.failing_since.get_or_insert(now);
+        let left = self.give_up_after.saturating_sub(now.saturating_duration_since(since));
+        if !error.is_retryable() || left.is_zero() {
+            let why = match left.is_zero() {
+                true => format!("{error}; nothing of it was kept for {} s", self.give_up_after.as_secs_f32()),
+                false => error.to_string(),
+            };
+            if !matches!(state.standing, Standing::Dropped(_)) {
+                state.standing = Standing::Dropped(one_line(&why));
+            }
+            return Patience::Over;
         }
+        if state.pause_until.is_some_and(|until| now < until) {
+            return Patience::Again;
+        }
+        state.failures = state.failures.saturating_add(1);
         let pause = PAUSE_FIRST.saturating_mul(1 << state.failures.saturating_sub(1).min(16)).min(PAUSE_MAX);
-        state.pause_until = Instant::now().checked_add(pause.max(error.retry_after().unwrap_or_default()));
-        true
+        // The last try is when its time is up.
+        let pause = pause.max(error.retry_after().unwrap_or_default()).min(left);
+        state.pause_until = now.checked_add(pause);
+        // The first failure is an accident.
+        if state.failures == 2 { Patience::Tell(pause) } else { Patience::Again }
+    }
+
+    /// The same, and what is to be told is told.
+    pub fn failed_with(&self, error: &NetError, progress: &dyn Progress) -> Patience {
+        let patience = self.failed(error, Instant::now());
+        if let Patience::Tell(pause) = &patience {
+            let (pause, end) = (pause.as_secs_f32(), self.give_up_after.as_secs_f32());
+            progress.warn(&format!("{error}: asked again in {pause} s, and given up when nothing is kept for {end} s"));
+        }
+        patience
+    }
+
+    /// Asks until there is an answer, or the server is given up.
+    pub fn patiently<T>(
+        &self,
+        progress: &dyn Progress,
+        mut ask: impl FnMut() -> Result<T, NetError>,
+    ) -> Result<T, Ended> {
+        loop {
+            super::pause(self.pause(), progress).map_err(Ended::Failed)?;
+            match ask() {
+                Ok(answer) => return Ok(answer),
+                Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
+                Err(error) => {
+                    if self.failed_with(&error, progress) == Patience::Over {
+                        return Err(Ended::of_net(error));
+                    }
+                }
+            }
+        }
     }
 
     /// How long it must not be asked.
@@ -139,25 +206,38 @@ impl Mirror {
 mod tests {
     use {super::*, crate::Url};
 
+    const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+
     #[test]
-    fn failures_add_up_until_bytes_come() {
+    fn a_server_is_given_up_when_nothing_was_kept_for_long() {
         let url = Url::parse("http://h/a").expect("a URL");
         let error = |kind| NetError::new(kind, &url, "why");
-        let mirror = Mirror::new(Remote::of_url(&url));
-        for round in 0..3 {
-            for _ in 1..FAILURES_MAX {
-                assert!(mirror.failed(&error(NetErrorKind::Timeout)), "{round}");
+        let timeout = || error(NetErrorKind::Timeout);
+        let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
+        let start = Instant::now();
+        let mut tries = 0;
+        let mut at = start;
+        // As if somebody asked whenever it may be asked; eight streams fail at the same moment.
+        while mirror.failed(&timeout(), at) != Patience::Over {
+            for _ in 0..7 {
+                assert_eq!(mirror.failed(&timeout(), at), Patience::Again);
             }
-            mirror.gave(1);
+            tries += 1;
+            at = mirror.lock().pause_until.expect("a pause");
         }
-        assert!(mirror.pause() > PAUSE_MAX / 2);
-        for _ in 1..FAILURES_MAX {
-            mirror.failed(&error(NetErrorKind::Timeout));
-        }
-        assert!(!mirror.failed(&error(NetErrorKind::Timeout)));
-        assert!(matches!(mirror.standing(), Standing::Dropped(why) if why.contains("why")));
-        let mirror = Mirror::new(Remote::of_url(&url));
+        assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
+        assert!((6..12).contains(&tries), "{tries}");
+        assert!(matches!(mirror.standing(), Standing::Dropped(why) if why.contains("120 s")));
+        // What is kept sets the clock back; what is not does not.
+        let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
+        mirror.failed(&timeout(), start);
+        mirror.gave(1);
+        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER), Patience::Again);
+        mirror.gave(0);
+        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER * 2), Patience::Over);
+        let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
         mirror.approve();
-        assert!(!mirror.failed(&error(NetErrorKind::Gone)), "at once");
+        assert_eq!(mirror.failed(&error(NetErrorKind::Gone), start), Patience::Over, "at once");
+        assert!(mirror.is_lost());
     }
 }

@@ -5,11 +5,15 @@
 //! run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
 
 use {
-    super::journal::{Identity, Journal, new_path},
+    super::{
+        accept::Accepted,
+        journal::{Identity, Journal, new_path},
+        lease::Leases,
+    },
     rangemap::RangeSet,
     rustix::fs::{FallocateFlags, Mode, OFlags},
     slotpress_base::{
-        bytes::{at_most_mut, count, range_bytes, to_usize},
+        bytes::{at_most_mut, count, range_bytes, split_at_most, to_usize},
         error::{Error, IoContext, Result},
     },
     slotpress_read::{
@@ -20,8 +24,10 @@ use {
         },
     },
     std::{
+        collections::BTreeSet,
         fs::{self, File},
         io,
+        ops::Range,
         os::{fd::OwnedFd, unix::fs::FileExt},
         path::{Path, PathBuf},
         sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -43,6 +49,8 @@ pub struct PartialFile {
     changed: Condvar,
     /// One at a time writes the journal.
     journal: Mutex<()>,
+    /// Who may write what.
+    pub(super) leases: Leases,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +70,10 @@ struct State {
     waiting: usize,
     /// Bytes that are not in the journal yet.
     unsynced_bytes: u64,
+    /// Bytes that are there, some of which failed a check: nobody reads them before they have been looked at again.
+    doubtful: RangeSet<u64>,
+    /// All of it was checked.
+    accepted: Option<Accepted>,
 }
 
 impl PartialFile {
@@ -86,8 +98,33 @@ impl PartialFile {
         let mut journal = Journal::read(&journal_path)?.unwrap_or_default();
         // What was cut off since is not there.
         journal.ranges.remove(metadata.len()..u64::MAX);
+        journal.given.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
-        Ok(Self { path, file, state, changed: Condvar::new(), journal: Mutex::default() })
+        Ok(Self { path, file, state, changed: Condvar::new(), journal: Mutex::default(), leases: Leases::default() })
+    }
+
+    /// Makes a file that has its final name, and is not whole, the partial file of its archive.
+    ///
+    /// # Errors
+    /// An earlier run has left more of it; somebody is fetching it.
+    pub(super) fn take_up(path: &Path, length_bytes: u64) -> Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let partial = Self::open(dir, name)?;
+        if partial.done_bytes() > 0 && partial.done_bytes() >= length_bytes {
+            return Err(Error::failed(format!(
+                "{} is not whole, and {} holds more of it",
+                path.display(),
+                partial.path.display()
+            ))
+            .hint(format!("remove {}, then run the same command again", path.display())));
+        }
+        // The journal first: a partial file that it does not tell of is begun anew.
+        let mut journal = Journal::default();
+        journal.ranges.extend(Some(0..length_bytes).filter(|range| !range.is_empty()));
+        journal.write(&journal_path(&partial.path))?;
+        fs::rename(path, &partial.path).or_path("rename", path)?;
+        sync_dir(dir)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -113,13 +150,16 @@ impl PartialFile {
     pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
         let mut state = self.lock();
         if !keeps {
-            state.journal.ranges.clear();
+            state.journal = Journal { identity: identity.clone(), ..Journal::default() };
             // Before anything is overwritten, the journal must not tell of it any more.
-            let journal = Journal { identity: identity.clone(), ..Journal::default() };
-            journal.write(&journal_path(&self.path))?;
+            state.journal.write(&journal_path(&self.path))?;
             self.file.set_len(0).or_path("write", &self.path)?;
         }
         if let Some(length_bytes) = identity.length_bytes {
+            state.journal.ranges.remove(length_bytes..u64::MAX);
+            if self.file.metadata().or_path("read", &self.path)?.len() > length_bytes {
+                self.file.set_len(length_bytes).or_path("write", &self.path)?;
+            }
             // No holes that a full disk would tell of only later, where the file system can promise room.
             let made = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
             if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = made {
@@ -127,8 +167,57 @@ impl PartialFile {
             }
         }
         state.journal.identity = identity;
-        (state.is_complete, state.error, state.confirmed_bytes) = (false, None, 0);
+        (state.is_complete, state.error, state.confirmed_bytes, state.accepted) = (false, None, 0, None);
+        if state.journal.doubt.is_some() {
+            state.doubtful = std::mem::take(&mut state.journal.ranges);
+        }
         Ok(())
+    }
+
+    /// The archive's name.
+    pub fn archive_name(&self) -> &str {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.strip_prefix(FETCH_PREFIX)).unwrap_or_default()
+    }
+
+    /// What is there failed a check: the next run looks at it again, or fetches it again.
+    pub fn doubt(&self, why: &str) -> Result<()> {
+        self.lock().journal.doubt(why);
+        self.sync()
+    }
+
+    /// Which check failed, and what is there of which some bytes are wrong.
+    pub fn doubtful(&self) -> Option<(String, RangeSet<u64>)> {
+        let state = self.lock();
+        Some((state.journal.doubt.clone()?, state.doubtful.clone()))
+    }
+
+    /// Of what was in doubt, this is right as far as can be told; the rest is given up.
+    pub fn settle(&self, right: impl IntoIterator<Item = Range<u64>>) {
+        let mut state = self.lock();
+        state.journal.doubt = None;
+        state.doubtful.clear();
+        state.journal.ranges.extend(right);
+        self.changed.notify_all();
+    }
+
+    /// The bytes that a source gave.
+    pub fn given_by(&self, source: &str) -> RangeSet<u64> {
+        let mut state = self.lock();
+        let source = state.journal.source(source);
+        state.journal.given.iter().filter(|(_, by)| **by == source).map(|(range, _)| range.clone()).collect()
+    }
+
+    /// Who gave bytes of a range, without secrets.
+    pub fn givers(&self, range: Range<u64>) -> BTreeSet<String> {
+        let state = self.lock();
+        let by = state.journal.given.overlapping(range).map(|(_, by)| *by);
+        by.filter_map(|by| state.journal.sources.get(by).cloned()).collect()
+    }
+
+    /// All of it was checked: it may have its name.
+    pub(super) fn accept(&self, accepted: Accepted) {
+        self.lock().accepted = Some(accepted);
     }
 
     /// The root that the archive turned out to have.
@@ -141,9 +230,29 @@ impl PartialFile {
         self.lock().is_in_order = true;
     }
 
-    /// Puts bytes at their place. They count when they are marked.
-    pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, offset_bytes).or_path("write", &self.path)
+    /// Puts bytes at their place, but where others are marked. They count when they are marked. Returns how many were put.
+    pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8], source: usize) -> Result<u64> {
+        let end = offset_bytes.saturating_add(bytes.len() as u64);
+        let missing: Vec<Range<u64>> = self.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
+        let mut put = 0;
+        for gap in missing {
+            let after = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
+            let part = split_at_most(after, to_usize(range_bytes(&gap))).0;
+            self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
+            count(&mut put, part.len() as u64);
+            self.lock().journal.given.insert(gap, source);
+        }
+        Ok(put)
+    }
+
+    /// The number that stands for a source.
+    pub(super) fn source(&self, name: &str) -> usize {
+        self.lock().journal.source(name)
+    }
+
+    /// Whether all of a range is there.
+    pub fn is_marked(&self, range: &Range<u64>) -> bool {
+        self.lock().journal.ranges.gaps(range).next().is_none()
     }
 
     /// Whether the bytes at a place are these; fewer where the file ends. Returns how many are the same.
@@ -167,7 +276,7 @@ impl PartialFile {
     }
 
     /// Bytes are there, and right as far as can be told.
-    pub fn mark(&self, range: std::ops::Range<u64>) {
+    pub(super) fn mark(&self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -184,6 +293,7 @@ impl PartialFile {
         let journal = {
             let mut state = self.lock();
             state.journal.ranges.remove(offset_bytes..u64::MAX);
+            state.journal.given.remove(offset_bytes..u64::MAX);
             state.journal.clone()
         };
         journal.write(&journal_path(&self.path))
@@ -209,14 +319,18 @@ impl PartialFile {
         let _one = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let (journal, unsynced_bytes) = {
             let state = self.lock();
-            (state.journal.clone(), state.unsynced_bytes)
+            let mut journal = state.journal.clone();
+            journal.ranges.extend(state.doubtful.iter().cloned());
+            (journal, state.unsynced_bytes)
         };
         self.file.sync_data().or_path("write", &self.path)?;
         // What was given up meanwhile must not come back.
         let mut state = self.lock();
         state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
         let mut synced = journal.clone();
-        for gone in journal.ranges.iter().flat_map(|range| state.journal.ranges.gaps(range).collect::<Vec<_>>()) {
+        let mut there = state.journal.ranges.clone();
+        there.extend(state.doubtful.iter().cloned());
+        for gone in journal.ranges.iter().flat_map(|range| there.gaps(range).collect::<Vec<_>>()) {
             synced.ranges.remove(gone);
         }
         // Connections and readers do not wait for the journal's own sync.
@@ -299,6 +413,13 @@ impl Source for PartialFile {
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read_arrived(to, offset_bytes, 1)
+    }
+}
+
+impl PartialFile {
+    /// Reads what has arrived, and waits for it, as so many readers of those that the network is too slow for.
+    fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
         let mut state = self.lock();
         loop {
             let there = match state.is_in_order {
@@ -322,10 +443,28 @@ impl Source for PartialFile {
             if state.is_unwanted {
                 return Err(io::Error::other("nobody wants it any more"));
             }
-            state.waiting = state.waiting.saturating_add(1);
+            state.waiting = state.waiting.saturating_add(readers);
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting = state.waiting.saturating_sub(1);
+            state.waiting = state.waiting.saturating_sub(readers);
         }
+    }
+}
+
+/// The file, for a reader that waits without anybody's being slowed down by it.
+#[derive(Debug)]
+pub(super) struct Patient<'a>(pub &'a PartialFile);
+
+impl Source for Patient<'_> {
+    fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        self.0.length_bytes()
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.0.read_arrived(to, offset_bytes, 0)
     }
 }
 
@@ -337,6 +476,9 @@ impl Publishable for PartialFile {
     fn publish(&self, name: &str) -> Result<PathBuf> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         let to = dir.join(name);
+        if self.lock().accepted.is_none() || name != self.archive_name() {
+            return Err(Error::failed(format!("{} was not checked as {name}", self.path.display())));
+        }
         self.file.sync_all().or_path("write", &self.path)?;
         rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => already_exists(&to).hint("move it away, or fetch into another directory"),
@@ -350,95 +492,5 @@ impl Publishable for PartialFile {
 
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
-mod tests {
-    use super::*;
-
-    const NAME: &str = "snapshot-1-x.tar.zst";
-
-    fn identity(length_bytes: u64) -> Identity {
-        Identity { length_bytes: Some(length_bytes), etag: Some("\"a\"".to_string()), ..Identity::default() }
-    }
-
-    /// What was synced is there for the next run; what was not is fetched again. One run at a time.
-    #[test]
-    fn what_was_synced_is_kept() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = PartialFile::open(dir.path(), NAME).expect("made");
-        file.begin(identity(100), false).expect("begun");
-        file.write(40, &[4; 20]).expect("written");
-        file.mark(40..60);
-        file.sync().expect("synced");
-        file.write(0, &[1; 10]).expect("written");
-        file.mark(0..10);
-        assert_eq!(file.unsynced_bytes(), 10);
-        assert!(PartialFile::open(dir.path(), NAME).expect_err("locked").to_string().contains("another slotpress"));
-        drop(file);
-
-        let file = PartialFile::open(dir.path(), NAME).expect("opened");
-        assert_eq!((file.done(), file.identity()), ([40..60].into_iter().collect(), identity(100)));
-        file.begin(identity(100), true).expect("begun");
-        let mut content = vec![0; 20];
-        file.read_exact_at(&mut content, 40).expect("there");
-        assert_eq!(content, [4; 20]);
-        // Another archive: nothing is kept.
-        file.begin(identity(90), false).expect("begun");
-        assert_eq!(file.done_bytes(), 0);
-        drop(file);
-        let file = PartialFile::open(dir.path(), NAME).expect("opened");
-        assert_eq!((file.done_bytes(), file.identity()), (0, identity(90)));
-        file.remove().expect("removed");
-        assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
-    }
-
-    #[test]
-    fn readers_wait_for_what_arrives() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = PartialFile::open(dir.path(), NAME).expect("made");
-        file.begin(identity(1000), false).expect("begun");
-        assert_eq!(file.length_bytes(), Some(1000));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for at in (0..10).rev() {
-                    file.write(at * 100, &[at as u8; 100]).expect("written");
-                    file.mark(at * 100..at * 100 + 100);
-                }
-                file.end(Ok(()));
-            });
-            let mut all = vec![9; 1000];
-            file.read_exact_at(&mut all, 0).expect("read");
-            assert!(all.chunks(100).enumerate().all(|(at, piece)| piece.iter().all(|byte| *byte == at as u8)));
-            assert_eq!(file.read_at(&mut all, 1000).expect("the end"), 0);
-        });
-        let to = file.publish(NAME).expect("published");
-        assert_eq!((fs::read(&to).expect("read").len(), fs::read_dir(dir.path()).expect("read").count()), (1000, 1));
-    }
-
-    #[test]
-    fn readers_learn_why_nothing_comes() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = PartialFile::open(dir.path(), NAME).expect("made");
-        file.begin(identity(1000), false).expect("begun");
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| file.read_at(&mut [0], 5));
-            file.end(Err(Error::failed("the cable is cut")));
-            let error = reader.join().expect("ends").expect_err("nothing came");
-            assert!(error.to_string().contains("the cable is cut"));
-        });
-        // In order, without a length: the length is known at the end.
-        file.begin(Identity::default(), false).expect("begun");
-        file.set_in_order();
-        assert_eq!(file.length_bytes(), None);
-        file.write(0, b"abc").expect("written");
-        file.mark(0..3);
-        file.end(Ok(()));
-        assert_eq!((file.length_bytes(), file.read_at(&mut [0; 9], 0).expect("read")), (Some(3), 3));
-    }
-
-    /// A link that somebody put there is not followed, and no pipe is waited for.
-    #[test]
-    fn what_is_no_file_is_refused() {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::os::unix::fs::symlink("/etc/passwd", dir.path().join(format!("{FETCH_PREFIX}{NAME}"))).expect("linked");
-        assert!(PartialFile::open(dir.path(), NAME).is_err());
-    }
-}
+#[path = "partial_tests.rs"]
+mod tests;

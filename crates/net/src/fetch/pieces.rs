@@ -1,8 +1,7 @@
 //! Which piece of an archive is fetched next, and by how many at a time. Pure.
 //!
 //! Pieces are taken in their order, which is that of whoever reads what has arrived. When all are taken, whoever has
-//! nothing to do takes the oldest unfinished one too, from another place: the last piece does not wait for the slowest
-//! connection.
+//! nothing to do takes over the oldest unfinished one: the last piece does not wait for the slowest connection.
 
 use {
     rangemap::RangeSet,
@@ -15,10 +14,14 @@ use {
 struct Piece {
     /// What is missing of it.
     missing: Range<u64>,
-    /// Requests that are under way for it.
+    /// Requests that are under way for it; only what the last of them brings counts.
     workers: u8,
-    /// When the first of them began.
+    /// When the last of them began.
     begun: Duration,
+    /// How often it was taken over.
+    takeovers: u32,
+    /// The only server that it may come from: what several gave together was wrong.
+    only: Option<usize>,
 }
 
 /// What somebody is to fetch.
@@ -28,7 +31,7 @@ pub struct Job {
     pub piece: usize,
     /// Its bytes, as far as they are missing.
     pub range: Range<u64>,
-    /// Whether somebody else is at it.
+    /// Whether it is taken over from somebody else.
     pub is_second: bool,
 }
 
@@ -41,7 +44,7 @@ pub struct Pieces {
 /// What is left of a piece must be worth a second request.
 const SECOND_BYTES_MIN: u64 = 256 * 1024;
 
-/// A request that is younger is not slow.
+/// A request that is younger is not slow; twice that after each time that the piece was taken over.
 const SECOND_AFTER: Duration = Duration::from_secs(2);
 
 impl Pieces {
@@ -61,16 +64,21 @@ impl Pieces {
         };
         let pieces = pieces.into_iter().filter_map(missing);
         let begun = Duration::ZERO;
-        Self { pieces: pieces.map(|missing| Piece { missing, workers: 0, begun }).collect() }
+        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, only: None };
+        Self { pieces: pieces.map(piece).collect() }
     }
 
-    /// What is to be fetched next, at a time that only grows; `None` where there is nothing for one more to do.
-    pub fn take(&mut self, now: Duration) -> Option<Job> {
-        let is_free = |piece: &Piece| piece.workers == 0 && !piece.missing.is_empty();
+    /// What is to be fetched next from a server, at a time that only grows; `None` where there is nothing for one more to
+    /// do.
+    pub fn take(&mut self, now: Duration, server: usize) -> Option<Job> {
+        let is_wanted = |piece: &Piece| !piece.missing.is_empty() && piece.only.is_none_or(|only| only == server);
+        let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
         let is_slow = |piece: &Piece| {
-            piece.workers == 1
+            let patience = SECOND_AFTER.saturating_mul(1 << piece.takeovers.min(8));
+            piece.workers > 0
+                && is_wanted(piece)
                 && range_bytes(&piece.missing) >= SECOND_BYTES_MIN
-                && now.saturating_sub(piece.begun) >= SECOND_AFTER
+                && now.saturating_sub(piece.begun) >= patience
         };
         let oldest = || {
             let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
@@ -80,10 +88,24 @@ impl Pieces {
         let piece = self.pieces.get_mut(at)?;
         let is_second = piece.workers > 0;
         piece.workers = piece.workers.saturating_add(1);
-        if !is_second {
-            piece.begun = now;
-        }
+        piece.takeovers = piece.takeovers.saturating_add(u32::from(is_second));
+        piece.begun = now;
         Some(Job { piece: at, range: piece.missing.clone(), is_second })
+    }
+
+    /// What came of a piece from here on was wrong: it is fetched again, from this server only where one is named.
+    pub fn restart(&mut self, piece: usize, start_bytes: u64, only: Option<usize>) {
+        if let Some(piece) = self.pieces.get_mut(piece) {
+            piece.missing.start = piece.missing.start.min(start_bytes);
+            piece.only = only;
+        }
+    }
+
+    /// A server gives no more.
+    pub fn lose_server(&mut self, server: usize) {
+        for piece in self.pieces.iter_mut().filter(|piece| piece.only == Some(server)) {
+            piece.only = None;
+        }
     }
 
     /// The bytes of a piece are there up to `end_bytes`. Whether any more of it are wanted.
@@ -144,20 +166,26 @@ mod tests {
     fn pieces_are_taken_in_order_and_the_last_by_two() {
         let mut pieces = Pieces::new(cut_pieces(2_500_000, |_| 1_000_000), &RangeSet::new(), |missing| missing);
         let at = Duration::from_secs;
-        let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1)).expect("a job")).collect();
+        let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1), 0).expect("a job")).collect();
         assert_eq!(jobs[2].range, 2_000_000..2_500_000);
-        assert_eq!(pieces.take(at(2)), None, "nobody is slow yet");
-        let second = pieces.take(at(3)).expect("the oldest");
+        assert_eq!(pieces.take(at(2), 0), None, "nobody is slow yet");
+        let second = pieces.take(at(3), 0).expect("the oldest");
         assert_eq!((second.piece, second.is_second), (0, true));
-        assert!(!pieces.arrived(0, 1_000_000));
+        assert_eq!(pieces.take(at(4), 0).expect("the next").piece, 1);
+        assert!(pieces.arrived(0, 1), "more of it is wanted");
+        pieces.restart(0, 0, Some(7));
         pieces.give_back(0);
+        pieces.give_back(0);
+        assert_eq!(pieces.take(at(4), 7).expect("from that server only").range, 0..1_000_000);
+        assert!(!pieces.arrived(0, 1_000_000));
         pieces.give_back(0);
         // Nearly there: not worth another request.
         assert!(pieces.arrived(1, 1_900_000));
-        assert_eq!(pieces.take(at(4)).expect("a job").piece, 2);
-        assert_eq!(pieces.take(at(5)), None);
+        assert_eq!(pieces.take(at(4), 0).expect("a job").piece, 2);
+        assert_eq!(pieces.take(at(5), 0), None);
         pieces.give_back(1);
-        assert_eq!(pieces.take(at(6)).expect("given back").range, 1_900_000..2_000_000);
+        pieces.give_back(1);
+        assert_eq!(pieces.take(at(6), 0).expect("given back").range, 1_900_000..2_000_000);
     }
 
     proptest! {
@@ -178,7 +206,7 @@ mod tests {
             }
             let mut pieces = Pieces::new(cut_pieces(length, |left| (left / 4).max(piece)), &done, |missing| missing.start / 10 * 10..missing.end.next_multiple_of(10));
             let mut failures = failures.into_iter();
-            while let Some(job) = pieces.take(Duration::ZERO) {
+            while let Some(job) = pieces.take(Duration::ZERO, 0) {
                 prop_assert!(job.range.end <= length && !job.range.is_empty());
                 let end = match failures.next() {
                     Some(true) => (job.range.start + job.range.end) / 2,

@@ -7,19 +7,20 @@
 use {
     super::{
         Ended, Limits,
-        mirrors::{Mirror, Standing},
+        lease::Lease,
+        mirrors::{Mirror, Patience, Standing},
         partial::PartialFile,
         pieces::{Job, Pieces, cut_pieces, pieces_of_frames},
-        tail::{Frames, fetch_tail, mark_tail},
+        receive::{Receiver, Trouble},
+        tail::{Frames, fetch_tail, mark_tail, settle_doubt},
     },
-    crate::{Client, NetError, NetErrorKind},
+    crate::{Client, NetErrorKind},
+    rangemap::RangeSet,
     slotpress_base::{
-        bytes::{count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
         progress::Progress,
         threads::{guarded, panic_point, panicked, spawn},
     },
-    slotpress_format::archive::frame_hashes::Root,
     slotpress_read::archive::tail::first_read_at,
     std::{
         ops::{ControlFlow, Range},
@@ -35,8 +36,8 @@ const PIECE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// The same, of a small archive: all connections have something to do.
 const PIECE_BYTES_MIN: u64 = 1024 * 1024;
 
-/// Bytes that are marked at a time where there are no frames to go by.
-const MARK_BYTES: u64 = 256 * 1024;
+/// A transfer of which so much was kept ended early, and did not fail.
+const KEPT_BYTES_MIN: u64 = 64 * 1024;
 
 /// Compared with another server's, to know whether it has the same archive: hashes and index of mainnet's take 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -52,7 +53,7 @@ pub fn piece_bytes(left_bytes: u64, streams: usize) -> u64 {
 }
 
 /// Fetches what is missing of an archive. The first mirror's bytes are the archive; others may give bytes where frame
-/// hashes tell that theirs are the same.
+/// hashes tell that theirs are the same. Returns what was compared with frame hashes.
 pub fn fetch_ranges(
     client: &Client,
     file: &PartialFile,
@@ -60,7 +61,7 @@ pub fn fetch_ranges(
     length_bytes: u64,
     limits: &Limits,
     progress: &dyn Progress,
-) -> Result<Option<Root>, Ended> {
+) -> Result<RangeSet<u64>, Ended> {
     let Some(first) = mirrors.first() else { return Err(Ended::Failed(Error::failed("no server to fetch from"))) };
     first.approve();
     let (tail, fetched) = fetch_tail(client, file, first, length_bytes, limits, progress)?;
@@ -69,12 +70,13 @@ pub fn fetch_ranges(
     if let Some(expected) = limits.expect_root.filter(|expected| Some(*expected) != root) {
         let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
         let message = format!("{}: not the archive of root {expected}: {found}", first.shown());
-        return Err(Ended::Lost(Error::damaged(message)));
+        return Err(Ended::Wrong(Error::damaged(message)));
     }
     if let Some(root) = root {
         file.set_root(root);
     }
     let frames = Frames::new(tail.as_ref());
+    settle_doubt(file, frames.as_ref(), first, length_bytes, progress).map_err(Ended::Failed)?;
     mark_tail(file, frames.as_ref(), &fetched, progress).map_err(Ended::Failed)?;
     let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits.streams);
     let ranges = match &frames {
@@ -111,15 +113,16 @@ pub fn fetch_ranges(
         progress,
     };
     fetching.run(limits.streams)?;
-    Ok(root)
+    let hashed_end = fetching.frames.and_then(|frames| frames.ends.last().copied()).unwrap_or(0);
+    Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
 }
 
 /// What all connections share.
-struct Fetching<'a> {
+pub(super) struct Fetching<'a> {
     client: &'a Client,
-    file: &'a PartialFile,
+    pub(super) file: &'a PartialFile,
     mirrors: &'a [Mirror],
-    frames: Option<Frames>,
+    pub(super) frames: Option<Frames>,
     /// From where on the archives of two servers must be the same to be the same archive.
     shared_from: Option<u64>,
     length_bytes: u64,
@@ -127,7 +130,7 @@ struct Fetching<'a> {
     changed: Condvar,
     ended: Mutex<Option<Ended>>,
     started: Instant,
-    progress: &'a dyn Progress,
+    pub(super) progress: &'a dyn Progress,
 }
 
 impl Fetching<'_> {
@@ -161,7 +164,7 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    fn pieces(&self) -> MutexGuard<'_, Pieces> {
+    pub(super) fn pieces(&self) -> MutexGuard<'_, Pieces> {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,11 +184,13 @@ impl Fetching<'_> {
             if self.is_ended() {
                 return Ok(());
             }
-            let Some(mirror) = self.mirror_for(number, stopping) else {
-                if !self.is_ended() {
+            let Some((server, mirror)) = self.mirror_for(number, stopping) else {
+                let is_undecided = |mirror: &Mirror| mirror.standing() == Standing::Unknown;
+                if !self.mirrors.iter().any(is_undecided) && !self.is_ended() {
                     self.end(self.nobody_left());
                 }
-                return Ok(());
+                super::pause(LOOK_AGAIN, stopping).ok();
+                continue;
             };
             if !mirror.pause().is_zero() {
                 super::pause(mirror.pause().min(LOOK_AGAIN), stopping).ok();
@@ -193,7 +198,7 @@ impl Fetching<'_> {
             }
             let job = {
                 let mut pieces = self.pieces();
-                match pieces.take(self.started.elapsed()) {
+                match pieces.take(self.started.elapsed(), server) {
                     Some(job) => job,
                     None if pieces.is_complete() => return Ok(()),
                     None => {
@@ -202,28 +207,31 @@ impl Fetching<'_> {
                     }
                 }
             };
-            let result = self.fetch(&job, mirror, stopping);
-            self.pieces().give_back(job.piece);
+            let result = self.fetch(&job, (server, mirror), stopping);
+            {
+                let mut pieces = self.pieces();
+                pieces.give_back(job.piece);
+                if matches!(mirror.standing(), Standing::Dropped(_)) {
+                    pieces.lose_server(server);
+                }
+            }
             self.changed.notify_all();
             result?;
         }
     }
 
-    /// The server for a connection: they are spread over all that are good.
-    fn mirror_for(&self, number: usize, stopping: &Stopping<'_>) -> Option<&Mirror> {
-        for mirror in self.mirrors.iter().cycle().skip(number).take(self.mirrors.len()) {
-            match mirror.standing() {
-                Standing::Good => return Some(mirror),
-                Standing::Dropped(_) => {}
-                Standing::Unknown => {
-                    self.compare(mirror, stopping);
-                    if mirror.standing() == Standing::Good {
-                        return Some(mirror);
-                    }
-                }
-            }
-        }
-        None
+    /// The server for a connection: they are spread over all that are good, and best not to be left alone now.
+    fn mirror_for(&self, number: usize, stopping: &Stopping<'_>) -> Option<(usize, &Mirror)> {
+        let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
+        let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
+        let is_ready = |mirror: &Mirror| mirror.pause().is_zero();
+        all().filter(|(_, mirror)| mirror.standing() == Standing::Unknown && is_ready(mirror)).for_each(
+            |(_, mirror)| {
+                self.compare(mirror, stopping);
+            },
+        );
+        let good = || all().filter(|(_, mirror)| mirror.standing() == Standing::Good);
+        good().find(|(_, mirror)| is_ready(mirror)).or_else(|| good().next())
     }
 
     /// Whether another server has the same archive: its hashes of all frames must be the same.
@@ -231,7 +239,8 @@ impl Fetching<'_> {
         let Some(start) =
             self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
         else {
-            return mirror.drop_for("not used yet: it is not known whether its archive has the same bytes");
+            return mirror
+                .drop_for("not used: without frame hashes, it is not known whether its archive has the same bytes");
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
             return mirror.drop_for("another archive of the same name");
@@ -251,53 +260,58 @@ impl Fetching<'_> {
                 mirror.drop_for("another archive of the same name");
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
-            Err(error) => mirror.drop_for(&error.to_string()),
+            Err(error) => drop(mirror.failed_with(&error, self.progress)),
         }
     }
 
     /// Fetches one piece, as far as it goes.
-    fn fetch(&self, job: &Job, mirror: &Mirror, stopping: &Stopping<'_>) -> Result<()> {
+    fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &Stopping<'_>) -> Result<()> {
         panic_point("stream");
-        let (at, marked) = (job.range.start, job.range.start);
-        let mut receiver = Receiver { fetching: self, job, mirror, at, marked, frame: Vec::new() };
+        let lease = self.file.lease(job.range.clone(), &mirror.shown());
+        let mut receiver = Receiver::new(self, job, mirror, &lease);
+        let while_leased = WhileLeased { stopping, lease: &lease };
         let mut trouble = None;
-        let result =
-            self.client.get(&mirror.remote, Some(job.range.clone()), stopping, &mut |offset, bytes| match receiver
-                .take(offset, bytes)
-            {
-                Ok(flow) => flow,
-                Err(error) => {
-                    trouble = Some(error);
-                    ControlFlow::Break(())
-                }
-            });
-        receiver.finish();
+        let take = &mut |offset: u64, bytes: &[u8]| {
+            receiver.take(offset, bytes).unwrap_or_else(|error| {
+                trouble = Some(error);
+                ControlFlow::Break(())
+            })
+        };
+        let result = self.client.get(&mirror.remote, Some(job.range.clone()), &while_leased, take);
+        receiver.finish()?;
         match (trouble, result) {
-            (Some(Trouble::Disk(error)), _) => Err(error),
-            (Some(Trouble::WrongFrame { offset_bytes }), _) => {
-                let why = format!("{}: the frame at offset {offset_bytes} does not match its hash", mirror.shown());
-                self.progress.warn(&format!("{why}: this server is no longer used"));
-                mirror.drop_for(&why);
-                mirror.lose();
-                Ok(())
-            }
-            (None, Ok(transfer)) if transfer.were_ranges_ignored => {
-                self.end(Ended::NoRanges);
-                Ok(())
-            }
-            (None, Ok(_)) => Ok(()),
-            (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => Ok(()),
+            (Some(Trouble::Disk(error)), _) => return Err(error),
+            (Some(Trouble::WrongFrame(frame)), _) => self.wrong_frame(job, (server, mirror), frame),
+            (None, Ok(transfer)) if transfer.were_ranges_ignored => self.end(Ended::NoRanges),
+            (None, Ok(_)) => {}
+            (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
+            // What ends a long transfer does not keep the next one waiting.
+            (None, Err(error)) if error.is_retryable() && receiver.kept_bytes >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
-                self.failed(mirror, &error);
-                Ok(())
+                let is_last = mirror.failed_with(&error, self.progress) == Patience::Over;
+                if is_last && self.mirrors.len() > 1 {
+                    self.progress.warn(&format!("{error}: nothing more is taken from there"));
+                }
             }
         }
+        Ok(())
     }
 
-    fn failed(&self, mirror: &Mirror, error: &NetError) {
-        if !mirror.failed(error) {
-            self.progress.warn(&format!("{error}: nothing more is taken from there"));
+    /// A frame does not match its hash. Where several servers gave it, nobody knows which of them was wrong: it comes once
+    /// more, from one.
+    fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
+        let is_alone = self.file.givers(frame.clone()).len() <= 1;
+        let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
+        match is_alone {
+            true => {
+                self.progress.warn(&format!("{why}: this server is no longer used"));
+                mirror.refute(&why);
+            }
+            false => {
+                self.progress.warn(&format!("{why}, and came from several servers: it is fetched again from this one"))
+            }
         }
+        self.pieces().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
     /// Why nobody is left to fetch from.
@@ -307,95 +321,12 @@ impl Fetching<'_> {
             _ => None,
         });
         let whys: Vec<String> = whys.take(8).collect();
-        let error = Error::new(ErrorKind::Network, format!("no server is left: {}", whys.join("; ")));
-        match self.mirrors.first().is_some_and(Mirror::is_lost) {
-            true => Ended::Lost(error),
-            false => Ended::Failed(error),
+        let message = format!("no server is left: {}", whys.join("; "));
+        match () {
+            () if self.mirrors.iter().any(Mirror::is_wrong) => Ended::Wrong(Error::damaged(message)),
+            () if self.mirrors.iter().any(Mirror::is_lost) => Ended::Lost(Error::new(ErrorKind::Network, message)),
+            () => Ended::Failed(Error::new(ErrorKind::Network, message)),
         }
-    }
-}
-
-/// What ends a transfer from this side.
-enum Trouble {
-    Disk(Error),
-    WrongFrame { offset_bytes: u64 },
-}
-
-/// Takes the bytes of one piece, and marks what is right.
-struct Receiver<'a> {
-    fetching: &'a Fetching<'a>,
-    job: &'a Job,
-    mirror: &'a Mirror,
-    at: u64,
-    marked: u64,
-    /// What has come of a frame that has a hash: only one that is right gets into the file, where another connection's
-    /// may be already.
-    frame: Vec<u8>,
-}
-
-impl Receiver<'_> {
-    fn take(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<ControlFlow<()>, Trouble> {
-        panic_point("range");
-        // The whole file instead of a range: it is told by the transfer.
-        if offset_bytes != self.at {
-            return Ok(ControlFlow::Break(()));
-        }
-        self.mirror.gave(bytes.len() as u64);
-        count(&mut self.at, bytes.len() as u64);
-        match &self.fetching.frames {
-            Some(frames) => self.collect(frames, offset_bytes, bytes)?,
-            None => {
-                self.fetching.file.write(offset_bytes, bytes).map_err(Trouble::Disk)?;
-                if self.at.saturating_sub(self.marked) >= MARK_BYTES {
-                    self.mark(self.at);
-                }
-            }
-        }
-        let wants_more = self.fetching.pieces().arrived(self.job.piece, self.marked);
-        Ok(if wants_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    }
-
-    /// Puts frames together, compares them with their hashes, and writes those that are right.
-    fn collect(&mut self, frames: &Frames, mut at: u64, mut bytes: &[u8]) -> Result<(), Trouble> {
-        let file = self.fetching.file;
-        while !bytes.is_empty() {
-            let Some((frame, hash)) = frames.frame_at(at) else {
-                // Behind the last frame: the servers were compared there.
-                file.write(at, bytes).map_err(Trouble::Disk)?;
-                self.mark(at.saturating_add(bytes.len() as u64));
-                return Ok(());
-            };
-            let (of_frame, rest) = split_at_most(bytes, to_usize(frame.end.saturating_sub(at)));
-            self.frame.extend_from_slice(of_frame);
-            count(&mut at, of_frame.len() as u64);
-            bytes = rest;
-            if at == frame.end {
-                if blake3::hash(&self.frame).as_bytes() != hash {
-                    return Err(Trouble::WrongFrame { offset_bytes: frame.start });
-                }
-                file.write(frame.start, &self.frame).map_err(Trouble::Disk)?;
-                self.frame.clear();
-                self.mark(at);
-            }
-        }
-        Ok(())
-    }
-
-    fn mark(&mut self, end: u64) {
-        if end > self.marked {
-            let range = self.marked..end;
-            self.fetching.progress.advance(range_bytes(&range), range_bytes(&range));
-            self.fetching.file.mark(range);
-            self.marked = end;
-        }
-    }
-
-    /// The transfer has ended, however: what came is good, unless its frame is not whole.
-    fn finish(&mut self) {
-        if self.fetching.frames.is_none() {
-            self.mark(self.at);
-        }
-        self.fetching.pieces().arrived(self.job.piece, self.marked);
     }
 }
 
@@ -407,5 +338,17 @@ struct Stopping<'a> {
 impl Progress for Stopping<'_> {
     fn is_interrupted(&self) -> bool {
         self.fetching.progress.is_interrupted() || self.fetching.is_ended()
+    }
+}
+
+/// The same, and when somebody has taken over what is fetched.
+struct WhileLeased<'a> {
+    stopping: &'a Stopping<'a>,
+    lease: &'a Lease<'a>,
+}
+
+impl Progress for WhileLeased<'_> {
+    fn is_interrupted(&self) -> bool {
+        self.lease.is_lost() || self.stopping.is_interrupted()
     }
 }

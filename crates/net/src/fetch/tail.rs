@@ -3,12 +3,13 @@
 
 use {
     super::{Ended, Limits, mirrors::Mirror, partial::PartialFile},
-    crate::{Client, NetErrorKind},
+    crate::Client,
     rangemap::RangeSet,
     slotpress_base::{
         bytes::{range_bytes, to_usize},
         error::{ErrorKind, Result},
         progress::Progress,
+        quantity,
     },
     slotpress_format::archive::frame_hashes::FrameHash,
     slotpress_read::archive::{
@@ -73,33 +74,30 @@ fn fetch_range(
     mut range: Range<u64>,
     progress: &dyn Progress,
 ) -> Result<(), Ended> {
+    let lease = file.lease(range.clone(), &mirror.shown());
     while !range.is_empty() {
-        super::pause(mirror.pause(), progress).map_err(Ended::Failed)?;
         let mut trouble = None;
-        let result = client.get(&mirror.remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
-            if offset_bytes != range.start {
-                return ControlFlow::Break(());
-            }
-            if let Err(error) = file.write(offset_bytes, bytes) {
-                trouble = Some(error);
-                return ControlFlow::Break(());
-            }
-            mirror.gave(bytes.len() as u64);
-            range.start = offset_bytes.saturating_add(bytes.len() as u64);
-            ControlFlow::Continue(())
-        });
+        let transfer = mirror.patiently(progress, || {
+            client.get(&mirror.remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
+                if offset_bytes != range.start {
+                    return ControlFlow::Break(());
+                }
+                match lease.put(offset_bytes, bytes) {
+                    Ok(kept) => mirror.gave(kept.unwrap_or_default()),
+                    Err(error) => {
+                        trouble = Some(error);
+                        return ControlFlow::Break(());
+                    }
+                }
+                range.start = offset_bytes.saturating_add(bytes.len() as u64);
+                ControlFlow::Continue(())
+            })
+        })?;
         if let Some(error) = trouble {
             return Err(Ended::Failed(error));
         }
-        match result {
-            Ok(transfer) if transfer.were_ranges_ignored => return Err(Ended::NoRanges),
-            Ok(_) => {}
-            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
-            Err(error) => {
-                if !mirror.failed(&error) {
-                    return Err(Ended::of_net(error));
-                }
-            }
+        if transfer.were_ranges_ignored {
+            return Err(Ended::NoRanges);
         }
     }
     Ok(())
@@ -128,9 +126,7 @@ pub fn mark_tail(
         while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
             at = frame.end;
             if frame.start >= range.start && frame.end <= range.end {
-                buffer.resize(to_usize(range_bytes(&frame)), 0);
-                file.read_written(&mut buffer, frame.start)?;
-                if blake3::hash(&buffer).as_bytes() == hash {
+                if frames.is_right(file, &frame, hash, &mut buffer)? {
                     mark(frame);
                 }
             }
@@ -139,6 +135,49 @@ pub fn mark_tail(
             mark(range.start.max(frames_end)..range.end);
         }
     }
+    Ok(())
+}
+
+/// Looks again at what an earlier run left and what failed a check since: frames with hashes are compared with them; of
+/// others, what a server gave that is not asked now is fetched again, or all of it where there was none.
+pub fn settle_doubt(
+    file: &PartialFile,
+    frames: Option<&Frames>,
+    mirror: &Mirror,
+    length_bytes: u64,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let Some((why, doubtful)) = file.doubtful() else { return Ok(()) };
+    let mut right: RangeSet<u64> = RangeSet::new();
+    match frames {
+        Some(frames) => {
+            let mut buffer = Vec::new();
+            for range in doubtful.iter() {
+                let mut at = frames.start_of(range.start);
+                while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
+                    at = frame.end;
+                    if frame.start >= range.start && frame.end <= range.end {
+                        progress.check()?;
+                        if frames.is_right(file, &frame, hash, &mut buffer)? {
+                            right.insert(frame);
+                        }
+                    }
+                }
+            }
+        }
+        None => {
+            let given = file.given_by(&mirror.shown());
+            let of_others = doubtful.iter().any(|range| given.gaps(range).next().is_some());
+            for range in doubtful.iter().filter(|_| of_others) {
+                right.extend(given.overlapping(range).map(|part| part.start.max(range.start)..part.end.min(range.end)));
+            }
+        }
+    }
+    let right_bytes = right.iter().map(range_bytes).fold(0, u64::saturating_add);
+    let again = quantity::bytes(length_bytes.saturating_sub(right_bytes));
+    progress.warn(&format!("what an earlier run fetched failed a check ({why}): {again} are fetched again"));
+    progress.advance(right_bytes, 0);
+    file.settle(right);
     Ok(())
 }
 
@@ -195,6 +234,19 @@ impl Frames {
         let number = self.ends.partition_point(|end| *end <= at);
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
         Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
+    }
+
+    /// Whether the bytes of a frame that were written are those of its hash.
+    pub fn is_right(
+        &self,
+        file: &PartialFile,
+        frame: &Range<u64>,
+        hash: &FrameHash,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool> {
+        buffer.resize(to_usize(range_bytes(frame)), 0);
+        file.read_written(buffer, frame.start)?;
+        Ok(blake3::hash(buffer).as_bytes() == hash)
     }
 
     /// Where the frame that holds a byte starts; the byte itself behind the last.

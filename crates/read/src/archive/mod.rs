@@ -30,6 +30,7 @@ pub mod named;
 pub mod passing;
 mod peeker;
 pub mod range;
+pub mod shape;
 pub mod size_limit;
 pub mod source;
 mod streams;

@@ -338,7 +338,7 @@ pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
     .at_offset(offset_bytes)
 }
 
-fn at(error: Error, offset_bytes: u64) -> Error {
+pub(super) fn at(error: Error, offset_bytes: u64) -> Error {
     let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
     error.hint("download the archive again, from another source if it comes out the same").at_offset(offset_bytes)
 }

@@ -3,6 +3,7 @@
 use {
     super::{Archive, Catalog, FileId, FrameHashes, REMOTE},
     crate::archive::{
+        shape::is_plainly_cut,
         source::{LocalFile, Source},
         tail::{Tail, first_read_at},
     },
@@ -27,7 +28,7 @@ use {
 const ARCHIVES_MAX: usize = 10_000;
 
 /// What archives the directories and their `remote` hold; of several files of one name, the first. Looks for their frame
-/// hashes, which takes a read of each archive's end.
+/// hashes, which takes a read of each archive's end, and leaves out what is empty or, as few reads tell, cut off.
 ///
 /// # Errors
 /// A directory cannot be read, or holds too many.
@@ -40,15 +41,23 @@ pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
 /// # Errors
 /// See [`scan`].
 pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
-    let mut archives = Catalog::new(archives_of(dirs)?).archives;
-    for archive in &mut archives {
+    let mut archives = archives_of(dirs)?;
+    archives.retain_mut(|archive| {
         let is_same = |other: &&Archive| Archive { hashes: None, ..(*other).clone() } == *archive;
-        archive.hashes = match known.archives.iter().find(is_same) {
-            Some(known) => known.hashes,
-            None => frame_hashes(archive),
-        };
-    }
-    Ok(Catalog { archives })
+        if let Some(known) = known.archives.iter().find(is_same) {
+            archive.hashes = known.hashes;
+            return true;
+        }
+        archive.hashes = frame_hashes(archive);
+        archive.hashes.is_some() || !is_cut(archive)
+    });
+    Ok(Catalog::new(archives))
+}
+
+/// Whether an archive is cut off, as far as few reads tell. What cannot be read is for others to tell of.
+fn is_cut(archive: &Archive) -> bool {
+    let Ok((file, _)) = archive.open() else { return false };
+    is_plainly_cut(&LocalFile::new(archive.path(), file, archive.size_bytes)).unwrap_or(false)
 }
 
 /// What the end of an archive says, if it says anything: most have none.

@@ -1,0 +1,120 @@
+//! The one decision whether a file may have an archive's name, whatever way its bytes came: ranges, one stream, or a file
+//! that is there already.
+//!
+//! The archive was walked to its end, is what its name says as far as that can be told without unpacking, agrees with its
+//! frame hashes, and is what was asked for. Not here: its content, which `restore` and `verify` check.
+
+use {
+    rangemap::RangeSet,
+    slotpress_base::{
+        bytes::{range_bytes, to_usize},
+        error::{Error, ErrorKind, IoContext, Result},
+        progress::Progress,
+    },
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
+    slotpress_read::archive::{
+        shape::{Shape, walk_shape},
+        source::{LocalFile, Source},
+        tail::Tail,
+    },
+    std::{ops::Range, path::Path},
+};
+
+/// What an archive must be, beside whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The name that it has, or is to have.
+    pub name: &'a str,
+    /// Its root.
+    pub root: Option<Root>,
+}
+
+/// What is known of an archive that was accepted. Only [`accept`] makes one.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    /// Where it has frame hashes: all frames are right by them.
+    pub root: Option<Root>,
+}
+
+impl Accepted {
+    /// Of a test that is about something else.
+    #[cfg(test)]
+    pub(super) fn of_test() -> Self {
+        Self { root: None }
+    }
+}
+
+/// Accepts an archive that was walked. Frames in `compared` have been compared with the archive's hashes already.
+///
+/// # Errors
+/// It is not what was wanted, or damaged: of the kind [`Damaged`](ErrorKind::Damaged).
+pub fn accept(
+    source: &dyn Source,
+    shape: &Shape,
+    wanted: Wanted<'_>,
+    compared: &RangeSet<u64>,
+    progress: &dyn Progress,
+) -> Result<Accepted> {
+    let wrong = |why: String| Err(Error::damaged(why).hint("fetch it from another source"));
+    if let Some(length_bytes) = source.length_bytes().filter(|length| *length != shape.length_bytes) {
+        return wrong(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes));
+    }
+    let extension = shape.compression.extension();
+    if let Some(name) = ArchiveName::parse(wanted.name).filter(|name| name.extension != extension) {
+        let (is, says) = (extension.as_str(), name.extension.as_str());
+        return wrong(format!("the archive is a .{is}, and its name says .{says}"));
+    }
+    let hashes = Tail::read(source)?.and_then(|tail| Some((tail.hashes?, tail.frames)));
+    let root = hashes.as_ref().map(|(hashes, _)| hashes.root);
+    if let Some(expected) = wanted.root.filter(|expected| Some(*expected) != root) {
+        let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
+        return wrong(format!("not the archive of root {expected}: {found}"));
+    }
+    if let Some((hashes, frames)) = hashes {
+        let (mut start, mut buffer) = (0u64, Vec::new());
+        for (frame, hash) in frames.iter().zip(&hashes.frames) {
+            let range = start..frame.end_bytes();
+            start = range.end;
+            if compared.gaps(&range).next().is_none() {
+                continue;
+            }
+            progress.check()?;
+            if hash_of(source, range.clone(), &mut buffer)? != *hash {
+                return wrong(format!("the frame at offset {} does not match its hash", range.start));
+            }
+        }
+    }
+    Ok(Accepted { root })
+}
+
+/// The hash of a range of a source.
+fn hash_of(source: &dyn Source, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<[u8; 32]> {
+    const AT_A_TIME_BYTES: u64 = 4 * 1024 * 1024;
+    let mut hasher = blake3::Hasher::new();
+    let mut at = range.start;
+    while at < range.end {
+        let part = at..range.end.min(at.saturating_add(AT_A_TIME_BYTES));
+        buffer.resize(to_usize(range_bytes(&part)), 0);
+        source.read_exact_at(buffer, part.start).or_path("read", source.path())?;
+        hasher.update(buffer);
+        at = part.end;
+    }
+    Ok(*hasher.finalize().as_bytes())
+}
+
+/// Accepts, or does not, a file that has the name already.
+///
+/// # Errors
+/// See [`accept`]; or it cannot be read.
+pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> Result<Accepted> {
+    let accepted = || {
+        let source = LocalFile::open(path)?;
+        let shape = walk_shape(&source, progress)?;
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        accept(&source, &shape, Wanted { name, root }, &RangeSet::new(), progress)
+    };
+    accepted().map_err(|error| match error.kind() {
+        ErrorKind::Damaged => error.within(path.display()),
+        _ => error,
+    })
+}

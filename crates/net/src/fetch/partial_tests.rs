@@ -1,0 +1,137 @@
+//! Tests of the partial file: what is kept, what readers see, and whose bytes count.
+
+use super::*;
+
+const NAME: &str = "snapshot-1-x.tar.zst";
+
+fn identity(length_bytes: u64) -> Identity {
+    Identity { length_bytes: Some(length_bytes), etag: Some("\"a\"".to_string()), ..Identity::default() }
+}
+
+fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
+    let lease = file.lease(offset_bytes..offset_bytes + bytes.len() as u64, "http://h");
+    assert_eq!(lease.put(offset_bytes, bytes).expect("written"), Some(bytes.len() as u64));
+}
+
+/// Bytes that come after another request has taken over, or for what is marked, change nothing.
+#[test]
+fn late_bytes_are_dropped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    file.begin(identity(100), false).expect("begun");
+    let late = file.lease(0..50, "http://late");
+    assert_eq!(late.put(0, &[1; 20]).expect("written"), Some(20));
+    assert_eq!(late.put(40, &[1; 20]).expect("outside"), None);
+    let next = file.lease(10..50, "http://next");
+    assert!(late.is_lost());
+    assert_eq!(late.put(20, &[9; 5]).expect("late"), None);
+    assert_eq!(late.mark(0..20, || Ok(true)).expect("late"), None);
+    assert_eq!(next.put(10, &[2; 40]).expect("written"), Some(40));
+    assert_eq!(next.mark(10..50, || Ok(false)).expect("wrong"), Some(false));
+    assert_eq!((next.mark(10..50, || Ok(true)).expect("right"), file.done_bytes()), (Some(true), 40));
+    // What is marked stays, whoever has a lease of it.
+    let third = file.lease(0..100, "http://third");
+    assert_eq!(third.put(0, &[3; 60]).expect("written"), Some(20));
+    third.mark(0..60, || Ok(true)).expect("marked");
+    let mut content = [0; 60];
+    file.read_exact_at(&mut content, 0).expect("there");
+    assert_eq!(content, [[3; 10].as_slice(), &[2; 40], &[3; 10]].concat().as_slice());
+    assert_eq!(file.givers(0..60), ["http://next", "http://third"].map(String::from).into());
+    // A check failed: the next run asks who gave what.
+    file.doubt("a check").expect("noted");
+    drop((late, next, third));
+    drop(file);
+    let file = PartialFile::open(dir.path(), NAME).expect("opened");
+    file.begin(identity(100), true).expect("begun");
+    let whole: RangeSet<u64> = [0..60].into_iter().collect();
+    assert_eq!((file.done_bytes(), file.doubtful()), (0, Some(("a check".to_string(), whole))));
+    assert_eq!(file.given_by("http://next"), [10..50].into_iter().collect());
+    file.settle([10..50]);
+    assert_eq!((file.done_bytes(), file.doubtful()), (40, None));
+}
+
+/// What was synced is there for the next run; what was not is fetched again. One run at a time.
+#[test]
+fn what_was_synced_is_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    file.begin(identity(100), false).expect("begun");
+    put(&file, 40, &[4; 20]);
+    file.mark(40..60);
+    file.sync().expect("synced");
+    put(&file, 0, &[1; 10]);
+    file.mark(0..10);
+    assert_eq!(file.unsynced_bytes(), 10);
+    assert!(PartialFile::open(dir.path(), NAME).expect_err("locked").to_string().contains("another slotpress"));
+    drop(file);
+
+    let file = PartialFile::open(dir.path(), NAME).expect("opened");
+    assert_eq!((file.done(), file.identity()), ([40..60].into_iter().collect(), identity(100)));
+    file.begin(identity(100), true).expect("begun");
+    let mut content = vec![0; 20];
+    file.read_exact_at(&mut content, 40).expect("there");
+    assert_eq!(content, [4; 20]);
+    // Another archive: nothing is kept.
+    file.begin(identity(90), false).expect("begun");
+    assert_eq!(file.done_bytes(), 0);
+    drop(file);
+    let file = PartialFile::open(dir.path(), NAME).expect("opened");
+    assert_eq!((file.done_bytes(), file.identity()), (0, identity(90)));
+    file.remove().expect("removed");
+    assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
+}
+
+#[test]
+fn readers_wait_for_what_arrives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    file.begin(identity(1000), false).expect("begun");
+    assert_eq!(file.length_bytes(), Some(1000));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for at in (0..10).rev() {
+                put(&file, at * 100, &[at as u8; 100]);
+                file.mark(at * 100..at * 100 + 100);
+            }
+            file.end(Ok(()));
+        });
+        let mut all = vec![9; 1000];
+        file.read_exact_at(&mut all, 0).expect("read");
+        assert!(all.chunks(100).enumerate().all(|(at, piece)| piece.iter().all(|byte| *byte == at as u8)));
+        assert_eq!(file.read_at(&mut all, 1000).expect("the end"), 0);
+    });
+    assert!(file.publish(NAME).expect_err("not checked").to_string().contains("checked"));
+    file.accept(Accepted::of_test());
+    assert!(file.publish("snapshot-2-x.tar.zst").expect_err("another").to_string().contains("checked"));
+    let to = file.publish(NAME).expect("published");
+    assert_eq!((fs::read(&to).expect("read").len(), fs::read_dir(dir.path()).expect("read").count()), (1000, 1));
+}
+
+#[test]
+fn readers_learn_why_nothing_comes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    file.begin(identity(1000), false).expect("begun");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| file.read_at(&mut [0], 5));
+        file.end(Err(Error::failed("the cable is cut")));
+        let error = reader.join().expect("ends").expect_err("nothing came");
+        assert!(error.to_string().contains("the cable is cut"));
+    });
+    // In order, without a length: the length is known at the end.
+    file.begin(Identity::default(), false).expect("begun");
+    file.set_in_order();
+    assert_eq!(file.length_bytes(), None);
+    put(&file, 0, b"abc");
+    file.mark(0..3);
+    file.end(Ok(()));
+    assert_eq!((file.length_bytes(), file.read_at(&mut [0; 9], 0).expect("read")), (Some(3), 3));
+}
+
+/// A link that somebody put there is not followed, and no pipe is waited for.
+#[test]
+fn what_is_no_file_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink("/etc/passwd", dir.path().join(format!("{FETCH_PREFIX}{NAME}"))).expect("linked");
+    assert!(PartialFile::open(dir.path(), NAME).is_err());
+}

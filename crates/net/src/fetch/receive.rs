@@ -1,0 +1,116 @@
+//! The bytes of one request for a piece: put at their place, and marked when they are right as far as can be told.
+
+use {
+    super::{lease::Lease, mirrors::Mirror, pieces::Job, ranged::Fetching},
+    slotpress_base::{
+        bytes::{count, range_bytes},
+        error::{Error, Result},
+        threads::panic_point,
+    },
+    std::ops::{ControlFlow, Range},
+};
+
+/// Bytes that are marked at a time where there are no frames to go by.
+const MARK_BYTES: u64 = 256 * 1024;
+
+/// What ends a transfer from this side.
+pub enum Trouble {
+    /// The file cannot be written or read.
+    Disk(Error),
+    /// This frame, which came whole, does not match its hash.
+    WrongFrame(Range<u64>),
+}
+
+/// Takes the bytes of one piece. What has come of a frame when a transfer ends stays: the next one goes on behind it.
+pub struct Receiver<'a> {
+    fetching: &'a Fetching<'a>,
+    job: &'a Job,
+    mirror: &'a Mirror,
+    lease: &'a Lease<'a>,
+    at: u64,
+    marked: u64,
+    buffer: Vec<u8>,
+    /// Bytes that were of use.
+    pub kept_bytes: u64,
+}
+
+impl<'a> Receiver<'a> {
+    /// Takes the bytes of a job, by its lease.
+    pub fn new(fetching: &'a Fetching<'a>, job: &'a Job, mirror: &'a Mirror, lease: &'a Lease<'a>) -> Self {
+        let (at, buffer) = (job.range.start, Vec::new());
+        let marked = fetching.frames.as_ref().map_or(at, |frames| frames.start_of(at));
+        Self { fetching, job, mirror, lease, at, marked, buffer, kept_bytes: 0 }
+    }
+
+    /// Takes the next bytes. Whether more are wanted.
+    pub fn take(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<ControlFlow<()>, Trouble> {
+        panic_point("range");
+        // The whole file instead of a range: it is told by the transfer.
+        if offset_bytes != self.at {
+            return Ok(ControlFlow::Break(()));
+        }
+        let Some(kept) = self.lease.put(offset_bytes, bytes).map_err(Trouble::Disk)? else {
+            return Ok(ControlFlow::Break(()));
+        };
+        self.mirror.gave(kept);
+        count(&mut self.kept_bytes, kept);
+        count(&mut self.at, bytes.len() as u64);
+        match self.mark_right(MARK_BYTES)? && self.arrived() {
+            true => Ok(ControlFlow::Continue(())),
+            false => Ok(ControlFlow::Break(())),
+        }
+    }
+
+    /// Marks frames that are whole and right; where there are none, what has come, if it is so much. Whether the lease is
+    /// still held.
+    fn mark_right(&mut self, least_bytes: u64) -> Result<bool, Trouble> {
+        let (file, frames) = (self.fetching.file, self.fetching.frames.as_ref());
+        while let Some((frames, (frame, hash))) = frames
+            .and_then(|frames| Some((frames, frames.frame_at(self.marked)?)))
+            .filter(|(_, (frame, _))| frame.end <= self.at)
+        {
+            let is_new = !file.is_marked(&frame);
+            let buffer = &mut self.buffer;
+            let is_right = || Ok(!is_new || frames.is_right(file, &frame, hash, buffer)?);
+            match self.lease.mark(frame.clone(), is_right).map_err(Trouble::Disk)? {
+                None => return Ok(false),
+                Some(false) => return Err(Trouble::WrongFrame(frame)),
+                Some(true) => self.marked_to(frame.end, is_new),
+            }
+        }
+        // Where no frames are, or behind the last, where servers were compared.
+        let is_framed = frames.is_some_and(|frames| frames.frame_at(self.marked).is_some());
+        if !is_framed && self.at.saturating_sub(self.marked) >= least_bytes.max(1) {
+            if self.lease.mark(self.marked..self.at, || Ok(true)).map_err(Trouble::Disk)?.is_none() {
+                return Ok(false);
+            }
+            self.marked_to(self.at, true);
+        }
+        Ok(true)
+    }
+
+    fn marked_to(&mut self, end: u64, is_new: bool) {
+        if is_new {
+            let bytes = range_bytes(&(self.marked..end));
+            self.fetching.progress.advance(bytes, bytes);
+        }
+        self.marked = end;
+    }
+
+    /// Whether more of the piece is wanted. Of a frame all bytes count, of others only those that are marked.
+    fn arrived(&self) -> bool {
+        let is_framed = self.fetching.frames.as_ref().is_some_and(|frames| frames.frame_at(self.marked).is_some());
+        self.fetching.pieces().arrived(self.job.piece, if is_framed { self.at } else { self.marked })
+    }
+
+    /// The transfer has ended, however: what came stays.
+    pub fn finish(&mut self) -> Result<()> {
+        match self.mark_right(0) {
+            Ok(true) => drop(self.arrived()),
+            // Told before.
+            Ok(false) | Err(Trouble::WrongFrame(_)) => {}
+            Err(Trouble::Disk(error)) => return Err(error),
+        }
+        Ok(())
+    }
+}

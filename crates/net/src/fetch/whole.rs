@@ -1,0 +1,152 @@
+//! An archive, until it has its name: as many attempts as make sense, and what others have left under the name already.
+
+use {
+    super::{Download, Ended, Fetched, Limits, partial::PartialFile},
+    crate::{Client, Remote},
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::Progress,
+    },
+    slotpress_read::store::publish::Publishable,
+    std::{
+        fs,
+        ops::ControlFlow,
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
+};
+
+/// Attempts at one archive: more do not help where it is published again and again, or damaged everywhere.
+const ATTEMPTS_MAX: usize = 4;
+
+/// So much of a file's beginning is compared with what a server has.
+const BEGINNING_BYTES: u64 = 64 * 1024;
+
+/// Fetches an archive into a directory and gives it its name. `on_begin` is told of each attempt.
+///
+/// An attempt follows another where a server turns out to send no ranges, where the archive was published again with
+/// other bytes, where bytes of an earlier run may be what is wrong, and where the first server fails and there are more.
+pub fn fetch_whole(
+    client: &Client,
+    dir: &Path,
+    name: &str,
+    mut remotes: Vec<Remote>,
+    limits: &Limits,
+    progress: &dyn Progress,
+    on_begin: &mut dyn FnMut(&Download),
+) -> Result<(PathBuf, Fetched), Ended> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let file = Arc::new(PartialFile::open(dir, name).map_err(Ended::Failed)?);
+        let had_bytes = file.done_bytes() > 0;
+        let mut given_bytes = 0;
+        let began = Download::begin(client.clone(), file.clone(), remotes.clone(), limits.clone(), progress);
+        let fetched = began.and_then(|download| {
+            on_begin(&download);
+            let fetched = download.run(progress);
+            given_bytes = download.given_bytes();
+            fetched
+        });
+        let ended = match fetched.and_then(|fetched| Ok((file.publish(name).map_err(Ended::Failed)?, fetched))) {
+            Ok(done) => return Ok(done),
+            Err(ended) => ended,
+        };
+        let has_more = attempt < ATTEMPTS_MAX && !progress.is_interrupted();
+        let error = ended.error();
+        match ended {
+            Ended::NoRanges if has_more => remotes.iter_mut().for_each(|remote| remote.accepts_ranges = false),
+            // What is wrong may have come from another server, in an earlier run.
+            Ended::Wrong(_) if has_more && had_bytes && given_bytes < file.done_bytes() => {
+                progress.warn(&format!("{error}: an earlier run may have fetched what is wrong"));
+            }
+            Ended::Wrong(_) | Ended::Failed(_) if has_more && remotes.len() > 1 && is_of_servers(&error) => {
+                remotes.remove(0);
+                progress.warn(&format!("{error}: the next server is asked"));
+            }
+            Ended::Lost(_) if has_more => {
+                let again = heads(client, &remotes, name, progress);
+                // What is gone everywhere is not to be had; what nobody has changed was lost for another reason.
+                if again.is_empty() || again == remotes {
+                    return Err(ended);
+                }
+                remotes = again;
+                progress.warn(&format!("{error}: beginning again with what is there now"));
+            }
+            Ended::Wrong(_) => {
+                if file.done_bytes() == 0 {
+                    drop(file.remove());
+                }
+                return Err(ended);
+            }
+            _ => return Err(ended),
+        }
+    }
+}
+
+fn is_of_servers(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Network | ErrorKind::Damaged)
+}
+
+/// What servers have of this name now. Those that do not answer, or have another name there, are left out.
+fn heads(client: &Client, remotes: &[Remote], name: &str, progress: &dyn Progress) -> Vec<Remote> {
+    let heads = remotes.iter().filter_map(|remote| client.head(&remote.asked, progress).ok());
+    heads.filter(|remote| remote.file_name == name).collect()
+}
+
+/// Takes up what another program has left of an archive under its final name: it becomes the partial file. It must be
+/// shorter than what the first of the servers has, and begin in the same way; `broken` says why it is no archive.
+///
+/// # Errors
+/// It is something else, which the user has to move; or the server cannot be asked.
+pub fn take_up(
+    client: &Client,
+    path: &Path,
+    remotes: &[Remote],
+    broken: &Error,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let in_the_way = |why: &str| {
+        let hint = format!("move {} away, then run the same command again", path.display());
+        Err(Error::damaged(format!("{broken}; {why}")).hint(hint))
+    };
+    let metadata = fs::symlink_metadata(path).map_err(|error| Error::io("read", path, &error))?;
+    let Some(first) = remotes.first() else { return in_the_way("no server has it") };
+    if !metadata.is_file() {
+        return in_the_way("it is a link");
+    }
+    let length_bytes = metadata.len();
+    if first.length_bytes.is_some_and(|length| length_bytes >= length) {
+        return in_the_way("it is not the beginning of what the server has");
+    }
+    if length_bytes > 0 && !begins_alike(client, path, length_bytes, first, progress)? {
+        return in_the_way("the server's archive begins in another way");
+    }
+    PartialFile::take_up(path, length_bytes)?;
+    progress.warn(&format!("{}: cut off after {length_bytes} bytes, goes on from there", path.display()));
+    Ok(())
+}
+
+fn begins_alike(
+    client: &Client,
+    path: &Path,
+    length_bytes: u64,
+    remote: &Remote,
+    progress: &dyn Progress,
+) -> Result<bool> {
+    use std::os::unix::fs::FileExt;
+    let file = slotpress_base::files::open_file(path)?;
+    let end = length_bytes.min(BEGINNING_BYTES);
+    let (mut is_same, mut at) = (true, 0u64);
+    let mut buffer = Vec::new();
+    let range = Some(0..end).filter(|_| remote.accepts_ranges);
+    client.get(remote, range, progress, &mut |offset_bytes, bytes| {
+        let left = slotpress_base::bytes::to_usize(end.saturating_sub(offset_bytes));
+        let bytes = bytes.get(..left.min(bytes.len())).unwrap_or_default();
+        buffer.resize(bytes.len(), 0);
+        is_same &= file.read_exact_at(&mut buffer, offset_bytes).is_ok() && buffer == bytes;
+        at = offset_bytes.saturating_add(bytes.len() as u64);
+        if is_same && at < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(is_same && at == end)
+}

@@ -1,0 +1,340 @@
+//! Walking an archive from its first byte to its last without unpacking it: what shows that a file is an archive, and
+//! whole.
+//!
+//! Of zstd only headers of frames and blocks are read, and the last frame is decoded, so that an archive that was cut
+//! between two frames is found too. The other compressions have no headers to go by and are decoded. Not here: what is in
+//! the archive.
+
+use {
+    super::{
+        compression::{Compression, sniff},
+        peeker::cut_off,
+        source::Source,
+        streams::StreamPieces,
+        walk::{Piece, Recycler, WHOLE_FRAME_BYTES_MAX, undecodable},
+    },
+    slotpress_base::{
+        bytes::{count, split_at_most, to_usize},
+        error::{Error, ErrorKind, IoContext, Result},
+        progress::Progress,
+    },
+    slotpress_format::archive::{
+        entry::{BLOCK, END_OF_ARCHIVE},
+        zstd_frame::{
+            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, PZSTD_FRAME_BYTES, parse_block_header, parse_frame_start,
+            pzstd_frame, skippable_frame_bytes,
+        },
+    },
+    std::{
+        io::{self, Read},
+        ops::Range,
+    },
+};
+
+/// How an archive is put together, as its bytes show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How it is compressed.
+    pub compression: Compression,
+    /// Frames that hold content; 0 where the compression has none.
+    pub frames: u64,
+    /// Its length in bytes.
+    pub length_bytes: u64,
+}
+
+/// Between two looks at whether the user asks to stop.
+const BLOCKS_PER_LOOK: u64 = 1024;
+
+/// Walks a source to its end. One that is still arriving is waited for.
+///
+/// # Errors
+/// It is no archive, or cut off: of the kind [`Damaged`](ErrorKind::Damaged).
+pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape> {
+    let mut start = [0; BLOCK];
+    let read = read_up_to(source, &mut start, 0)?;
+    let compression = sniff(split_at_most(&start, read).0)?;
+    match compression {
+        Compression::Zstd => Frames { source, progress, frames: 0, blocks: 0, last: None }.walk(),
+        other => walk_stream(source, other, progress),
+    }
+}
+
+/// Frames that are passed by their marks, at most: four times those of mainnet's archives.
+const MARKS_MAX: usize = 250_000;
+
+/// Whether it can be told with few reads that a file is not a whole archive: it is empty, or of frames that are marked
+/// with their lengths, as slotpress and `pzstd` make them, and ends within one. Not found so: the cut of an archive
+/// without marks, such as Agave's, or between two frames.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
+    let Some(length_bytes) = source.length_bytes() else { return Ok(false) };
+    if length_bytes == 0 {
+        return Ok(true);
+    }
+    let mut at = 0u64;
+    for _ in 0..MARKS_MAX {
+        let mut mark = [0; PZSTD_FRAME_BYTES];
+        let read = read_up_to(source, &mut mark, at)?;
+        let frame_bytes = mark.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)).unwrap_or_default();
+        let is_mark = read == mark.len() && mark == pzstd_frame(frame_bytes);
+        match parse_frame_start(split_at_most(&mark, read).0) {
+            // Behind the frames: hashes, index, seek table. Whole ones end where the file ends.
+            _ if at >= length_bytes => return Ok(at > length_bytes),
+            Ok(_) if is_mark => count(&mut at, u64::from(frame_bytes).saturating_add(mark.len() as u64)),
+            Ok(FrameStart::Skippable { content_bytes, .. }) if at > 0 => {
+                count(&mut at, skippable_frame_bytes(content_bytes));
+            }
+            // Less than a mark is left.
+            _ if read < mark.len() => return Ok(at > 0),
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+/// The frames of a zstd stream, as far as they were walked.
+struct Frames<'a> {
+    source: &'a dyn Source,
+    progress: &'a dyn Progress,
+    frames: u64,
+    blocks: u64,
+    /// The last frame that holds content, and the most bytes that it decodes to.
+    last: Option<(Range<u64>, u64)>,
+}
+
+impl Frames<'_> {
+    fn walk(mut self) -> Result<Shape> {
+        let mut at = 0u64;
+        loop {
+            let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
+            let read = read_up_to(self.source, &mut bytes, at)?;
+            if read == 0 {
+                break;
+            }
+            let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| damaged_at(error, at))?;
+            match start {
+                FrameStart::Skippable { content_bytes, .. } => count(&mut at, skippable_frame_bytes(content_bytes)),
+                FrameStart::Zstd(header) => {
+                    let (end, content_bytes_max) = self.walk_frame(at, &header)?;
+                    count(&mut self.frames, 1);
+                    // An empty frame is what an encoder may write at its end.
+                    if content_bytes_max > 0 {
+                        self.last = Some((at..end, content_bytes_max));
+                    }
+                    at = end;
+                }
+            }
+        }
+        // What was passed over must be there.
+        if at > 0 && read_up_to(self.source, &mut [0], at.saturating_sub(1))? == 0 {
+            return Err(cut_off(self.source.length_bytes().unwrap_or(at)));
+        }
+        let Some((last, content_bytes_max)) = self.last.take() else {
+            return Err(Error::damaged("the archive is empty: none of its frames has content")
+                .hint("download it again, from another source if it comes out the same"));
+        };
+        if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
+            self.check_end(last, content_bytes_max)?;
+        }
+        Ok(Shape { compression: Compression::Zstd, frames: self.frames, length_bytes: at })
+    }
+
+    /// Where a frame ends, and the most bytes that it decodes to.
+    fn walk_frame(&mut self, start: u64, header: &FrameHeader) -> Result<(u64, u64)> {
+        let mut at = start.saturating_add(header.header_bytes as u64);
+        let mut content_bytes_max = 0u64;
+        loop {
+            if self.blocks.is_multiple_of(BLOCKS_PER_LOOK) {
+                self.progress.check()?;
+            }
+            count(&mut self.blocks, 1);
+            let mut bytes = [0; 3];
+            if read_up_to(self.source, &mut bytes, at)? < bytes.len() {
+                return Err(cut_off(self.source.length_bytes().unwrap_or(at)));
+            }
+            let block = parse_block_header(bytes).map_err(|error| damaged_at(error, at))?;
+            count(&mut at, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
+            count(&mut content_bytes_max, header.block_bytes_max);
+            if block.is_last {
+                let checksum_bytes = if header.has_checksum { 4 } else { 0 };
+                return Ok((at.saturating_add(checksum_bytes), header.content_bytes.unwrap_or(content_bytes_max)));
+            }
+        }
+    }
+
+    /// The last frame holds the end of the tar stream: zeros.
+    fn check_end(&self, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
+        let (start, length) = (frame.start, frame.end.saturating_sub(frame.start));
+        // What compresses to more than this was not made by zstd.
+        if length > zstd_safe::compress_bound(to_usize(content_bytes_max)) as u64 {
+            return Ok(());
+        }
+        let mut bytes = vec![0; to_usize(length)];
+        self.source.read_exact_at(&mut bytes, start).map_err(|error| of_reading(self.source, error))?;
+        let mut content = Vec::with_capacity(to_usize(content_bytes_max));
+        zstd_safe::decompress(&mut content, &bytes).map_err(|code| undecodable(start, code))?;
+        check_zeros(content.last_chunk::<{ END_OF_ARCHIVE.len() }>().map_or(content.as_slice(), |end| end))
+    }
+}
+
+/// Decodes a stream to its end.
+fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Progress) -> Result<Shape> {
+    let mut reader = Counting { source, position: 0 };
+    let recycler = Recycler::default();
+    let mut end: Vec<u8> = Vec::new();
+    for piece in StreamPieces::new(&mut reader, compression, recycler.clone()) {
+        progress.check()?;
+        let (Piece::Content { bytes, .. } | Piece::Frame { bytes, .. }) = piece?;
+        end.extend_from_slice(&bytes);
+        end.drain(..end.len().saturating_sub(END_OF_ARCHIVE.len()));
+        recycler.give(bytes);
+    }
+    check_zeros(&end)?;
+    Ok(Shape { compression, frames: 0, length_bytes: reader.position })
+}
+
+struct Counting<'a> {
+    source: &'a dyn Source,
+    position: u64,
+}
+
+impl Read for Counting<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read_at(to, self.position)?;
+        count(&mut self.position, read as u64);
+        Ok(read)
+    }
+}
+
+fn check_zeros(end: &[u8]) -> Result<()> {
+    match end.iter().all(|byte| *byte == 0) && !end.is_empty() {
+        true => Ok(()),
+        false => Err(Error::damaged("the archive is cut off: its last frame does not end the tar stream")
+            .hint("the download did not finish: download it again")),
+    }
+}
+
+/// Fills `to`, or what there is of it.
+fn read_up_to(source: &dyn Source, to: &mut [u8], mut offset_bytes: u64) -> Result<usize> {
+    let mut read = 0usize;
+    while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
+        match source.read_at(left, offset_bytes) {
+            Ok(0) => break,
+            Ok(more) => {
+                read = read.saturating_add(more);
+                count(&mut offset_bytes, more as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(of_reading(source, error)),
+        }
+    }
+    Ok(read)
+}
+
+fn of_reading(source: &dyn Source, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => cut_off(source.length_bytes().unwrap_or_default()),
+        _ => Err::<(), _>(error).or_path("read", source.path()).err().unwrap_or_else(Error::interrupted),
+    }
+}
+
+fn damaged_at(error: Error, offset_bytes: u64) -> Error {
+    match error.kind() {
+        ErrorKind::Damaged => super::walk::at(error, offset_bytes),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, crate::archive::source::LocalFile, proptest::prelude::*, slotpress_base::progress::NoProgress};
+
+    fn walk(bytes: &[u8]) -> Result<Shape> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("archive");
+        std::fs::write(&path, bytes).expect("written");
+        walk_shape(&LocalFile::open(&path).expect("opened"), &NoProgress)
+    }
+
+    fn tar(content: &[u8]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        builder.append_data(&mut header, "version", content).expect("appended");
+        builder.into_inner().expect("ended")
+    }
+
+    /// The same tar in every compression: zstd as frames of `frame` bytes.
+    fn archives(content: &[u8], frame: usize) -> Vec<Vec<u8>> {
+        use std::io::Write;
+        let tar = tar(content);
+        let mut frames: Vec<u8> =
+            tar.chunks(frame).flat_map(|part| zstd::bulk::compress(part, 1).expect("compresses")).collect();
+        frames.extend(slotpress_format::archive::zstd_frame::skippable_frame(3, b"a mark").expect("small"));
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        lz4.write_all(&tar).expect("written");
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&tar).expect("written");
+        vec![frames, lz4.finish().expect("ended"), gzip.finish().expect("ended"), tar]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Whole archives are, whatever the compression; cut ones are not, wherever they are cut.
+        #[test]
+        fn cuts_are_found(
+            content in proptest::collection::vec(1u8.., 1..5000),
+            frame in 700usize..4000,
+            cut in any::<prop::sample::Index>(),
+        ) {
+            for bytes in archives(&content, frame) {
+                let shape = walk(&bytes).expect("whole");
+                prop_assert_eq!(shape.length_bytes, bytes.len() as u64);
+                let cut = cut.index(bytes.len());
+                // The mark at the end of the frames holds nothing, and of a plain tar zeros may be missing.
+                let mark = if shape.compression == Compression::Zstd { 14 } else { 0 };
+                let zeros = if shape.compression == Compression::None { END_OF_ARCHIVE.len() + BLOCK } else { 0 };
+                if cut < bytes.len() - mark - zeros {
+                    let error = walk(&bytes[..cut]).expect_err("cut");
+                    prop_assert_eq!(error.kind(), ErrorKind::Damaged);
+                }
+            }
+        }
+    }
+
+    /// What few reads tell.
+    #[test]
+    fn plain_cuts() {
+        use slotpress_format::archive::zstd_frame::skippable_frame;
+        let marked: Vec<u8> = tar(&[7; 5000])
+            .chunks(1000)
+            .flat_map(|part| {
+                let frame = zstd::bulk::compress(part, 1).expect("compresses");
+                [pzstd_frame(frame.len() as u32).as_slice(), &frame].concat()
+            })
+            .collect();
+        let marked = [marked, skippable_frame(3, &[5; 100]).expect("small")].concat();
+        let unmarked = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
+        let is_cut = |bytes: &[u8]| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("archive");
+            std::fs::write(&path, bytes).expect("written");
+            is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
+        };
+        assert!(!is_cut(&marked) && !is_cut(&unmarked) && !is_cut(b"x") && is_cut(b""));
+        let cuts = (20..marked.len()).filter(|at| is_cut(&marked[..*at])).count();
+        assert!(cuts > marked.len() - 40, "{cuts} of {}", marked.len());
+    }
+
+    #[test]
+    fn what_is_no_archive_is_refused() {
+        let page = b"<!DOCTYPE html><html><body>503</body></html>".repeat(20);
+        let frame = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
+        for bytes in [Vec::new(), vec![0; 5000], page.clone(), [frame, page].concat()] {
+            assert_eq!(walk(&bytes).expect_err("no archive").kind(), ErrorKind::Damaged);
+        }
+    }
+}

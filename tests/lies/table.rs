@@ -1,0 +1,241 @@
+//! The lies.
+
+use super::{Kind::*, Lie, Named::*, plays::*, run};
+use std::fs;
+
+/// An entry without anything special.
+const PLAIN: Lie = Lie { name: "", does: "", archive: Hashed, before: None, command: "fetch", flags: &[], runs: &[] };
+
+pub const LIES: &[Lie] = &[
+    Lie {
+        name: "page in ranges",
+        does: "an error page under the archive's name",
+        runs: &[run(&[page_in_ranges], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "page whole",
+        does: "the same, without ranges",
+        archive: Agave,
+        runs: &[run(&[page_whole], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie { name: "zeros", does: "zeros", runs: &[run(&[zeros], 3, Nothing), run(&[honest], 0, Right)], ..PLAIN },
+    Lie {
+        name: "empty",
+        does: "an empty file",
+        archive: Agave,
+        runs: &[run(&[empty], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "half in ranges",
+        does: "the first half, as if it were all",
+        runs: &[run(&[half_in_ranges], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "half whole",
+        does: "the same, without ranges",
+        archive: Single,
+        runs: &[run(&[half_whole], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "half without a length",
+        does: "the same, without a length",
+        archive: Single,
+        runs: &[run(&[half_without_length], 3, Nothing), run(&[honest_without_ranges], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "flipped frame",
+        does: "one flipped bit in a frame",
+        runs: &[run(&[flipped_in_ranges], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "flipped frame of two mirrors",
+        does: "the same, by one of two",
+        runs: &[run(&[flipped_in_ranges, honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "flipped end",
+        does: "one flipped bit in the frame hashes",
+        runs: &[run(&[flipped_at_the_end], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "flipped, whole",
+        does: "one flipped bit, without ranges",
+        runs: &[run(&[flipped_whole], 3, Nothing), run(&[honest_without_ranges], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "flipped, without hashes",
+        does: "one flipped bit, under one ETag",
+        archive: Agave,
+        command: "bootstrap",
+        flags: &["--no-incremental"],
+        runs: &[run(&[flipped_in_ranges], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "another root",
+        does: "another archive than that of `--expect-root`",
+        flags: &["--expect-root", "ROOT"],
+        runs: &[run(&[other], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "another root, whole",
+        does: "the same, without ranges",
+        flags: &["--expect-root", "ROOT"],
+        runs: &[run(&[other_whole], 3, Nothing), run(&[honest_without_ranges], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "flipped root, whole",
+        does: "one flipped bit, without ranges, and `--expect-root`",
+        flags: &["--expect-root", "ROOT"],
+        runs: &[run(&[flipped_whole], 3, Nothing), run(&[honest_without_ranges], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "another root is there",
+        does: "nothing: another archive than that of `--expect-root` has the name already",
+        before: Some(|archive, dir| fs::write(dir.join(&archive.name), &archive.other).expect("written")),
+        flags: &["--expect-root", "ROOT"],
+        runs: &[run(&[honest], 3, AsBefore)],
+        ..PLAIN
+    },
+    Lie {
+        name: "page is there",
+        does: "nothing: an error page has the name already",
+        before: Some(|archive, dir| fs::write(dir.join(&archive.name), b"<html>503</html>").expect("written")),
+        runs: &[run(&[honest], 3, AsBefore)],
+        ..PLAIN
+    },
+    Lie {
+        name: "half is there",
+        does: "nothing: half of the archive has the name already",
+        before: Some(|archive, dir| {
+            fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
+        }),
+        runs: &[run(&[honest], 0, Right), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "half is there, whole",
+        does: "the same, without ranges",
+        archive: Single,
+        before: Some(|archive, dir| {
+            fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
+        }),
+        runs: &[run(&[honest_without_ranges], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "half is there, bootstrap",
+        does: "the same",
+        archive: Agave,
+        command: "bootstrap",
+        flags: &["--no-incremental"],
+        before: Some(|archive, dir| {
+            fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
+        }),
+        runs: &[run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "nothing is there",
+        does: "nothing: an empty file has the name already",
+        before: Some(|archive, dir| fs::write(dir.join(&archive.name), b"").expect("written")),
+        runs: &[run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "late rubbish",
+        does: "600 kB, and rubbish when another connection has fetched the rest",
+        archive: Single,
+        flags: &["--streams", "4"],
+        runs: &[run(&[late_rubbish], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "cut often",
+        does: "the end of each connection within a frame",
+        flags: &["--streams", "2"],
+        runs: &[run(&[cut_often], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "cut often, one frame",
+        does: "the end of each connection after 100 kB",
+        archive: Single,
+        flags: &["--streams", "2"],
+        runs: &[run(&[cut_often], 0, Right)],
+        ..PLAIN
+    },
+    Lie { name: "busy", does: "503 with Retry-After, at first", runs: &[run(&[busy_at_first], 0, Right)], ..PLAIN },
+    Lie {
+        name: "silent",
+        does: "connections closed without an answer, at first",
+        runs: &[run(&[silent_at_first], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "published again",
+        does: "another archive of the name from the fifth request on",
+        flags: &["--streams", "2"],
+        runs: &[run(&[published_again], 0, Other)],
+        ..PLAIN
+    },
+    Lie {
+        name: "published again, a mirror has it",
+        does: "the same, and a mirror that still has the first",
+        flags: &["--streams", "2"],
+        runs: &[run(&[published_again, honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "published again, one frame",
+        does: "the same, without frame hashes",
+        archive: Single,
+        flags: &["--streams", "2"],
+        runs: &[run(&[published_again], 0, Other)],
+        ..PLAIN
+    },
+    Lie {
+        name: "published again and again",
+        does: "another archive at each request",
+        runs: &[run(&[published_again_and_again], 4, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "gone",
+        does: "404 from the fourth request on",
+        flags: &["--streams", "1"],
+        runs: &[run(&[gone_midway], 4, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "ranges only said",
+        does: "everything in place of a range",
+        runs: &[run(&[ranges_only_said], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "other ranges",
+        does: "other ranges than were asked for",
+        runs: &[run(&[other_ranges], 4, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "endless",
+        does: "more bytes than were stated",
+        runs: &[run(&[endless], 4, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+];
