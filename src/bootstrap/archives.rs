@@ -96,8 +96,11 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
     let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
     let mut vouching = Vec::new();
     if !options.find.sources.is_empty() && options.find.sources.iter().all(is_exact) {
-        for choice in exact_choices(client, options, progress)? {
-            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
+        let choices = exact_choices(client, options, progress)?;
+        if let Some(newest) = choices.last() {
+            vouching = trust::require(client, &options.trusted, &newest.name, progress)?;
+        }
+        for choice in choices {
             archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?);
         }
     } else {
@@ -115,7 +118,8 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
         let full = loop {
             let choice = choose_full(&report.candidates, &options.dir)?;
             tries += 1;
-            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
+            let newest = choose::newest_name(&report.candidates, &choice.name, Expected::default());
+            vouching = trust::require(client, &options.trusted, &newest, progress)?;
             match fetch_one(client, &choice, options, progress) {
                 Ok(full) => break full,
                 Err(Ended::Lost(error) | Ended::Wrong(error)) if tries < TRIES_MAX && report.candidates.len() > 1 => {
@@ -133,15 +137,11 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
         if options.wants_incremental
             && let Some(choice) = newest_incremental(client, options, base_slot, progress)?
         {
-            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
+            vouching = trust::require(client, &options.trusted, &choice.name, progress)?;
             archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?);
         }
     }
     let vouchers = Vouchers { is_expected: false, servers: vouching };
-    if !options.trusted.is_empty() && !vouchers.is_vouched() {
-        return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
-            .hint("fetched bytes are kept; try again later, or give another `trusted` server"));
-    }
     Ok(FetchReport { archives, vouchers, taken: stopwatch.taken() })
 }
 

@@ -91,6 +91,15 @@ pub fn full(candidates: &[Candidate], is_begun: impl Fn(&ArchiveName) -> bool) -
     Some(Choice::of(&best.full, &all))
 }
 
+/// The name of the newest archive of the state that a full one of these candidates is part of.
+pub fn newest_name(candidates: &[Candidate], full: &ArchiveName, expected: Expected) -> ArchiveName {
+    if expected.is_any() && expected.is_named(full) {
+        return full.clone();
+    }
+    let offers: Vec<Offer> = candidates.iter().filter_map(|candidate| candidate.incremental.clone()).collect();
+    incremental(&offers, full.slot, expected).map_or_else(|| full.clone(), |choice| choice.name)
+}
+
 /// The newest incremental archive on a full one, of all that sources offer; or that of the state that is expected.
 pub fn incremental(offers: &[Offer], base_slot: u64, expected: Expected) -> Option<Choice> {
     let is_fit = |offer: &&Offer| offer.name.base_slot == Some(base_slot) && expected.is_named(&offer.name);

@@ -160,6 +160,8 @@ pub fn bootstrap(
     let mut dropped = Dropped::default();
     let done = loop {
         let full = choose_full(&report.candidates, &dir)?;
+        let newest = choose::newest_name(&report.candidates, &full.name, expected);
+        trust::require(client, &options.trusted, &newest, progress)?;
         progress.tell(&format!("Fetching {} from {}", full.name, full.shown()));
         tries += 1;
         match attempt(client, options, &dir, &full, &Known { unranged: &unranged, dropped: &dropped }, progress) {

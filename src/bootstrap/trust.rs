@@ -4,7 +4,7 @@
 use {
     serde::Serialize,
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
         progress::Progress,
     },
     slotpress_format::ledger::names::{ArchiveName, Hash},
@@ -72,6 +72,19 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
         } else {
             progress.warn(&format!("{} does not have {name}, so it cannot confirm it", shown(url)));
         }
+    }
+    Ok(vouching)
+}
+
+/// The same before a byte of the archive is fetched: where there are trusted servers, one of them must have it.
+///
+/// # Errors
+/// As of [`ask`]; or none of them has it.
+pub fn require(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn Progress) -> Result<Vec<String>> {
+    let vouching = ask(client, trusted, name, progress)?;
+    if !trusted.is_empty() && vouching.is_empty() {
+        return Err(Error::new(ErrorKind::Network, format!("no trusted server has {name}"))
+            .hint("nothing of it was fetched: try again in a minute, or give another `trusted` server"));
     }
     Ok(vouching)
 }

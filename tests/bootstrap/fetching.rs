@@ -232,3 +232,18 @@ fn what_arrived_is_hardly_fetched_again() {
         );
     }
 }
+
+/// What no trusted server has is not fetched at all.
+#[test]
+fn what_nobody_vouches_for_is_not_fetched() {
+    let files = archives(&[]);
+    let (server, empty, dir) = (serve(&files, Way::Ranges), serve(&Files::new(), Way::Ranges), temp_dir());
+    let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
+    let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(said.stderr.contains("no trusted server has incremental-snapshot-26-40-"), "{said:?}");
+    assert!(!server.requests().iter().any(is_fetch) && files_in(dir.path()).is_empty());
+    let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &server.url("")]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(files_in(dir.path()).len(), 2);
+}
