@@ -4,20 +4,13 @@
 //! brings it: the bytes may have been replaced, checked and read since.
 
 use {
-    super::partial::PartialFile,
-    slotpress_base::error::Result,
-    std::{
-        ops::Range,
-        sync::{Arc, Mutex, MutexGuard, PoisonError},
+    super::{
+        leases::{Held, lock},
+        partial::PartialFile,
     },
+    slotpress_base::error::Result,
+    std::ops::Range,
 };
-
-/// The leases of a file: as many as there are requests under way.
-#[derive(Debug, Default)]
-pub(super) struct Leases(Mutex<Vec<Held>>);
-
-/// What a lease is for, until it is taken over. Whoever writes or marks by a lease holds this lock meanwhile.
-type Held = Arc<Mutex<Option<Range<u64>>>>;
 
 /// A lease of a part of a file, for the bytes of one source.
 #[derive(Debug)]
@@ -27,26 +20,12 @@ pub struct Lease<'a> {
     source: usize,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl PartialFile {
     /// Leases a range for the bytes of a source, which is named without secrets. Whoever has a lease of a part of it
     /// loses it: when this returns, nothing more is written by it.
     pub fn lease(&self, range: Range<u64>, source: &str) -> Lease<'_> {
         let source = self.source(source);
-        let held: Held = Arc::new(Mutex::new(Some(range.clone())));
-        let mut leases = lock(&self.leases.0);
-        leases.retain(|other| {
-            let mut other = lock(other);
-            let is_taken_over = other.as_ref().is_none_or(|other| other.start < range.end && range.start < other.end);
-            if is_taken_over {
-                *other = None;
-            }
-            !is_taken_over
-        });
-        leases.push(held.clone());
+        let held = self.leases.take(range);
         Lease { file: self, held, source }
     }
 }
@@ -90,6 +69,6 @@ impl Lease<'_> {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        lock(&self.file.leases.0).retain(|held| !Arc::ptr_eq(held, &self.held));
+        self.file.leases.give_back(&self.held);
     }
 }

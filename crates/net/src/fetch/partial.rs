@@ -8,7 +8,7 @@ use {
     super::{
         accept::Accepted,
         journal::{Identity, Journal, new_path},
-        lease::Leases,
+        leases::Leases,
     },
     rangemap::RangeSet,
     rustix::fs::{FallocateFlags, Mode, OFlags},

@@ -11,7 +11,7 @@ use {
         mirrors::{Mirror, Patience, Standing},
         partial::PartialFile,
         pieces::{Job, Pieces, cut_pieces, pieces_of_frames},
-        receive::{Receiver, Trouble},
+        receive::{Receiver, Receiving, Trouble},
         tail::{Frames, fetch_tail, mark_tail, settle_doubt},
     },
     crate::{Client, NetErrorKind},
@@ -24,7 +24,7 @@ use {
     slotpress_read::archive::tail::first_read_at,
     std::{
         ops::{ControlFlow, Range},
-        sync::{Condvar, Mutex, MutexGuard, PoisonError},
+        sync::{Condvar, Mutex, PoisonError},
         time::{Duration, Instant},
     },
 };
@@ -101,36 +101,30 @@ pub fn fetch_ranges(
     let shared_from = hashes.map(|hashes| hashes.offset_bytes);
     let fetching = Fetching {
         client,
-        file,
+        to: Receiving { file, frames, pieces: Mutex::new(pieces), progress },
         mirrors,
-        frames,
         shared_from,
         length_bytes,
-        pieces: Mutex::new(pieces),
         changed: Condvar::new(),
         ended: Mutex::new(None),
         started: Instant::now(),
-        progress,
     };
     fetching.run(limits.streams)?;
-    let hashed_end = fetching.frames.and_then(|frames| frames.ends.last().copied()).unwrap_or(0);
+    let hashed_end = fetching.to.frames.and_then(|frames| frames.ends.last().copied()).unwrap_or(0);
     Ok(std::iter::once(0..hashed_end).filter(|range| !range.is_empty()).collect())
 }
 
 /// What all connections share.
-pub(super) struct Fetching<'a> {
+struct Fetching<'a> {
     client: &'a Client,
-    pub(super) file: &'a PartialFile,
+    to: Receiving<'a>,
     mirrors: &'a [Mirror],
-    pub(super) frames: Option<Frames>,
     /// From where on the archives of two servers must be the same to be the same archive.
     shared_from: Option<u64>,
     length_bytes: u64,
-    pieces: Mutex<Pieces>,
     changed: Condvar,
     ended: Mutex<Option<Ended>>,
     started: Instant,
-    pub(super) progress: &'a dyn Progress,
 }
 
 impl Fetching<'_> {
@@ -164,10 +158,6 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    pub(super) fn pieces(&self) -> MutexGuard<'_, Pieces> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end(&self, ended: Ended) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(ended);
         self.changed.notify_all();
@@ -180,7 +170,7 @@ impl Fetching<'_> {
     /// One connection: piece after piece, until all are there.
     fn stream(&self, number: usize, stopping: &Stopping<'_>) -> Result<()> {
         loop {
-            self.progress.check()?;
+            self.to.progress.check()?;
             if self.is_ended() {
                 return Ok(());
             }
@@ -197,7 +187,7 @@ impl Fetching<'_> {
                 continue;
             }
             let job = {
-                let mut pieces = self.pieces();
+                let mut pieces = self.to.pieces();
                 match pieces.take(self.started.elapsed(), server) {
                     Some(job) => job,
                     None if pieces.is_complete() => return Ok(()),
@@ -209,7 +199,7 @@ impl Fetching<'_> {
             };
             let result = self.fetch(&job, (server, mirror), stopping);
             {
-                let mut pieces = self.pieces();
+                let mut pieces = self.to.pieces();
                 pieces.give_back(job.piece);
                 if matches!(mirror.standing(), Standing::Dropped(_)) {
                     pieces.lose_server(server);
@@ -248,7 +238,7 @@ impl Fetching<'_> {
         let mut buffer = Vec::new();
         let (mut at, mut is_same) = (start, true);
         let result = self.client.get(&mirror.remote, Some(start..self.length_bytes), stopping, &mut |offset, bytes| {
-            let same = self.file.compare(offset, bytes, &mut buffer).unwrap_or(0);
+            let same = self.to.file.compare(offset, bytes, &mut buffer).unwrap_or(0);
             is_same &= offset == at && same == bytes.len();
             at = offset.saturating_add(bytes.len() as u64);
             if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -256,19 +246,19 @@ impl Fetching<'_> {
         match result {
             Ok(_) if is_same && at == self.length_bytes => mirror.approve(),
             Ok(_) => {
-                self.progress.warn(&format!("{}: another archive of the same name: not used", mirror.shown()));
+                self.to.progress.warn(&format!("{}: another archive of the same name: not used", mirror.shown()));
                 mirror.drop_for("another archive of the same name");
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
-            Err(error) => drop(mirror.failed_with(&error, self.progress)),
+            Err(error) => drop(mirror.failed_with(&error, self.to.progress)),
         }
     }
 
     /// Fetches one piece, as far as it goes.
     fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &Stopping<'_>) -> Result<()> {
         panic_point("stream");
-        let lease = self.file.lease(job.range.clone(), &mirror.shown());
-        let mut receiver = Receiver::new(self, job, mirror, &lease);
+        let lease = self.to.file.lease(job.range.clone(), &mirror.shown());
+        let mut receiver = Receiver::new(&self.to, job, mirror, &lease);
         let while_leased = WhileLeased { stopping, lease: &lease };
         let mut trouble = None;
         let take = &mut |offset: u64, bytes: &[u8]| {
@@ -288,9 +278,9 @@ impl Fetching<'_> {
             // What ends a long transfer does not keep the next one waiting.
             (None, Err(error)) if error.is_retryable() && receiver.kept_bytes >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
-                let is_last = mirror.failed_with(&error, self.progress) == Patience::Over;
+                let is_last = mirror.failed_with(&error, self.to.progress) == Patience::Over;
                 if is_last && self.mirrors.len() > 1 {
-                    self.progress.warn(&format!("{error}: nothing more is taken from there"));
+                    self.to.progress.warn(&format!("{error}: nothing more is taken from there"));
                 }
             }
         }
@@ -300,18 +290,19 @@ impl Fetching<'_> {
     /// A frame does not match its hash. Where several servers gave it, nobody knows which of them was wrong: it comes once
     /// more, from one.
     fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
-        let is_alone = self.file.givers(frame.clone()).len() <= 1;
+        let is_alone = self.to.file.givers(frame.clone()).len() <= 1;
         let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
         match is_alone {
             true => {
-                self.progress.warn(&format!("{why}: this server is no longer used"));
+                self.to.progress.warn(&format!("{why}: this server is no longer used"));
                 mirror.refute(&why);
             }
-            false => {
-                self.progress.warn(&format!("{why}, and came from several servers: it is fetched again from this one"))
-            }
+            false => self
+                .to
+                .progress
+                .warn(&format!("{why}, and came from several servers: it is fetched again from this one")),
         }
-        self.pieces().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
+        self.to.pieces().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
     /// Why nobody is left to fetch from.
@@ -337,7 +328,7 @@ struct Stopping<'a> {
 
 impl Progress for Stopping<'_> {
     fn is_interrupted(&self) -> bool {
-        self.fetching.progress.is_interrupted() || self.fetching.is_ended()
+        self.fetching.to.progress.is_interrupted() || self.fetching.is_ended()
     }
 }
 

@@ -1,17 +1,46 @@
 //! The bytes of one request for a piece: put at their place, and marked when they are right as far as can be told.
 
 use {
-    super::{lease::Lease, mirrors::Mirror, pieces::Job, ranged::Fetching},
+    super::{
+        lease::Lease,
+        mirrors::Mirror,
+        partial::PartialFile,
+        pieces::{Job, Pieces},
+        tail::Frames,
+    },
     slotpress_base::{
         bytes::{count, range_bytes},
         error::{Error, Result},
+        progress::Progress,
         threads::panic_point,
     },
-    std::ops::{ControlFlow, Range},
+    std::{
+        ops::{ControlFlow, Range},
+        sync::{Mutex, MutexGuard, PoisonError},
+    },
 };
 
 /// Bytes that are marked at a time where there are no frames to go by.
 const MARK_BYTES: u64 = 256 * 1024;
+
+/// Where the bytes of all requests go, and what they are.
+pub struct Receiving<'a> {
+    /// The file.
+    pub file: &'a PartialFile,
+    /// Its frames with their hashes, where they are known.
+    pub frames: Option<Frames>,
+    /// The pieces that it is fetched in.
+    pub pieces: Mutex<Pieces>,
+    /// Is told what is marked.
+    pub progress: &'a dyn Progress,
+}
+
+impl Receiving<'_> {
+    /// The pieces, for as long as the result lives.
+    pub fn pieces(&self) -> MutexGuard<'_, Pieces> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What ends a transfer from this side.
 pub enum Trouble {
@@ -23,7 +52,7 @@ pub enum Trouble {
 
 /// Takes the bytes of one piece. What has come of a frame when a transfer ends stays: the next one goes on behind it.
 pub struct Receiver<'a> {
-    fetching: &'a Fetching<'a>,
+    to: &'a Receiving<'a>,
     job: &'a Job,
     mirror: &'a Mirror,
     lease: &'a Lease<'a>,
@@ -36,10 +65,10 @@ pub struct Receiver<'a> {
 
 impl<'a> Receiver<'a> {
     /// Takes the bytes of a job, by its lease.
-    pub fn new(fetching: &'a Fetching<'a>, job: &'a Job, mirror: &'a Mirror, lease: &'a Lease<'a>) -> Self {
+    pub fn new(to: &'a Receiving<'a>, job: &'a Job, mirror: &'a Mirror, lease: &'a Lease<'a>) -> Self {
         let (at, buffer) = (job.range.start, Vec::new());
-        let marked = fetching.frames.as_ref().map_or(at, |frames| frames.start_of(at));
-        Self { fetching, job, mirror, lease, at, marked, buffer, kept_bytes: 0 }
+        let marked = to.frames.as_ref().map_or(at, |frames| frames.start_of(at));
+        Self { to, job, mirror, lease, at, marked, buffer, kept_bytes: 0 }
     }
 
     /// Takes the next bytes. Whether more are wanted.
@@ -64,7 +93,7 @@ impl<'a> Receiver<'a> {
     /// Marks frames that are whole and right; where there are none, what has come, if it is so much. Whether the lease is
     /// still held.
     fn mark_right(&mut self, least_bytes: u64) -> Result<bool, Trouble> {
-        let (file, frames) = (self.fetching.file, self.fetching.frames.as_ref());
+        let (file, frames) = (self.to.file, self.to.frames.as_ref());
         while let Some((frames, (frame, hash))) = frames
             .and_then(|frames| Some((frames, frames.frame_at(self.marked)?)))
             .filter(|(_, (frame, _))| frame.end <= self.at)
@@ -92,15 +121,15 @@ impl<'a> Receiver<'a> {
     fn marked_to(&mut self, end: u64, is_new: bool) {
         if is_new {
             let bytes = range_bytes(&(self.marked..end));
-            self.fetching.progress.advance(bytes, bytes);
+            self.to.progress.advance(bytes, bytes);
         }
         self.marked = end;
     }
 
     /// Whether more of the piece is wanted. Of a frame all bytes count, of others only those that are marked.
     fn arrived(&self) -> bool {
-        let is_framed = self.fetching.frames.as_ref().is_some_and(|frames| frames.frame_at(self.marked).is_some());
-        self.fetching.pieces().arrived(self.job.piece, if is_framed { self.at } else { self.marked })
+        let is_framed = self.to.frames.as_ref().is_some_and(|frames| frames.frame_at(self.marked).is_some());
+        self.to.pieces().arrived(self.job.piece, if is_framed { self.at } else { self.marked })
     }
 
     /// The transfer has ended, however: what came stays.
