@@ -3,7 +3,7 @@
 
 use {
     crate::common::*,
-    slotpress::{Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, restore},
+    slotpress::{CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, restore},
     slotpress_base::{
         io::Manners,
         progress::{NoProgress, Progress},
@@ -37,7 +37,12 @@ fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> 
         } else {
             slotpress_read::archive::IndexPolicy::Hint
         })
-        .convert(convert);
+        .convert(convert)
+        // The small archive is a part of a state.
+        .check(CheckOptions::default().mode(match layout {
+            RestoreLayout::Archive => CheckMode::Frames,
+            RestoreLayout::Boot => CheckMode::State,
+        }));
     restore(&options, &NoProgress)
 }
 

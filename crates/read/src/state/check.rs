@@ -10,7 +10,11 @@ use {
         accounts::{Accounts, AccountsPass, Task},
         settle::{ReadAgain, Settled, log_bytes, settle},
     },
-    crate::rules::{clients::Rule, documents::judge_expectations, findings::Findings},
+    crate::rules::{
+        clients::Rule,
+        documents::judge_expectations,
+        findings::{Check, Findings},
+    },
     derive_setters::Setters,
     serde::{Serialize, Serializer},
     slotpress_base::{
@@ -224,6 +228,10 @@ impl StateCheck {
         self.accounts.check()?;
         let Settled { accounts, .. } =
             settle(&self.accounts, Some(bank), &self.findings, threads, progress, read_again)?;
+        // Whatever kept it from being compared: it is not checked then.
+        if let Some(why) = self.findings.skipped(Check::State) {
+            return Err(Error::damaged(format!("the state cannot be checked: {why}")));
+        }
         Ok(StateOutcome::Checked { accounts })
     }
 }

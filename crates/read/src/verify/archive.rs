@@ -77,18 +77,13 @@ impl VerifiedArchive {
         if let Some(why) = options.why_not_state() {
             findings.skip(Check::Records, why);
         }
-        if options.is_quick {
-            if let Some(tail) = &archive.tail {
-                let has_all_hashes = hashes == HashCheck::All && tail.hashes.is_some();
-                findings.skip(
-                    Check::Frames,
-                    match has_all_hashes {
-                        true => "`is_quick`: the hashes of all, and the content of the first",
-                        false => "`is_quick`: all headers, and the content of the first",
-                    },
-                );
-                findings.skip(Check::Entries, "`is_quick`: as the index gives them");
-            }
+        if let Some(tail) = archive.tail.as_ref().filter(|_| options.is_quick) {
+            let what = match hashes == HashCheck::All && tail.hashes.is_some() {
+                true => "`is_quick`: the hashes of all, and the content of the first",
+                false => "`is_quick`: all headers, and the content of the first",
+            };
+            findings.skip(Check::Frames, what);
+            findings.skip(Check::Entries, "`is_quick`: as the index gives them");
         }
         let counts = Counts {
             input_bytes: archive.length_bytes(),
