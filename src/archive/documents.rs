@@ -2,6 +2,7 @@
 //! archive is planned. Not here: the bank file, which the plan reads, and the version, which tells what a bank snapshot is.
 
 use {
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         files::open_file,
@@ -51,7 +52,7 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
     panic_point("status cache");
     let file = open_file(path)?;
     let length = file.metadata().map_err(|error| Error::io("read", path, &error))?.len();
-    let what = format!("the status cache {}", path.display());
+    let what = format!("the status cache {}", path.shown());
     if length > ENTRY_BYTES_MAX {
         let [length, most] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
         return Err(Error::damaged(format!("{what} has {length}, and no file of a snapshot has more than {most}"))

@@ -25,6 +25,7 @@ use {
     },
     derive_setters::Setters,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         io::Manners,
@@ -341,7 +342,7 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
 fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()> {
     let mut archives = find_archives([out_dir, snapshots_dir])?;
     archives.retain(|(name, _)| name.slot < slot);
-    let places = format!("{} or {}", out_dir.display(), snapshots_dir.display());
+    let places = format!("{} or {}", out_dir.shown(), snapshots_dir.shown());
     match newest_full_slot(&archives) {
         Some(newest) if newest == base_slot => Ok(()),
         Some(newest) => Err(Error::failed(format!(

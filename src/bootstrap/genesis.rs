@@ -15,6 +15,7 @@
 
 use {
     sha2::{Digest, Sha256},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::to_usize,
         error::{Error, IoContext, Result},
@@ -52,7 +53,7 @@ pub fn provide(
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
         let hash = hash_of(&bytes);
-        check(hash, expected).map_err(|error| error.within(path.display()))?;
+        check(hash, expected).map_err(|error| error.within(path.shown()))?;
         return Ok(Some(hash));
     }
     for server in servers {

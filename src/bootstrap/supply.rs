@@ -10,6 +10,7 @@ use {
         trust::{self, Vouchers},
     },
     crate::restore::{Supplied, Supply},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         progress::Progress,
@@ -159,7 +160,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             Places::Local(_) => false,
         };
         let is_in_place = !is_cut && in_place.is_file();
-        let place = if is_in_place { in_place.display().to_string() } else { choice.first_place() };
+        let place = if is_in_place { in_place.shown().to_string() } else { choice.first_place() };
         let full_place = choice.name.base_slot.map(|_| self.full_place.clone());
         let source = Wrong { name: choice.name.clone(), place, is_in_place, full_place };
         let supplement = |vouching| Supplement { name: choice.name.clone(), source, vouching, fetched: None };
@@ -205,7 +206,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         if length_bytes.is_none_or(|length| metadata.len() == length) {
             return Ok(false);
         }
-        let broken = Error::damaged(format!("{} is not as long as what the server has", path.display()));
+        let broken = Error::damaged(format!("{} is not as long as what the server has", path.shown()));
         take_up(client, path, remotes, &broken, *network).map(|()| true)
     }
 

@@ -19,6 +19,7 @@ use {
     },
     clap::Args,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         progress::Progress,
@@ -164,7 +165,7 @@ struct PreviewLine<'a> {
 /// Prints what would be made; an error where there is no room for it.
 fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     let ArchivePreview { path, name, storages, input_bytes, estimated_bytes, sample_bytes, free_bytes } = preview;
-    let dir = path.parent().unwrap_or(Path::new(".")).display();
+    let dir = path.parent().unwrap_or(Path::new(".")).shown();
     let [estimated, input, sample, free] =
         [estimated_bytes, input_bytes, sample_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
     if ui.is_json() {
@@ -180,7 +181,7 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
             free_bytes: *free_bytes,
         });
     } else {
-        ui.print_verbatim(&path.display().to_string());
+        ui.print_verbatim(&path.shown().to_string());
         if !ui.is_quiet() {
             ui.print(&format!("  {}, {}", kind_of(name), values::count_of(*storages, "storage")));
             ui.print(&format!("  size     about {estimated} from {input}, estimated from a sample of {sample}"));
@@ -217,7 +218,7 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
         ui.print_json(&SkippedLine { path, reason: "exists already" });
         return Ok(());
     }
-    ui.print_verbatim(&path.display().to_string());
+    ui.print_verbatim(&path.shown().to_string());
     if !ui.is_quiet() {
         ui.print("  skipped: it exists already, and was neither read nor changed");
     }
@@ -231,7 +232,7 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         return ui.print_json(&ArchiveLine { report, made: MadeFields::of(name, codec) });
     }
     let kind = kind_of(name);
-    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
+    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown().to_string()));
     if ui.is_quiet() {
         return;
     }

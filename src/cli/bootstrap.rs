@@ -19,6 +19,7 @@ use {
     },
     clap::Args,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{error::Result, text},
     slotpress_format::ledger::names::Hash,
     slotpress_read::archive::IndexPolicy,
@@ -212,7 +213,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
         return;
     }
     let ledger: &Path = &options.restore.paths.ledger;
-    ui.print(&format!("Would make a ledger in {}:", ledger.display()));
+    ui.print(&format!("Would make a ledger in {}:", ledger.shown()));
     for choice in std::iter::once(full).chain(incremental) {
         let size = choice.length_bytes.map_or("of unknown size".to_string(), values::show_bytes);
         ui.print(&format!("  fetch    {}", choice.name));

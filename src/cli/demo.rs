@@ -11,6 +11,7 @@ use {
     },
     clap::Args,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         io::Manners,
@@ -67,7 +68,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
         Some(dir) => {
             fs::create_dir_all(dir).or_path("create", dir)?;
             if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
-                return Err(Error::failed(format!("{} is not empty", dir.display()))
+                return Err(Error::failed(format!("{} is not empty", dir.shown()))
                     .hint("--keep takes a directory that is empty or does not exist"));
             }
             dir.as_path()
@@ -160,7 +161,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
         values::show_duration(std::time::Duration::from_secs_f64(450e9 / rate.max(1.0)))
     ));
     match &args.keep {
-        Some(dir) => ui.print(&format!("Everything is kept in {}.", dir.display())),
+        Some(dir) => ui.print(&format!("Everything is kept in {}.", dir.shown())),
         None => ui.print("Everything was removed again; --keep DIR keeps it."),
     }
     ui.print("Next: slotpress archive LEDGER -o OUT_DIR");
@@ -256,7 +257,7 @@ impl Demo<'_> {
                 self.ui.check()?;
                 let path = run.join(format!("{}.{}", storage.file.slot, storage.file.id));
                 if !is_restored(&plan, (plan.files.len() + at) as u64, storage.content_bytes, &path)? {
-                    return Err(Error::failed(format!("{} is not what was archived", path.display()))
+                    return Err(Error::failed(format!("{} is not what was archived", path.shown()))
                         .hint("this is a bug in slotpress, or a broken disk: please report it"));
                 }
                 compared += 1;

@@ -6,6 +6,7 @@ use {
     clap::Args,
     serde::Serialize,
     slotpress_base::error::{Error, Result},
+    slotpress_base::text::ShowPath,
     std::path::PathBuf,
 };
 
@@ -31,7 +32,7 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     if let Some(path) = &args.path {
         values::check_ledger(path)?;
         if !path.is_dir() {
-            return Err(Error::failed(format!("{} is not a directory", path.display()))
+            return Err(Error::failed(format!("{} is not a directory", path.shown()))
                 .hint("give the validator's ledger directory, or leave it out to check only the machine"));
         }
     } else if args.directories.is_given() {

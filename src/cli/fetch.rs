@@ -11,6 +11,7 @@ use {
     crate::bootstrap::archives::{FetchOptions, FetchReport, fetch_archives},
     clap::Args,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{error::Result, text},
     slotpress_format::archive::frame_hashes::Root,
     slotpress_net::fetch::{Fetched, GivenBytes},
@@ -132,7 +133,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
         return;
     }
     for archive in &report.archives {
-        ui.print_verbatim(&archive.path.display().to_string());
+        ui.print_verbatim(&archive.path.shown().to_string());
         if !ui.is_quiet() {
             print_fetched(archive.fetched.as_ref(), ui);
             print_checked(archive.root, ui);

@@ -109,7 +109,7 @@ mod tests {
                     let quoted =
                         line.split('`').enumerate().filter(|(number, part)| number % 2 == 1 && is_option(part));
                     for (_, part) in quoted {
-                        assert!(names.contains(&part), "{}: {part}", path.display());
+                        assert!(names.contains(&part), "{path:?}: {part}");
                         named += 1;
                     }
                 }

@@ -11,6 +11,7 @@ use {
     },
     clap::Args,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         text,
@@ -256,7 +257,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         });
         return;
     }
-    ui.print_verbatim(&path.display().to_string());
+    ui.print_verbatim(&path.shown().to_string());
     let kind = match base_slot {
         Some(base) => format!("incremental archive on slot {base}"),
         None => "full archive".to_string(),
@@ -353,7 +354,7 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
         });
         return;
     }
-    ui.print_verbatim(&found.path.display().to_string());
+    ui.print_verbatim(&found.path.shown().to_string());
     field(ui, "kind", &format!("bank snapshot, {layout}"));
     print_bank(&found.bank, ui);
     field(

@@ -7,6 +7,7 @@ use {
     },
     base64::{Engine as _, engine::general_purpose::STANDARD},
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         text,
@@ -136,7 +137,7 @@ pub fn run_accounts(
 
 /// Says before an hour of reading what would keep the table from being written after it.
 fn check_csv(csv: &Path, input: &Path) -> Result<()> {
-    let refuse = |why: &str| Err(Error::usage(format!("--csv {}: {why}", csv.display())));
+    let refuse = |why: &str| Err(Error::usage(format!("--csv {}: {why}", csv.shown())));
     let dir = csv.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (csv.canonicalize(), input.canonicalize()) {
         _ if csv.is_dir() => refuse("that is a directory"),
@@ -199,7 +200,7 @@ fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
 
 fn print_tables(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
     let totals = &found.totals;
-    ui.print_verbatim(&found.path.display().to_string());
+    ui.print_verbatim(&found.path.shown().to_string());
     if let Some(owner) = owner {
         field(ui, "only owner", &owner_text(&owner));
     }
@@ -283,7 +284,7 @@ pub fn run_account(
     ui: &Ui,
 ) -> Result<()> {
     let Some(found) = find_account(input, pubkey, threads, ui)? else {
-        let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.display()));
+        let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.shown()));
         return Err(match ArchiveName::of_path(shown).and_then(|name| name.base_slot) {
             Some(base) => error.hint(format!(
                 "an incremental archive holds what changed after its base: look into the full archive of slot {base} too"

@@ -7,6 +7,7 @@ use {
     clap::Args,
     serde::Serialize,
     slotpress_base::error::Result,
+    slotpress_base::text::ShowPath,
     slotpress_read::catalog::{
         Archive, Catalog,
         listing::{ArchiveFields, unix_ns},
@@ -65,7 +66,7 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
         return Ok(());
     }
     if catalog.archives().is_empty() {
-        ui.print(&format!("no archives in {}", args.place.display()));
+        ui.print(&format!("no archives in {}", args.place.shown()));
         return Ok(());
     }
     for archive in catalog.archives() {

@@ -4,6 +4,7 @@ use {
     super::{ui::Ui, values},
     clap::Args,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
@@ -130,5 +131,5 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
 
 fn line(archive: &Archive, is_dry_run: bool) -> String {
     let verb = if is_dry_run { "would remove" } else { "removed" };
-    format!("{verb} {} ({})", archive.path().display(), values::show_bytes(archive.size_bytes))
+    format!("{verb} {} ({})", archive.path().shown(), values::show_bytes(archive.size_bytes))
 }

@@ -18,6 +18,7 @@ use {
     clap::Args,
     serde::Serialize,
     slotpress_base::error::{Error, IoContext, Result},
+    slotpress_base::text::ShowPath,
     std::{
         fs::File,
         os::fd::AsFd,
@@ -121,7 +122,7 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
     if ui.is_json() {
         return ui.print_json(&RecompressLine { report, made: MadeFields::of(name, codec) });
     }
-    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.display().to_string()));
+    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown().to_string()));
     if ui.is_quiet() {
         return;
     }

@@ -20,6 +20,7 @@ use {
     },
     clap::{Args, ValueEnum},
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         text,
@@ -166,7 +167,7 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
         });
     } else if !ui.is_quiet() {
         for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact } in archives {
-            ui.print_verbatim(&path.display().to_string());
+            ui.print_verbatim(&path.shown().to_string());
             match name {
                 Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
                 None => ui.print("  slot and hash are not in its name"),
@@ -177,7 +178,7 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
         }
         for Space { dir, needed_bytes, free_bytes } in space {
             let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
-            ui.print(&format!("  space    {needed} needed, {free} free in {}", dir.display()));
+            ui.print(&format!("  space    {needed} needed, {free} free in {}", dir.shown()));
         }
         ui.print("Nothing was restored.");
     }
@@ -188,7 +189,7 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
 fn check_archives(args: &RestoreArgs) -> Result<()> {
     let mut archives = [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten();
     let Some(dir) = archives.find(|path| path.is_dir()) else { return Ok(()) };
-    let error = Error::usage(format!("{} is a directory: restore takes archives", dir.display()));
+    let error = Error::usage(format!("{} is a directory: restore takes archives", dir.shown()));
     let word = shell_word(dir);
     Err(match dir.join("snapshots").is_dir() {
         true => error.hint(format!("to make an archive of a ledger: slotpress archive {word} -o DIR")),
@@ -205,7 +206,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
     if ui.is_json() {
         return ui.print_json(&RestoreLine { report, validator_flags: flags });
     }
-    ui.print_verbatim(&report.path.display().to_string());
+    ui.print_verbatim(&report.path.shown().to_string());
     if ui.is_quiet() {
         return;
     }
@@ -255,7 +256,7 @@ fn absolute(path: &Path) -> PathBuf {
 /// A path as a basic string of TOML.
 fn toml_string(path: &Path) -> String {
     let mut text = String::from("\"");
-    for char in path.display().to_string().chars() {
+    for char in path.shown().to_string().chars() {
         match char {
             '"' | '\\' => text.extend(['\\', char]),
             char if char.is_control() => text += &format!("\\u{:04X}", u32::from(char)),
@@ -281,7 +282,7 @@ fn validator_flags(options: &RestoreOptions, report: &RestoreReport) -> Vec<Stri
 
 /// A path as it can be pasted into a shell.
 pub fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
+    let text = path.shown().to_string();
     let is_plain = text.chars().all(|char| char.is_ascii_alphanumeric() || "/._-+@:,=".contains(char));
     if is_plain && !text.is_empty() { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }

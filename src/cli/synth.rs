@@ -4,6 +4,7 @@ use {
     super::{arguments::WorkerArgs, ui::Ui, values},
     clap::{Args, ValueEnum},
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{error::Result, text},
     slotpress_synth::{AgaveVersion, Mix, SynthOptions, SynthReport, SynthState, memory_of, synth},
     std::path::{Path, PathBuf},
@@ -143,7 +144,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             });
             continue;
         }
-        ui.print_verbatim(&ledger_dir.display().to_string());
+        ui.print_verbatim(&ledger_dir.shown().to_string());
         if ui.is_quiet() {
             continue;
         }

@@ -8,6 +8,7 @@ pub use slotpress_base::quantity::{
 use std::{path::Path, sync::Arc, time::Duration};
 use {
     crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::Error,
         memory,
@@ -126,8 +127,8 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
     };
     let Some(ledger) = ledger else { return Ok(()) };
     let ledger = if ledger.as_os_str().is_empty() { Path::new(".") } else { ledger };
-    Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.display()))
-        .hint(format!("give the ledger directory: {}{choice}", ledger.display())))
+    Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.shown()))
+        .hint(format!("give the ledger directory: {}{choice}", ledger.shown())))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use {
     clap::{Args, ValueEnum},
     serde::Serialize,
     slotpress_base::error::{Error, Result},
+    slotpress_base::text::ShowPath,
     slotpress_format::{
         archive::frame_hashes::Root,
         ledger::{directory::LedgerPaths, names::Hash},
@@ -206,7 +207,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
     if report.ok {
         return Ok(());
     }
-    let path = report.paths.last().map(|path| path.display().to_string()).unwrap_or_default();
+    let path = report.paths.last().map(|path| path.shown().to_string()).unwrap_or_default();
     let unlisted = if report.unlisted_count > 0 { " and more" } else { "" };
     let failures = values::count_of(report.failures.len() as u64, "failure");
     Err(Error::damaged(format!("{path} is not valid: {failures}{unlisted}")))
@@ -219,7 +220,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
         return ui.print_json(&VerifyLine { report, capitalization_text });
     }
     for path in &report.paths {
-        ui.print_verbatim(&path.display().to_string());
+        ui.print_verbatim(&path.shown().to_string());
     }
     if ui.is_quiet() && report.ok {
         return;
@@ -403,7 +404,7 @@ fn print_details(failure: &Failure, path: Option<&Path>, ui: &Ui) {
         (None, None) => format!("offset {offset} of the tar stream"),
     });
     let parts = [
-        path.map(|path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()),
+        path.map(|path| Path::new(path.file_name().unwrap_or(path.as_os_str())).shown()),
         place.frame.map(|frame| format!("frame {frame}")),
         place.entry.clone(),
         offset,

@@ -2,6 +2,7 @@
 
 use {
     super::Finding,
+    slotpress_base::text::ShowPath,
     slotpress_format::ledger::{directory::LedgerPaths, held_lock::is_ledger_lock_held},
     slotpress_read::store::{RESTORE_JOURNAL_HINT, restore_journal},
     std::{
@@ -22,7 +23,7 @@ const FILES_MAX: usize = 64;
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     let mut findings = vec![lock(&paths.ledger), owner(&paths.ledger)];
     findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
-        let found = format!("{}: a restore was killed before its end", journal.display());
+        let found = format!("{}: a restore was killed before its end", journal.shown());
         Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
     }));
     let mut seen = BTreeSet::new();
@@ -79,7 +80,7 @@ fn space(dir: &Path) -> Option<Finding> {
         "{} free of {}, for {}",
         slotpress_base::quantity::bytes(free),
         slotpress_base::quantity::bytes(all),
-        dir.display()
+        dir.shown()
     );
     Some(match free as f64 / (all as f64) < 0.05 {
         true => Finding::note("space", found, "nearly full; archive and restore --dry-run tell what they need"),

@@ -11,6 +11,7 @@ use {
         sample::choose_frames,
         source::{Chosen, Source},
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         memory,
@@ -64,7 +65,7 @@ impl Input {
             frame.until_entry_bytes = until_entry_bytes;
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {
-            return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.display())));
+            return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.shown())));
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frame_size_bytes: options.frame_size_bytes, frames })
     }

@@ -8,6 +8,7 @@ use {
         },
         levels::content::{ContentFrame, InputKind, InputOptions},
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
         progress::Progress,
@@ -90,7 +91,7 @@ impl Source {
             return Self::open_ledger(options, progress);
         }
         if metadata.is_file() && metadata.len() == 0 {
-            return Err(Error::usage(format!("{} is empty: there is nothing to measure", path.display())));
+            return Err(Error::usage(format!("{} is empty: there is nothing to measure", path.shown())));
         }
         if options.slot.is_some() || options.base_slot.is_some() {
             return Err(Error::usage("`slot` and `base_slot` are for ledgers; the input is a file"));
@@ -131,7 +132,7 @@ impl Source {
         progress.stage("Surveying", Some(archive.length_bytes()));
         let mut survey = Survey::new(is_named_archive(archive.path()));
         archive.decode_in_order(threads, progress, &mut |bytes| survey.feed(bytes))?;
-        let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path().display()))?;
+        let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path().shown()))?;
         let content = match archive.compression {
             Compression::None => {
                 let path = archive.path_buf();
@@ -154,7 +155,7 @@ impl Source {
             }),
             Content::Framed(archive, offsets) => load_each(chosen, threads, progress, &|frame, to| {
                 read_range(archive, offsets, frame.offset_bytes, to)
-                    .map_err(|error| error.within(archive.path().display()))
+                    .map_err(|error| error.within(archive.path().shown()))
             }),
             Content::Stream(archive) => load_stream(archive, &chosen, threads, progress),
         }
@@ -222,7 +223,7 @@ fn load_stream(
         Ok(())
     })?;
     if frames.len() < chosen.len() {
-        return Err(Error::failed(format!("{} changed while it was read", archive.path().display())));
+        return Err(Error::failed(format!("{} changed while it was read", archive.path().shown())));
     }
     Ok(frames)
 }

@@ -5,6 +5,7 @@
 
 use {
     super::is_refused,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         io::{Manners, Watch},
@@ -44,7 +45,7 @@ impl Base {
         let archive = Archive::open(path, IndexPolicy::Ignore, manners)?;
         if let Some(ArchiveName { slot, base_slot: of_base, .. }) = &archive.name {
             judge_base(Some(base_slot), Some(*slot), *of_base, &Findings::refusing(|_| true))
-                .map_err(|error| error.within_damaged(path.display()))?;
+                .map_err(|error| error.within_damaged(path.shown()))?;
         }
         Ok(Self { archive, _watch })
     }
@@ -62,7 +63,7 @@ impl Base {
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<()> {
-        self.read(state, newest, threads, progress).map_err(|error| error.within_damaged(self.archive.path().display()))
+        self.read(state, newest, threads, progress).map_err(|error| error.within_damaged(self.archive.path().shown()))
     }
 
     fn read(&self, state: &StateCheck, newest: &Newest<'_>, threads: usize, progress: &dyn Progress) -> Result<()> {

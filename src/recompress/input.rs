@@ -2,6 +2,7 @@
 
 use {
     super::{RecompressOptions, Source},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         io::{Manners, Watch, pipes::Interruptible},
@@ -87,7 +88,7 @@ impl<'s> Input<'s> {
     /// What errors name.
     pub fn place(&self) -> String {
         match self {
-            Self::File { archive, .. } => archive.path().display().to_string(),
+            Self::File { archive, .. } => archive.path().shown().to_string(),
             Self::Stream { .. } => STANDARD_INPUT.to_string(),
         }
     }

@@ -30,6 +30,7 @@ use {
     crossbeam_channel::{Receiver, bounded},
     derive_setters::Setters,
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         io::Manners,
@@ -320,7 +321,7 @@ fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u
         (Some(name), _) => Ok(name.base_slot),
         (None, None) => Ok(options.base_slot),
         (None, Some(base)) => match options.base_slot.or(ArchiveName::of_path(base).map(|name| name.slot)) {
-            None => Err(Error::usage(format!("{} does not say in its name which slot it is of", base.display()))
+            None => Err(Error::usage(format!("{} does not say in its name which slot it is of", base.shown()))
                 .hint("give `base_slot` too")),
             base_slot => Ok(base_slot),
         },

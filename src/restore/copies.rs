@@ -2,6 +2,7 @@
 
 use {
     crate::restore::{ConvertArchive, RestoreOptions, place::Owner},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         files::open_file,
@@ -57,7 +58,7 @@ impl ArchiveCopy {
         let lies_in = |dir: Option<Found>| parent.is_some_and(|parent| dir.is_some_and(|dir| is_dir(parent, &dir)));
         let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
             let convert = options.convert.ok_or_else(|| {
-                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.display()))
+                Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.shown()))
                     .hint("recompress it first, then restore the result")
             })?;
             Way::Converted(convert, options.threads)
@@ -134,7 +135,7 @@ impl ArchiveCopy {
             Way::Stays => {
                 return Err(Error::failed(format!(
                     "{} is in the archives directory under a name that no validator reads",
-                    self.source_path.display()
+                    self.source_path.shown()
                 ))
                 .hint(format!("rename it to {name}")));
             }
@@ -192,7 +193,7 @@ fn check_agave_reads(archive: &Archive) -> Result<()> {
 }
 
 fn is_another(path: &Path) -> Error {
-    Error::failed(format!("{} exists already, and is not the same archive", path.display()))
+    Error::failed(format!("{} exists already, and is not the same archive", path.shown()))
         .hint("move it away: one of the two is damaged")
 }
 

@@ -12,6 +12,7 @@ use {
         space::{Space, SpaceNeeded},
         target::Target,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
@@ -66,7 +67,7 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     inputs.check_pair(options)?;
     for (archive, root) in inputs.archives().zip(&options.expect_roots) {
         judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
-            .map_err(|error| error.within_damaged(archive.path().display()))?;
+            .map_err(|error| error.within_damaged(archive.path().shown()))?;
     }
     let target = Target::prepare(&options.paths, options.layout, false)?;
     progress.stage("Sampling", None);
@@ -113,7 +114,7 @@ fn estimate(archive: &Archive, threads: usize, progress: &dyn Progress) -> Resul
         });
     progress.check()?;
     match decoded {
-        Err(error) if sample_bytes == length_bytes => Err(error.within_damaged(archive.path().display())),
+        Err(error) if sample_bytes == length_bytes => Err(error.within_damaged(archive.path().shown())),
         Ok(_) if sample_bytes == length_bytes => Ok(content_bytes),
         // A sample ends inside a frame; of a frame that is longer than the sample, nothing may have come out.
         _ if content_bytes == 0 => Ok(length_bytes.saturating_mul(RATIO_TYPICAL)),

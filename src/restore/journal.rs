@@ -6,6 +6,7 @@
 
 use {
     crate::restore::spot::Spot,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::KeptDir,
@@ -200,7 +201,7 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     let mut bytes = Vec::new();
     file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &path)?;
     let (mark, placed) = decode(&bytes).ok_or_else(|| {
-        Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.display()))
+        Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.shown()))
             .hint("if no restore runs into this directory, remove the file, and what the restore left")
     })?;
     let is_marked = mark.try_exists().or_path("read", &mark)?;
@@ -223,7 +224,7 @@ fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
     if (is_of(rustix::process::geteuid()) || is_of(rustix::process::Uid::ROOT)) && journal.nlink() == 1 {
         return Ok(());
     }
-    Err(Error::failed(format!("{} is the journal of another user's restore (user {})", path.display(), journal.uid()))
+    Err(Error::failed(format!("{} is the journal of another user's restore (user {})", path.shown(), journal.uid()))
         .hint(
             "run slotpress as that user, who has to undo it; or remove the file if nobody restores into this directory",
         ))

@@ -29,6 +29,7 @@ use {
         target::Target,
         unpack::{Shared, UnpackOptions, Unpacked, unpack},
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         progress::{Progress, Step},
@@ -167,7 +168,7 @@ fn restore_archives(
                 let error = Error::from(error);
                 // What is of all of them is told of the newest.
                 return Err(match feed.archives.get(number).or(feed.archives.last()) {
-                    Some(archive) => error.within_damaged(archive.path().display()),
+                    Some(archive) => error.within_damaged(archive.path().shown()),
                     None => error,
                 });
             }
@@ -225,7 +226,7 @@ fn check_archive(feed: &Feed<'_>, number: usize, options: &RestoreOptions) -> Re
     match is_stream(archive) {
         true => Ok(()),
         false => {
-            check_root(archive.root(), number, options).map_err(|error| error.within_damaged(archive.path().display()))
+            check_root(archive.root(), number, options).map_err(|error| error.within_damaged(archive.path().shown()))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Whether there is room for a restore: before anything is written, and while it is.
 
 use {
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         quantity,
@@ -59,11 +60,8 @@ impl Space {
         let Self { dir, needed_bytes, free_bytes } = self;
         if free_bytes < needed_bytes {
             let [needed, free] = [*needed_bytes, *free_bytes].map(quantity::bytes);
-            return Err(Error::failed(format!(
-                "not enough space under {}: {needed} needed, {free} free",
-                dir.display()
-            ))
-            .hint("free some space, or spread the accounts over several disks with `accounts`"));
+            return Err(Error::failed(format!("not enough space under {}: {needed} needed, {free} free", dir.shown()))
+                .hint("free some space, or spread the accounts over several disks with `accounts`"));
         }
         Ok(())
     }
@@ -102,7 +100,7 @@ impl SpaceWatch {
             "the archive unpacks to more than there is room for: {} are left on the file system of {} or of an \
              accounts path, and some must stay free",
             quantity::bytes(free_bytes),
-            dir.display()
+            dir.shown()
         ))
         .hint("free some space, or spread the accounts over several disks with `accounts`"))
     }

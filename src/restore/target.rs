@@ -7,6 +7,7 @@ use {
         spot::{REPLACED_PREFIX, Spot},
     },
     rustix::fs::FileType,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir},
@@ -251,11 +252,11 @@ impl OldState {
     fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else { return Err(holds_a_ledger(&path)) };
-        let Some(found) = dir.found(part)? else { return Err(Error::failed(format!("{} is gone", path.display()))) };
+        let Some(found) = dir.found(part)? else { return Err(Error::failed(format!("{} is gone", path.shown()))) };
         check_same_file_system(&path, &found, parent)?;
         if parent.found(name)?.is_some() {
             let path = parent.path_of(name);
-            return Err(Error::failed(format!("{} exists already", path.display())).hint("try again in a second"));
+            return Err(Error::failed(format!("{} exists already", path.shown())).hint("try again in a second"));
         }
         let below = [name.as_str()].iter().chain(inner).map(OsString::from).collect();
         let from = Spot::new(dir, part);
@@ -265,7 +266,7 @@ impl OldState {
 }
 
 fn holds_a_ledger(path: &Path) -> Error {
-    Error::failed(format!("{} exists already: the target holds a ledger, or the remains of one", path.display()))
+    Error::failed(format!("{} exists already: the target holds a ledger, or the remains of one", path.shown()))
         .hint("restore into an empty directory, or delete the existing files yourself; they were not changed")
 }
 
@@ -277,7 +278,7 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
     let mut seen = Vec::new();
     for dir in accounts {
         let path = canonical(dir)?;
-        let shown = dir.path().display();
+        let shown = dir.path().shown();
         if path == snapshots || path == ledger || path.starts_with(snapshots.join("snapshots")) {
             return Err(Error::usage(format!("the accounts path {shown} is the snapshots path"))
                 .hint("give the accounts a directory of their own"));
@@ -302,7 +303,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
             if let Ok(behind) = rustix::fs::statat(parent, name, rustix::fs::AtFlags::empty()) {
                 check_same_file_system(&place, &behind.into(), parent)?;
             }
-            Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.display()))
+            Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.shown()))
                 .hint("remove the link, or choose another directory with `snapshots` or `accounts`"))
         }
         Some(found) => check_same_file_system(&place, &found, parent),
@@ -317,8 +318,8 @@ fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Resu
     }
     Err(Error::failed(format!(
         "{} is on another file system than {}: what is restored beside it cannot be moved there",
-        place.display(),
-        parent.path().display()
+        place.shown(),
+        parent.path().shown()
     ))
     .hint("remove the link or the mount, and name a directory on that file system with `snapshots` or `accounts`"))
 }

@@ -6,6 +6,7 @@ use {
         place::{EntryWriter, Owner, PartialDir, Places},
         space::SpaceWatch,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         io::writer::WriteBehind,
@@ -140,7 +141,7 @@ pub fn unpack(
     let judged = unpacking.rules.finish(archive, &mut read)?;
     let broken = findings.broken_rules();
     if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
-        let path = archive.path().display();
+        let path = archive.path().shown();
         progress.warn(&format!("{path}: {}: `slotpress verify` shows where, and which clients refuse it", rule.what()));
     }
     match &judged.bank {

@@ -3,6 +3,7 @@
 //! Lives here: [`Error`], [`ErrorKind`] and the small helpers that add a path or a hint. Not here: how an error is
 //! printed (that is `cli::ui`).
 
+use crate::text::ShowPath;
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -79,7 +80,7 @@ impl Error {
 
     /// What was to be written exists already (exit code 5).
     pub fn exists(path: &Path) -> Self {
-        let error = Self::new(ErrorKind::Exists, format!("{} exists already", path.display()));
+        let error = Self::new(ErrorKind::Exists, format!("{} exists already", path.shown()));
         Self { existing_path: Some(Box::new(path.to_path_buf())), ..error }
     }
 
@@ -100,7 +101,7 @@ impl Error {
             io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
             _ => None,
         };
-        let error = Self::failed(format!("cannot {doing} {}: {}", path.display(), plain(error))).caused_by(same(error));
+        let error = Self::failed(format!("cannot {doing} {}: {}", path.shown(), plain(error))).caused_by(same(error));
         match hint {
             Some(hint) => error.hint(hint),
             None => error,

@@ -2,6 +2,7 @@
 
 use {
     crate::error::{Error, IoContext, Result},
+    crate::text::ShowPath,
     rustix::fs::{Mode, OFlags},
     std::{fs::File, path::Path},
 };
@@ -17,6 +18,6 @@ pub fn open_file(path: &Path) -> Result<File> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?);
     match file.metadata().or_path("read", path)?.is_file() {
         true => Ok(file),
-        false => Err(Error::failed(format!("{} is not a file", path.display()))),
+        false => Err(Error::failed(format!("{} is not a file", path.shown()))),
     }
 }

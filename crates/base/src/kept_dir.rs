@@ -6,6 +6,7 @@
 
 use {
     crate::error::{Error, IoContext, Result},
+    crate::text::ShowPath,
     rustix::{
         fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
         io::Errno,
@@ -219,7 +220,7 @@ impl KeptDir {
             .or_path("open", &self.path_of(name))?;
         match file.metadata().or_path("read", &self.path_of(name))?.is_file() {
             true => Ok(file),
-            false => Err(Error::failed(format!("{} is not a file", self.path_of(name).display()))),
+            false => Err(Error::failed(format!("{} is not a file", self.path_of(name).shown()))),
         }
     }
 
@@ -332,7 +333,7 @@ pub fn random_name(prefix: &str) -> OsString {
 
 /// The error for what lies under a path instead of what was there a moment ago.
 pub fn changed(path: &Path) -> Error {
-    Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.display()))
+    Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.shown()))
         .hint("make sure that only you can write to it, and to the directories above it")
 }
 

@@ -15,6 +15,7 @@ use {
         header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
         redirect::Policy,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         progress::Progress,
@@ -193,7 +194,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
     file.take(CA_FILE_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
     let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
     found.filter(|_| pem.len() as u64 <= CA_FILE_BYTES_MAX).ok_or_else(|| {
-        Error::usage(format!("{} has no certificates", path.display()))
+        Error::usage(format!("{} has no certificates", path.shown()))
             .hint("`ca_file` takes certificates of authorities in PEM: -----BEGIN CERTIFICATE-----")
     })
 }

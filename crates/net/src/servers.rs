@@ -8,6 +8,7 @@
 use {
     super::{Client, NetError, NetErrorKind, Remote, Url, is_url, listing::LISTING_BYTES_MAX, parse_url, shown},
     serde::{Serialize, Serializer},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         progress::Progress,
@@ -101,7 +102,7 @@ impl fmt::Display for SourceArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(url) | Self::Archive(url) | Self::Mirror(url) => f.write_str(&shown(url)),
-            Self::LocalFile(path) | Self::LocalDir(path) => path.display().fmt(f),
+            Self::LocalFile(path) | Self::LocalDir(path) => path.shown().fmt(f),
         }
     }
 }
@@ -146,7 +147,7 @@ impl Offer {
     pub fn shown(&self) -> String {
         match &self.place {
             Place::Remote(remote) => shown(&remote.url),
-            Place::Local(path) => path.display().to_string(),
+            Place::Local(path) => path.shown().to_string(),
         }
     }
 

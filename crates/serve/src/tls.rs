@@ -7,6 +7,7 @@ use {
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     },
     slotpress_base::error::{Error, IoContext, Result},
+    slotpress_base::text::ShowPath,
     std::{
         os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
@@ -80,7 +81,7 @@ fn versions(files: &TlsFiles) -> Versions {
 }
 
 fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
-    let no_certificate = || Error::failed(format!("{} holds no certificate in PEM", files.cert.display()));
+    let no_certificate = || Error::failed(format!("{} holds no certificate in PEM", files.cert.shown()));
     let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read_pem(&files.cert)?)
         .collect::<std::result::Result<_, _>>()
         .map_err(|_| no_certificate())?;
@@ -88,12 +89,12 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
         return Err(no_certificate());
     }
     let key = PrivateKeyDer::from_pem_slice(&read_pem(&files.key)?)
-        .map_err(|_| Error::failed(format!("{} holds no private key in PEM", files.key.display())))?;
+        .map_err(|_| Error::failed(format!("{} holds no private key in PEM", files.key.shown())))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
         .map_err(|error| {
-            let (cert, key) = (files.cert.display(), files.key.display());
+            let (cert, key) = (files.cert.shown(), files.key.shown());
             Error::failed(format!("cannot use {cert} with {key}: {error}"))
                 .hint("give the certificate, with those of who signed it behind it, and the key that belongs to it")
         })?;
@@ -105,7 +106,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     let file = slotpress_base::files::open_file(path)?;
     let length = file.metadata().or_path("read", path)?.len();
     if length > PEM_BYTES_MAX {
-        return Err(Error::failed(format!("{} is too large for a certificate or a key", path.display())));
+        return Err(Error::failed(format!("{} is too large for a certificate or a key", path.shown())));
     }
     let mut pem = Vec::new();
     std::io::Read::read_to_end(&mut std::io::Read::take(file, PEM_BYTES_MAX), &mut pem).or_path("read", path)?;

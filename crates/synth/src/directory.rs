@@ -12,6 +12,7 @@ use {
         version::{AgaveVersion, write_startup_hints},
     },
     slotpress_base::error::{Error, IoContext, Result},
+    slotpress_base::text::ShowPath,
     std::{
         fs::{self, File},
         io::{BufWriter, Write},
@@ -186,7 +187,7 @@ pub fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
 pub fn claim_empty(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).or_path("create", directory)?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
-        return Err(Error::failed(format!("{} is not empty", directory.display()))
+        return Err(Error::failed(format!("{} is not empty", directory.shown()))
             .hint("choose a directory that does not exist yet; slotpress never writes over what is there"));
     }
     Ok(())

@@ -3,6 +3,7 @@
 use {
     super::{Section, Subject, csv, html, markdown},
     slotpress_base::error::{Error, IoContext, Result},
+    slotpress_base::text::ShowPath,
     std::{
         fs,
         io::Write,
@@ -36,12 +37,12 @@ impl ExportFile {
     /// replaced.
     pub fn new(format: Format, path: &Path, input: &Path) -> Result<Self> {
         if path.is_dir() {
-            return Err(Error::usage(format!("{} is a directory, not a file to write to", path.display())));
+            return Err(Error::usage(format!("{} is a directory, not a file to write to", path.shown())));
         }
         if let (Ok(path), Ok(input)) = (path.canonicalize(), input.canonicalize())
             && path == input
         {
-            return Err(Error::usage(format!("{} is the input; it is not replaced", path.display())));
+            return Err(Error::usage(format!("{} is the input; it is not replaced", path.shown())));
         }
         let export = Self { format, path: path.to_path_buf() };
         if export.is_replaced() {

@@ -12,6 +12,7 @@ use {
     },
     serde::Serialize,
     slotpress_base::error::{Error, IoContext, Result},
+    slotpress_base::text::ShowPath,
     std::{
         fs,
         io::{ErrorKind, Read},
@@ -106,7 +107,7 @@ pub struct BankSnapshot {
 impl BankSnapshot {
     /// The directories that hold storages, for people.
     pub fn shown_roots(&self) -> String {
-        let roots: Vec<String> = self.roots.iter().map(|root| root.path.display().to_string()).collect();
+        let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown().to_string()).collect();
         roots.join(" or ")
     }
 
@@ -161,7 +162,7 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize
 /// The same, where storages may be missing.
 pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     if !is_dir(&paths.ledger)? {
-        return Err(Error::failed(format!("{} is not a directory", paths.ledger.display()))
+        return Err(Error::failed(format!("{} is not a directory", paths.ledger.shown()))
             .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
     let mut snapshot = match paths.is_unpacked_archive() {
@@ -172,7 +173,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
     if !is_known_version(&version) {
         return Err(Error::damaged(format!(
             "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
-            snapshot.version.display(),
+            snapshot.version.shown(),
             slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim())
         )));
     }
@@ -217,7 +218,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let is_complete = |slot: u64| is_file(&dir_of(slot).join("fastboot_version"));
     let found = match slot {
         Some(slot) if !slots.contains(&slot) => {
-            return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).display()))
+            return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).shown()))
                 .hint(format!("bank snapshots there: {}", list_slots(&slots))));
         }
         Some(slot) => is_complete(slot)?.then_some(slot),
@@ -235,13 +236,13 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let Some(slot) = found else {
         let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
         return Err(if slots.is_empty() {
-            Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.display()))
+            Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.shown()))
                 .hint("give the validator's ledger directory; where the validator runs with `snapshots`, give that too")
         } else {
             Error::failed(format!(
                 "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the mark that a validator \
                  writes last",
-                snapshots_dir.join("snapshots").display()
+                snapshots_dir.join("snapshots").shown()
             ))
             .hint(GRACEFUL_STOP)
         });
@@ -257,7 +258,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
         Some(6..) => {
             return Err(Error::failed(format!(
                 "{} says {}: a layout newer than Agave 4.5's is not supported yet",
-                version_path.display(),
+                version_path.shown(),
                 version.trim()
             ))
             .hint("look for a newer slotpress, or recompress the validator's own archives"));
@@ -265,7 +266,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
         _ => {
             return Err(Error::failed(format!(
                 "{} says {:?}, which is not a layout that slotpress knows (2.x to 5.x)",
-                version_path.display(),
+                version_path.shown(),
                 version.trim()
             )));
         }
@@ -311,7 +312,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
         _ => {
             return Err(Error::failed(format!(
                 "{} looks like an unpacked archive, but its snapshots/ holds {}",
-                dir.display(),
+                dir.shown(),
                 list_slots(&slots)
             ))
             .hint("unpack one archive into one empty directory, or choose with `slot`"));
@@ -343,7 +344,7 @@ fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
             if is_dir(&run)? {
                 return StorageRoot::open(run);
             }
-            Err(Error::failed(format!("{} is not a directory", run.display()))
+            Err(Error::failed(format!("{} is not a directory", run.shown()))
                 .hint("name every accounts path of the validator with `accounts`, as the validator's own flags do"))
         })
         .collect()
@@ -370,7 +371,7 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
     }
     for target in &targets {
         if !is_dir(target)? {
-            let message = format!("{} is not a directory: the hard links of the storages", target.display());
+            let message = format!("{} is not a directory: the hard links of the storages", target.shown());
             return Err(Error::failed(message).hint("name every accounts path of the validator with `accounts`"));
         }
     }
@@ -381,7 +382,7 @@ fn required(path: PathBuf) -> Result<PathBuf> {
     if metadata(&path)?.is_some() {
         return Ok(path);
     }
-    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.display())).hint(GRACEFUL_STOP))
+    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.shown())).hint(GRACEFUL_STOP))
 }
 
 /// Whether a path leads nowhere; any other error, such as a permission that is missing, tells nothing about content.

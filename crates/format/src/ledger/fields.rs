@@ -5,6 +5,7 @@
 
 use {
     crate::ledger::names::Hash,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::to_usize,
         error::{Error, IoContext, Result},
@@ -41,7 +42,7 @@ impl FieldReader<BufReader<File>> {
     pub fn open(path: &Path, what: &str) -> Result<Self> {
         let file = slotpress_base::files::open_file(path)?;
         let length = file.metadata().or_path("read", path)?.len();
-        let what = format!("{what} {}", path.display());
+        let what = format!("{what} {}", path.shown());
         Ok(Self::new(BufReader::with_capacity(READ_BUFFER_BYTES, file), length, what))
     }
 }

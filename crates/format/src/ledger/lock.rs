@@ -6,6 +6,7 @@ use {
         fs::{AtFlags, FileType, Mode, OFlags},
         io::Errno,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir},
@@ -65,7 +66,7 @@ impl LedgerLock {
                 return Ok(lock);
             }
         }
-        Err(Error::failed(format!("the lock of the ledger {} is removed again and again", ledger.path().display())))
+        Err(Error::failed(format!("the lock of the ledger {} is removed again and again", ledger.path().shown())))
     }
 
     /// The file goes with this lock where this lock made it, unless [`keep_made`](Self::keep_made) says otherwise.
@@ -94,7 +95,7 @@ impl LedgerLock {
             // Without waiting, for the case of a pipe: who opens one waits for a reader.
             Err(Errno::EXIST) => match rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty()) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                    return Err(Error::failed(format!("{} is not a file", path.display()))
+                    return Err(Error::failed(format!("{} is not a file", path.shown()))
                         .hint("a validator makes ledger.lock as an empty file: look who made this, and remove it"));
                 }
                 _ => open(OFlags::WRONLY | OFlags::NONBLOCK).map(File::from),
@@ -116,8 +117,8 @@ impl LedgerLock {
             Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => Err(Error::failed(format!(
                 "the ledger {} is in use: its lock {} is held by a running validator or another slotpress",
-                ledger.path().display(),
-                path.display()
+                ledger.path().shown(),
+                path.shown()
             ))
             .hint(GRACEFUL_STOP)),
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),

@@ -6,6 +6,7 @@
 use {
     crate::ledger::fields::FieldReader,
     slotpress_base::error::{ErrorKind, Result},
+    slotpress_base::text::ShowPath,
     std::{io::BufRead, path::Path},
 };
 
@@ -22,7 +23,7 @@ pub fn check_startup_hints(bank_snapshot: &Path) -> Result<()> {
         return Ok(());
     }
     parse(FieldReader::open(&path, "the startup hints")?).map_err(|error| match error.kind() {
-        ErrorKind::Damaged => error.hint(format!("remove {}: a validator starts without it", path.display())),
+        ErrorKind::Damaged => error.hint(format!("remove {}: a validator starts without it", path.shown())),
         _ => error,
     })
 }

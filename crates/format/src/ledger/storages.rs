@@ -4,6 +4,7 @@ use {
     crate::ledger::{names::parse_storage_name, record::STORAGE_BYTES_MAX, split::SPLIT_FILE_BYTES_MAX},
     rayon::prelude::*,
     rustix::fs::{AtFlags, FileType, Mode, OFlags},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         pool::Pool,
@@ -140,10 +141,10 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
                 .to_str()
                 .and_then(parse_storage_name)
                 .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
-                .ok_or_else(|| Error::failed(format!("{} is not a storage", root.path.join(&name).display())))?;
+                .ok_or_else(|| Error::failed(format!("{} is not a storage", root.path.join(&name).shown())))?;
             names.push((storage, index, root));
             if names.len() as u64 > STORAGES_MAX {
-                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.display())));
+                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.shown())));
             }
         }
     }
@@ -247,7 +248,7 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > bytes_max {
         return Err(Error::damaged(format!(
             "{} is not a storage: a regular file of at most {shown_max}",
-            root.path.join(name).display()
+            root.path.join(name).shown()
         )));
     }
     Ok(Some((file_bytes, modified_ns(stat.st_mtime, stat.st_mtime_nsec))))

@@ -6,6 +6,7 @@
 
 use {
     rangemap::RangeSet,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::{range_bytes, to_usize},
         error::{Error, ErrorKind, IoContext, Result},
@@ -114,7 +115,7 @@ pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> 
         accept(&source, &shape, Wanted { name, root }, &RangeSet::new(), progress)
     };
     accepted().map_err(|error| match error.kind() {
-        ErrorKind::Damaged => error.within(path.display()),
+        ErrorKind::Damaged => error.within(path.shown()),
         _ => error,
     })
 }

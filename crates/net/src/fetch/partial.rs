@@ -12,6 +12,7 @@ use {
     },
     rangemap::RangeSet,
     rustix::fs::{FallocateFlags, Mode, OFlags},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::{at_most_mut, count, range_bytes, split_at_most, to_usize},
         error::{Error, IoContext, Result},
@@ -86,13 +87,13 @@ impl PartialFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
         if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
-            return Err(Error::failed(format!("another slotpress is fetching {}", path.display()))
+            return Err(Error::failed(format!("another slotpress is fetching {}", path.shown()))
                 .hint("wait for it, or choose another directory"));
         }
         let file = File::from(file);
         let metadata = file.metadata().or_path("read", &path)?;
         if !metadata.is_file() {
-            return Err(Error::failed(format!("{} is not a file", path.display())));
+            return Err(Error::failed(format!("{} is not a file", path.shown())));
         }
         let journal_path = journal_path(&path);
         let mut journal = Journal::read(&journal_path)?.unwrap_or_default();
@@ -114,10 +115,10 @@ impl PartialFile {
         if partial.done_bytes() > 0 && partial.done_bytes() >= length_bytes {
             return Err(Error::failed(format!(
                 "{} is not whole, and {} holds more of it",
-                path.display(),
-                partial.path.display()
+                path.shown(),
+                partial.path.shown()
             ))
-            .hint(format!("remove {}, then run the same command again", path.display())));
+            .hint(format!("remove {}, then run the same command again", path.shown())));
         }
         // The journal first: a partial file that it does not tell of is begun anew.
         let mut journal = Journal::default();
@@ -477,7 +478,7 @@ impl Publishable for PartialFile {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         let to = dir.join(name);
         if self.lock().accepted.is_none() || name != self.archive_name() {
-            return Err(Error::failed(format!("{} was not checked as {name}", self.path.display())));
+            return Err(Error::failed(format!("{} was not checked as {name}", self.path.shown())));
         }
         self.file.sync_all().or_path("write", &self.path)?;
         rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {

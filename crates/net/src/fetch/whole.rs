@@ -3,6 +3,7 @@
 use {
     super::{Download, Ended, Fetched, Limits, partial::PartialFile},
     crate::{Client, Remote},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         progress::Progress,
@@ -107,7 +108,7 @@ pub fn take_up(
     progress: &dyn Progress,
 ) -> Result<()> {
     let in_the_way = |why: &str| {
-        let hint = format!("move {} away, then run the same command again", path.display());
+        let hint = format!("move {} away, then run the same command again", path.shown());
         Err(Error::damaged(format!("{broken}; {why}")).hint(hint))
     };
     let metadata = fs::symlink_metadata(path).map_err(|error| Error::io("read", path, &error))?;
@@ -123,7 +124,7 @@ pub fn take_up(
         return in_the_way("the server's archive begins in another way");
     }
     PartialFile::take_up(path, length_bytes)?;
-    progress.warn(&format!("{}: cut off after {length_bytes} bytes, goes on from there", path.display()));
+    progress.warn(&format!("{}: cut off after {length_bytes} bytes, goes on from there", path.shown()));
     Ok(())
 }
 

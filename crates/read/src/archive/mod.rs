@@ -49,6 +49,7 @@ use {
         visit::Visitor,
         walk::FrameStatistics,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::split_at_most,
         error::{Error, ErrorKind, IoContext, Result},
@@ -192,7 +193,7 @@ impl Archive {
         let path = source.path();
         let mut start = [0; BLOCK];
         let read = read_start(source.as_ref(), &mut start).or_path("read", path)?;
-        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.display()))?;
+        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
         let mut archive = Self { source, name, compression, tail: None, index_error: None, manners: manners.clone() };
         if policy != IndexPolicy::Ignore && compression == Compression::Zstd {
             match Tail::read(archive.source.as_ref()) {
@@ -202,9 +203,9 @@ impl Archive {
             }
         }
         match (policy, &archive.tail, &archive.index_error) {
-            (IndexPolicy::Require, None, Some(error)) => Err(error.clone().within(archive.path().display())),
+            (IndexPolicy::Require, None, Some(error)) => Err(error.clone().within(archive.path().shown())),
             (IndexPolicy::Require, None, None) => {
-                Err(Error::failed(format!("{} has no index", archive.path().display()))
+                Err(Error::failed(format!("{} has no index", archive.path().shown()))
                     .hint("`slotpress recompress` makes one"))
             }
             _ => Ok(archive),
@@ -245,7 +246,7 @@ impl Archive {
     /// Says why the index is not followed, where there is one.
     pub fn warn_of_index(&self, progress: &dyn Progress) {
         if let Some(error) = &self.index_error {
-            progress.warn(&format!("{}: {error}; reading it without its index", self.path().display()));
+            progress.warn(&format!("{}: {error}; reading it without its index", self.path().shown()));
         }
     }
 
@@ -275,7 +276,7 @@ impl Archive {
     ) -> Result<FrameStatistics> {
         let ArchiveStream { reader, compression } = self.stream(progress);
         decode::decode_in_order(reader, compression, threads, progress, on_content)
-            .map_err(|error| error.within_damaged(self.path().display()))
+            .map_err(|error| error.within_damaged(self.path().shown()))
     }
 }
 

@@ -5,6 +5,7 @@
 //! nothing that reads archives knows of it.
 
 use {
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::{count, range_bytes, to_usize},
         error::{Error, IoContext, Result},
@@ -75,7 +76,7 @@ impl LocalFile {
         // A pipe would block in open until somebody writes to it: what it is comes first.
         let metadata = std::fs::metadata(path).or_path("open", path)?;
         if !metadata.is_file() {
-            return Err(Error::failed(format!("{} is not a file", path.display()))
+            return Err(Error::failed(format!("{} is not a file", path.shown()))
                 .hint("`-` reads an archive from standard input, where the command can"));
         }
         let file = File::open(path).or_path("open", path)?;

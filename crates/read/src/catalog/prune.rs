@@ -4,6 +4,7 @@ use {
     super::{Archive, Catalog, scan},
     rustix::fs::{AtFlags, FileType},
     slotpress_base::error::{Error, Result},
+    slotpress_base::text::ShowPath,
     std::{collections::BTreeSet, time::Duration},
 };
 
@@ -111,7 +112,7 @@ pub fn remove(archive: &Archive) -> Result<()> {
         && scan::file_id(&stat) == archive.file_id
         && scan::modified_ns(&stat) == archive.modified_ns;
     if !is_same {
-        return Err(Error::failed(format!("{} changed in the meantime, and was not removed", path.display()))
+        return Err(Error::failed(format!("{} changed in the meantime, and was not removed", path.shown()))
             .hint("run the command again"));
     }
     rustix::fs::unlinkat(&parent, &name, AtFlags::empty()).map_err(failed)

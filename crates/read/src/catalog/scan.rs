@@ -11,6 +11,7 @@ use {
         fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
         io::Errno,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         io::IoHint,
@@ -107,7 +108,7 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
             continue;
         }
         if found.len() >= ARCHIVES_MAX {
-            return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.display()))
+            return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.shown()))
                 .hint("give the directory that a validator writes its archives to"));
         }
         found.push(Archive {

@@ -29,6 +29,7 @@ use {
         },
     },
     serde::Serialize,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
@@ -177,7 +178,7 @@ pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Prog
             other => break other,
         }
     };
-    inspected.map_err(Error::from).map_err(|error| error.within_damaged(input.path.display()))
+    inspected.map_err(Error::from).map_err(|error| error.within_damaged(input.path.shown()))
 }
 
 fn inspect_open(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection, ReadError> {

@@ -13,6 +13,7 @@ use {
         state::{accounts::tell_fault, settle::RATIO_TYPICAL},
         verify::ledger::read_storages,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         progress::Progress,
@@ -163,7 +164,7 @@ impl<'a> Scan<'a> {
         }
         match self.has_lost_records() {
             true => Err(Error::damaged("not all of its records can be read")
-                .within(self.path.display())
+                .within(self.path.shown())
                 .hint("`slotpress verify` says what is damaged, and where")),
             false => Ok(()),
         }

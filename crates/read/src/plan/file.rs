@@ -2,6 +2,7 @@
 //! (its length or its time of modification differ) is an error: a storage that changes while it is read cannot be archived.
 
 use {
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         io::IoHint,
@@ -82,7 +83,7 @@ impl<'a> Source<'a> {
         if left > 0 {
             return Err(Error::damaged(format!(
                 "{}: {left} bytes fewer than planned remain without the obsolete records",
-                (self.path)().display()
+                (self.path)().shown()
             )));
         }
         let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
@@ -124,7 +125,7 @@ fn run_length(ranges: &[Range<u64>]) -> usize {
 }
 
 pub(super) fn changed(path: &Path) -> Error {
-    Error::failed(format!("{} changed while it was read", path.display()))
+    Error::failed(format!("{} changed while it was read", path.shown()))
         .hint("something writes to the ledger; stop it and archive again")
 }
 

@@ -15,6 +15,7 @@ use {
         split::{Checkpoint, ScannedSplit, ToScan, scan_splits},
         storage_length::{Obsolete, StorageLength, read_obsolete, storage_length},
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         io::{IoHint, Manners},
@@ -253,7 +254,7 @@ fn read_bank(
     if bank.slot != *slot {
         return Err(Error::damaged(format!(
             "{} is of slot {}, not of the slot that its directory names",
-            snapshot.bank_file.display(),
+            snapshot.bank_file.shown(),
             bank.slot
         )));
     }
@@ -302,9 +303,7 @@ fn plan_storages(
         let path = || roots[usize::from(file.root)].path.join(file.file_name());
         let length = match file.is_split() {
             true => scanned.next().unwrap_or_else(|| Ok(ScannedSplit::default())).map(StorageLength::from),
-            false => {
-                storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(path().display()))
-            }
+            false => storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(path().shown())),
         };
         let length = match length {
             Ok(length) => length,
@@ -341,7 +340,7 @@ fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
         let metadata = fs::metadata(path).or_path("read", path)?;
         if !metadata.is_file() {
             // Of a pipe, the length is 0, and nothing would be read of it.
-            return Err(Error::failed(format!("{} is not a file", path.display())));
+            return Err(Error::failed(format!("{} is not a file", path.shown())));
         }
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());
         let entry = Entry { kind, content_bytes: metadata.len() };

@@ -5,6 +5,7 @@
 
 use {
     crate::plan::{Plan, PlannedFile, PlannedStorage, file::Source, split::SplitStorage},
+    slotpress_base::text::ShowPath,
     slotpress_base::{error::Result, io::IoHint},
     slotpress_format::{
         archive::{
@@ -96,7 +97,7 @@ impl Plan {
             Some(lists) if storage.obsolete_count > 0 => {
                 let kept = lists
                     .read_kept_ranges(storage.obsolete_list_offset, storage.obsolete_count, storage.file.file_bytes)
-                    .map_err(|error| error.within(path().display()))?;
+                    .map_err(|error| error.within(path().shown()))?;
                 source.read_kept(&kept, offset, to)?;
             }
             _ => source.read_piece(to, offset)?,

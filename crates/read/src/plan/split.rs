@@ -18,6 +18,7 @@
 
 use {
     crate::plan::file::{Source, changed},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
@@ -200,7 +201,7 @@ impl<'a> SplitStorage<'a> {
             let meta_uid = read_uid(SplitFile::Meta, &meta, &mut read)?;
             if let Some(data) = &data {
                 let data_uid = read_uid(SplitFile::Data, data, &mut |to, offset| data.read_piece(to, offset))?;
-                check_uids(meta_uid, data_uid).map_err(|error| error.within((data.path)().display()))?;
+                check_uids(meta_uid, data_uid).map_err(|error| error.within((data.path)().shown()))?;
             }
             let range = MetaRange {
                 meta_bytes: meta.file_bytes,
@@ -209,7 +210,7 @@ impl<'a> SplitStorage<'a> {
                 limit: meta.file_bytes,
                 window_bytes: SCAN_WINDOW_BYTES,
             };
-            scan_entries(range, obsolete, window, &mut read).map_err(|error| error.within((meta.path)().display()))
+            scan_entries(range, obsolete, window, &mut read).map_err(|error| error.within((meta.path)().shown()))
         })
     }
 
@@ -240,7 +241,7 @@ impl<'a> SplitStorage<'a> {
             let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
             let mut piece = Piece { offset, to };
             let large = fill_piece(range, from.entry_offset, obsolete, &mut piece, &mut read)
-                .map_err(|error| error.within((meta.path)().display()))?;
+                .map_err(|error| error.within((meta.path)().shown()))?;
             match (large, data) {
                 (None, _) => Err(changed(&(meta.path)())),
                 (Some(large), Some(data)) => read_large(&large, &data, piece.to),
@@ -255,10 +256,10 @@ fn read_uid(kind: SplitFile, source: &Source<'_>, read: &mut ReadAt<'_>) -> Resu
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
         let error = Error::damaged(format!("{} bytes, less than the file's own header takes", source.file_bytes));
-        return Err(error.within((source.path)().display()));
+        return Err(error.within((source.path)().shown()));
     }
     read(&mut header, 0)?;
-    kind.uid(&header).map_err(|error| error.within((source.path)().display()))
+    kind.uid(&header).map_err(|error| error.within((source.path)().shown()))
 }
 
 /// Tells obsolete entries from others, in the order of the file.
@@ -415,7 +416,7 @@ fn read_large(large: &[LargeData], data: &Source<'_>, to: &mut [u8]) -> Result<(
         let mut header = [0; DATA_HEADER_BYTES];
         data.read_at(&mut header, account.data_offset)?;
         check_data_header(&header, account.data_offset, &account.pubkey, account.data_len)
-            .map_err(|error| error.within((data.path)().display()))?;
+            .map_err(|error| error.within((data.path)().shown()))?;
         data.read_at(to.get_mut(account.to.clone()).unwrap_or_default(), account.wanted_at())?;
     }
     Ok(())

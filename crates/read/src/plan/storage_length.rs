@@ -6,6 +6,7 @@
 use {
     crate::plan::split::{Checkpoint, ScannedSplit},
     slotpress_base::error::{Error, Result},
+    slotpress_base::text::ShowPath,
     slotpress_format::ledger::{
         fields::FieldReader,
         lists::{ObsoleteFormat, scan_obsolete_accounts},
@@ -58,7 +59,7 @@ pub fn read_obsolete(
         &|slot, id| find(slot, id).map(|at| storages[at]),
         &mut |found| {
             let (slot, id) = (found.slot, found.id);
-            let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.display()));
+            let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.shown()));
             let Some(at) = find(slot, id) else {
                 let error = wrong("has obsolete records, but is not there");
                 return match found.count {

@@ -12,6 +12,7 @@ use {
         documents::{Documents, ParsedBank},
     },
     slotpress_base::error::{Error, ErrorKind, Result},
+    slotpress_base::text::ShowPath,
     slotpress_format::{
         archive::frame_hashes::Root,
         ledger::{
@@ -241,7 +242,7 @@ pub fn judge_base(
 
 /// The error for a full and an incremental archive in the wrong order.
 pub fn swapped(first: &Path, second: &Path) -> Error {
-    let (first, second) = (first.display(), second.display());
+    let (first, second) = (first.shown(), second.shown());
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
         .hint("give the full archive first, then the incremental one")
 }

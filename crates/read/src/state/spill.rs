@@ -2,6 +2,7 @@
 //! however it ends; made when it is first needed, after a look at the room.
 
 use {
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         quantity,
@@ -71,7 +72,7 @@ impl Spill {
         if is_in_memory(&self.dir)? {
             return Err(Error::failed(format!(
                 "finding superseded accounts takes more memory than it may, and {} is in memory too",
-                self.dir.display()
+                self.dir.shown()
             ))
             .hint(
                 "give more `memory_bytes`, or a directory on a disk: `temporary_dir`, an output on a disk, or TMPDIR; \
@@ -83,7 +84,7 @@ impl Spill {
         if free_bytes < self.room_bytes {
             return Err(Error::failed(format!(
                 "not enough space under {}: about {} needed, {} free",
-                self.dir.display(),
+                self.dir.shown(),
                 quantity::bytes(self.room_bytes),
                 quantity::bytes(free_bytes)
             ))
@@ -139,7 +140,7 @@ mod tests {
         assert!(error.hint_text().unwrap_or_default().contains("`temporary_dir`"), "{error:?}");
         let on_disk = |dir: &Path| !is_in_memory(dir).expect("known");
         let chosen = spill_dir(Some(memory));
-        assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.display());
+        assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.shown());
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert!(!on_disk(here) || spill_dir(Some(here)) == here);
     }

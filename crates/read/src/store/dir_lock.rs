@@ -2,6 +2,7 @@
 
 use {
     rustix::{fs::FlockOperation, io::Errno},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir},
@@ -64,7 +65,7 @@ impl DirLocks {
             Locked::Busy => {
                 return Err(Error::failed(format!(
                     "the directory {} is in use: another restore writes into it",
-                    dir.path().display()
+                    dir.path().shown()
                 ))
                 .hint("wait until the other restore has ended, or choose another directory"));
             }

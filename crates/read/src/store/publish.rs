@@ -8,6 +8,7 @@ use {
         fs::{CWD, RenameFlags},
         io::Errno,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir, changed, random_name},
@@ -69,7 +70,7 @@ impl Unpublished {
                 return Ok(Self { file, found: stat.into(), dir: dir.clone(), name, path, is_published: false });
             }
         }
-        let dir = dir.path().display();
+        let dir = dir.path().shown();
         Err(Error::failed(format!("{dir}: files that are made there are removed again by another process")))
     }
 
@@ -146,14 +147,14 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
     Err(match (dir.exists(), is_archive) {
-        (true, _) => Error::failed(format!("the output directory {} is a file", dir.display()))
+        (true, _) => Error::failed(format!("the output directory {} is a file", dir.shown()))
             .hint("give a directory: the name of the archive in it follows from its slot and hash"),
-        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.display())).hint(format!(
+        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.shown())).hint(format!(
             "give a directory, such as {}: the archive's name follows from slot and hash",
-            parent.display()
+            parent.shown()
         )),
-        (false, false) => Error::failed(format!("the output directory {} does not exist", dir.display()))
-            .hint(format!("create it: mkdir -p {}", dir.display())),
+        (false, false) => Error::failed(format!("the output directory {} does not exist", dir.shown()))
+            .hint(format!("create it: mkdir -p {}", dir.shown())),
     })
 }
 

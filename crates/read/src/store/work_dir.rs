@@ -7,6 +7,7 @@ use {
         fs::{AtFlags, Dir, FileType, Mode, OFlags},
         io::Errno,
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir},
@@ -69,7 +70,7 @@ impl WorkDir {
             return Ok(Self { parent: parent.clone(), name, dir, found, is_moved: false, is_kept: false });
         }
         let removed = || {
-            let parent = parent.path().display();
+            let parent = parent.path().shown();
             Error::failed(format!("{parent}: what is made there is removed again by another process"))
         };
         Err(last_error.unwrap_or_else(removed))

@@ -22,6 +22,7 @@ use {
             report::{Counts, VerifyReport},
         },
     },
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         pipeline::run_in_order,
@@ -60,7 +61,7 @@ pub fn verify_ledger(
         false => None,
     };
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
-        let what = format!("{}: a restore into this ledger was killed before its end", journal.display());
+        let what = format!("{}: a restore into this ledger was killed before its end", journal.shown());
         progress.warn(&format!("{what}: {RESTORE_JOURNAL_HINT}"));
     }
     let findings = Findings::new();

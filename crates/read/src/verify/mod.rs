@@ -34,6 +34,7 @@ use {
         },
     },
     derive_setters::Setters,
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         progress::{Progress, Step},
@@ -174,7 +175,7 @@ fn try_archives(
         "plan: {} to read; workers: {}, temporary files in {}",
         quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
         options.threads,
-        options.temporary_dir.display()
+        options.temporary_dir.shown()
     ));
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
