@@ -140,3 +140,93 @@ fn keep_two_of_a_kind(versions: &mut [Version]) -> &[Version] {
     }
     &versions[..kept]
 }
+
+/// Puts records of one partition next to the others of their account, those of one storage next to each other.
+///
+/// They are spread by the bits of the fingerprint that follow the partition's, twice where they are many, so that every
+/// write goes to one of a few places that the cache holds; what is left to sort are a few items each. It takes half of
+/// the time of sorting all.
+pub fn group_by_account(chunks: &[Vec<Version>]) -> Vec<Version> {
+    let count = chunks.iter().map(Vec::len).sum::<usize>();
+    let bits = (count / GROUP_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
+    let first_bits = if bits <= SPREAD_BITS_MAX { bits } else { bits / 2 };
+    let mut items = vec![Version::new(Fingerprint([0; 3]), 0, false, 0); count];
+    let mut ends = Vec::new();
+    spread(|| chunks.iter().flatten(), PARTITIONS.ilog2(), first_bits, &mut items, &mut ends);
+    if first_bits == bits {
+        sort_each(&mut items, &ends);
+        return items;
+    }
+    let (mut part, mut inner_ends, mut start) = (Vec::new(), Vec::new(), 0);
+    for end in ends {
+        let bucket = &mut items[start..end as usize];
+        start = end as usize;
+        part.clear();
+        part.extend_from_slice(bucket);
+        spread(|| part.iter(), PARTITIONS.ilog2() + first_bits, bits - first_bits, bucket, &mut inner_ends);
+        sort_each(bucket, &inner_ends);
+    }
+    items
+}
+
+/// Items that are left to sort, on average.
+const GROUP_ITEMS: usize = 2;
+
+/// The most bits to spread by at once: 4,096 places for writing fit in the cache of a core.
+const SPREAD_BITS_MAX: u32 = 12;
+
+/// Spreads items by some bits of their fingerprints' first words; tells where each bucket ends.
+fn spread<'a, I: Iterator<Item = &'a Version>>(
+    items: impl Fn() -> I,
+    skipped_bits: u32,
+    bits: u32,
+    to: &mut [Version],
+    ends: &mut Vec<u32>,
+) {
+    let bucket_of = |version: &Version| ((u64::from(version.fingerprint.0[0] << skipped_bits) << bits) >> 32) as usize;
+    ends.clear();
+    ends.resize(1 << bits, 0);
+    items().for_each(|version| ends[bucket_of(version)] += 1);
+    let mut start = 0;
+    for count in ends.iter_mut() {
+        start += std::mem::replace(count, start);
+    }
+    for version in items() {
+        let at = &mut ends[bucket_of(version)];
+        to[*at as usize] = *version;
+        *at += 1;
+    }
+}
+
+fn sort_each(items: &mut [Version], ends: &[u32]) {
+    let mut start = 0;
+    for end in ends {
+        let bucket = &mut items[start..*end as usize];
+        start = *end as usize;
+        if bucket.len() > 1 {
+            bucket.sort_unstable();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn grouped_is_sorted(seeds in proptest::collection::vec((any::<u32>(), 0u32..3, 0u32..4), 0..2000), many: bool) {
+            // Of one partition; with many, those that need two turns.
+            let times = if many { 20 } else { 1 };
+            let version = |(seed, second, storage): &(u32, u32, u32), time: u32| {
+                let first = seed.wrapping_mul(2 * time + 1) >> 10 | 5 << 22;
+                Version::new(Fingerprint([first, *second, 7]), *storage, false, 8 * u64::from(time))
+            };
+            let chunks: Vec<Vec<Version>> =
+                (0..times).map(|time| seeds.iter().map(|seed| version(seed, time)).collect()).collect();
+            let mut sorted: Vec<Version> = chunks.iter().flatten().copied().collect();
+            sorted.sort_unstable();
+            prop_assert!(group_by_account(&chunks) == sorted);
+        }
+    }
+}

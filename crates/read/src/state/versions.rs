@@ -30,7 +30,7 @@ use {
         known::KnownPartition,
         spill::Spill,
         superseded::{Superseded, superseded_among},
-        version::{Batch, ITEM_BYTES, PARTITIONS, Version, partition_of},
+        version::{Batch, ITEM_BYTES, PARTITIONS, Version, group_by_account, partition_of},
     },
     rayon::prelude::*,
     slotpress_base::{error::Result, pool::Pool},
@@ -71,7 +71,7 @@ struct Partition {
 }
 
 impl Partition {
-    /// Bytes that it takes when it is sorted.
+    /// Bytes of all that it holds.
     fn bytes(&self) -> u64 {
         (self.chunks.len() + self.spilled.len()) as u64 * CHUNK_ITEMS as u64 * ITEM_BYTES
     }
@@ -125,8 +125,10 @@ impl VersionLog {
     fn make_room(&self, partition: &mut Partition) -> Result<()> {
         let chunk_bytes = CHUNK_ITEMS as u64 * ITEM_BYTES;
         if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes.load(Relaxed) {
+            let mut bytes = Vec::with_capacity(chunk_bytes as usize);
             while let Some(chunk) = partition.chunks.pop() {
-                let bytes: Vec<u8> = chunk.iter().flat_map(|version| version.to_bytes()).collect();
+                bytes.clear();
+                chunk.iter().for_each(|version| bytes.extend_from_slice(&version.to_bytes()));
                 partition.spilled.push(self.spill.write(&bytes)?);
                 self.held_bytes.fetch_sub(chunk_bytes, Relaxed);
             }
@@ -139,20 +141,14 @@ impl VersionLog {
 
     /// Everything in one partition, sorted by account; takes it out of the log.
     fn take_sorted(&self, partition: &Mutex<Partition>) -> Result<Vec<Version>> {
-        let Partition { chunks, spilled } = std::mem::take(&mut *lock(partition));
-        let held: usize = chunks.iter().map(Vec::len).sum();
-        let mut items = Vec::with_capacity(held + spilled.len() * CHUNK_ITEMS);
+        let Partition { mut chunks, spilled } = std::mem::take(&mut *lock(partition));
         self.held_bytes.fetch_sub((chunks.len() * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed);
-        for chunk in chunks {
-            items.extend_from_slice(&chunk);
-        }
         let mut bytes = vec![0; CHUNK_ITEMS * ITEM_BYTES as usize];
         for offset in spilled {
             self.spill.read(offset, &mut bytes)?;
-            items.extend(bytes.chunks_exact(ITEM_BYTES as usize).map(Version::from_bytes));
+            chunks.push(bytes.chunks_exact(ITEM_BYTES as usize).map(Version::from_bytes).collect());
         }
-        items.sort_unstable();
-        Ok(items)
+        Ok(group_by_account(&chunks))
     }
 
     /// Finds the superseded records, and hands them over in rounds that fit in memory. `slot_of` tells the slot of a
@@ -196,11 +192,11 @@ impl VersionLog {
         Ok(())
     }
 
-    /// How many of some partitions fit into the memory for sorting; one at least.
+    /// How many of some partitions fit into the memory for sorting, as chunks and sorted; one at least.
     fn sortable_partitions(&self, partitions: &[&Mutex<Partition>]) -> usize {
         let mut left_bytes = self.sort_bytes;
         let fits = |partition: &&&Mutex<Partition>| {
-            let left = left_bytes.checked_sub(lock(partition).bytes());
+            let left = left_bytes.checked_sub(2 * lock(partition).bytes());
             left_bytes = left.unwrap_or_default();
             left.is_some()
         };

@@ -20,7 +20,7 @@ use {
 /// A sum over accounts in the making. Accounts are added one by one, and hashed whenever enough of them wait;
 /// [`take`](Self::take) gives their sum, to be added to or subtracted from another.
 ///
-/// Holds at most 150 KiB, and 32 KiB more while it hashes a long account.
+/// Holds at most 170 KiB, and 32 KiB more while it hashes a long account.
 pub struct LatticeAccumulator {
     /// What was added without lanes.
     sum: LatticeHash,
@@ -67,12 +67,14 @@ struct LaneAccumulator {
     kernel: Kernel,
     /// Accounts that wait, by their number of blocks less one.
     groups: [Group; CHUNK_BLOCKS],
+    /// The words of a group that is hashed, as [`Lanes::words`].
+    words: Vec<u32>,
     sums: LaneSums,
 }
 
 impl LaneAccumulator {
     fn new(kernel: Kernel) -> Self {
-        Self { kernel, groups: Default::default(), sums: LaneSums::zero() }
+        Self { kernel, groups: Default::default(), words: Vec::new(), sums: LaneSums::zero() }
     }
 
     fn add(&mut self, account: &AccountView<'_>) {
@@ -81,20 +83,18 @@ impl LaneAccumulator {
             self.kernel.add_root(&root_of_long(account), &mut self.sums);
             return;
         }
-        let mut message = [0; CHUNK_LEN];
-        account.copy_message(&mut message[..length]);
         let blocks = length.div_ceil(BLOCK_BYTES);
         let group = &mut self.groups[blocks - 1];
         let width = self.kernel.width;
-        group.push(&message[..blocks * BLOCK_BYTES], length - (blocks - 1) * BLOCK_BYTES, width);
+        group.push(account, length, blocks, width);
         if group.used == width {
-            group.flush(&self.kernel, &mut self.sums);
+            group.flush(&self.kernel, &mut self.words, &mut self.sums);
         }
     }
 
     fn take(&mut self) -> LatticeHash {
         for group in &mut self.groups {
-            group.flush(&self.kernel, &mut self.sums);
+            group.flush(&self.kernel, &mut self.words, &mut self.sums);
         }
         let sums = std::mem::replace(&mut self.sums, LaneSums::zero());
         self.kernel.in_order(&sums)
@@ -104,29 +104,39 @@ impl LaneAccumulator {
 /// Accounts of one number of blocks, waiting.
 #[derive(Default)]
 struct Group {
-    /// As [`Lanes::words`]; empty before the first account.
-    words: Vec<u32>,
+    /// One message after the other, each with zeros up to the end of its last block; empty before the first account. They
+    /// are put into lanes when all are there: each account in turn would touch a cache line for every word.
+    messages: Vec<u8>,
     last_lengths: [u32; WIDTH_MAX],
     used: usize,
 }
 
 impl Group {
-    /// Puts a message into the next lane: whole blocks, of which the last holds so many bytes of input.
-    fn push(&mut self, message: &[u8], last_length: usize, width: usize) {
-        let (message, _) = message.as_chunks::<4>();
-        self.words.resize(message.len() * width, 0);
-        for (words, bytes) in self.words.chunks_exact_mut(width).zip(message) {
-            words[self.used] = u32::from_le_bytes(*bytes);
-        }
-        self.last_lengths[self.used] = last_length as u32;
+    /// Takes an account whose message has so many bytes, in so many blocks.
+    fn push(&mut self, account: &AccountView<'_>, length: usize, blocks: usize, width: usize) {
+        let block_bytes = blocks * BLOCK_BYTES;
+        self.messages.resize(block_bytes * width, 0);
+        let message = &mut self.messages[self.used * block_bytes..][..block_bytes];
+        let (message, rest) = message.split_at_mut(length);
+        account.copy_message(message);
+        rest.fill(0);
+        self.last_lengths[self.used] = (length - (blocks - 1) * BLOCK_BYTES) as u32;
         self.used += 1;
     }
 
-    fn flush(&mut self, kernel: &Kernel, sums: &mut LaneSums) {
-        if self.used > 0 {
-            kernel.add_chunks(&Lanes { words: &self.words, last_lengths: &self.last_lengths, used: self.used }, sums);
-            self.used = 0;
+    fn flush(&mut self, kernel: &Kernel, words: &mut Vec<u32>, sums: &mut LaneSums) {
+        if self.used == 0 {
+            return;
         }
+        let (width, message_bytes) = (kernel.width, self.messages.len() / kernel.width);
+        words.resize(self.messages.len() / size_of::<u32>(), 0);
+        for (lane, message) in self.messages.chunks_exact(message_bytes).take(self.used).enumerate() {
+            for (words, bytes) in words.chunks_exact_mut(width).zip(message.as_chunks::<4>().0) {
+                words[lane] = u32::from_le_bytes(*bytes);
+            }
+        }
+        kernel.add_chunks(&Lanes { words, last_lengths: &self.last_lengths, used: self.used }, sums);
+        self.used = 0;
     }
 }
 

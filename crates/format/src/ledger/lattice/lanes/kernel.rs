@@ -26,6 +26,19 @@ macro_rules! round {
     };
 }
 
+/// The seven rounds. Not a function: what calls it keeps the state in registers.
+macro_rules! rounds {
+    ($v:ident, $m:ident) => {
+        round!($v, $m, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        round!($v, $m, 2 6 3 10 7 0 4 13 1 11 12 5 9 14 15 8);
+        round!($v, $m, 3 4 10 12 13 2 7 14 6 5 9 0 11 15 8 1);
+        round!($v, $m, 10 7 12 9 14 3 13 15 4 0 11 2 5 8 1 6);
+        round!($v, $m, 12 13 9 11 15 10 14 8 7 2 5 3 0 1 6 4);
+        round!($v, $m, 9 14 11 5 8 12 15 1 13 3 0 10 2 6 4 7);
+        round!($v, $m, 11 15 5 0 1 9 8 6 14 10 2 12 3 4 7 13);
+    };
+}
+
 /// `KERNEL` for one kind of vector. Beside it stand `splat`, `load`, `store`, `add` of 32-bit words, `add_16` of
 /// 16-bit words, `xor`, and rotations to the right.
 macro_rules! kernel {
@@ -33,19 +46,6 @@ macro_rules! kernel {
         use crate::ledger::lattice::lanes::{BLOCK_WORDS, INITIAL, Kernel, Lanes, OUTPUT_WORDS, Root, flags};
 
         pub(in crate::ledger::lattice::lanes) const KERNEL: Kernel = Kernel { width: $width, add_chunks, add_root };
-
-        /// The seven rounds.
-        #[inline]
-        #[target_feature(enable = $feature)]
-        fn rounds(v: &mut [$vector; 16], m: &[$vector; BLOCK_WORDS]) {
-            round!(v, m, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-            round!(v, m, 2 6 3 10 7 0 4 13 1 11 12 5 9 14 15 8);
-            round!(v, m, 3 4 10 12 13 2 7 14 6 5 9 0 11 15 8 1);
-            round!(v, m, 10 7 12 9 14 3 13 15 4 0 11 2 5 8 1 6);
-            round!(v, m, 12 13 9 11 15 10 14 8 7 2 5 3 0 1 6 4);
-            round!(v, m, 9 14 11 5 8 12 15 1 13 3 0 10 2 6 4 7);
-            round!(v, m, 11 15 5 0 1 9 8 6 14 10 2 12 3 4 7 13);
-        }
 
         /// The state before the first round.
         #[inline]
@@ -89,7 +89,7 @@ macro_rules! kernel {
             let (groups, _) = words.as_chunks_mut::<BLOCK_WORDS>();
             for sums in groups {
                 let mut v = state(&chaining, counter, splat(root.length), root.flags | flags::ROOT);
-                rounds(&mut v, &message);
+                rounds!(v, message);
                 for word in 0..8 {
                     accumulate(&mut sums[word], xor(v[word], v[word + 8]));
                     accumulate(&mut sums[word + 8], xor(v[word + 8], chaining[word]));
@@ -112,7 +112,7 @@ macro_rules! kernel {
                     *vector = load(words);
                 }
                 let mut v = state(&chaining, splat(0), splat(blake3::BLOCK_LEN as u32), flags);
-                rounds(&mut v, &message);
+                rounds!(v, message);
                 for word in 0..8 {
                     chaining[word] = xor(v[word], v[word + 8]);
                 }
