@@ -21,7 +21,8 @@ use {
 
 fn serve(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
-        .args(["-q", "serve", "--listen", &address.to_string()])
+        // Slow, so that all streams notice its end at once, and not when they have read what is on its way.
+        .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
         .arg(dir)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -53,15 +54,7 @@ fn a_fetch_outlives_its_server() {
         let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
         let mut server = serve(www.path(), address);
         let fetch = Command::new(slotpress_path())
-            .args([
-                "fetch",
-                &format!("http://{address}/{}", archive.name),
-                "--streams",
-                "8",
-                "--max-rate",
-                "1MiB",
-                "-o",
-            ])
+            .args(["fetch", &format!("http://{address}/{}", archive.name), "--streams", "8", "-o"])
             .arg(out.path())
             .stderr(Stdio::piped())
             .stdout(Stdio::null())

@@ -125,10 +125,11 @@ pub fn mark_tail(
         let mut at = frames.start_of(range.start);
         while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
             at = frame.end;
-            if frame.start >= range.start && frame.end <= range.end {
-                if frames.is_right(file, &frame, hash, &mut buffer)? {
-                    mark(frame);
-                }
+            if frame.start >= range.start
+                && frame.end <= range.end
+                && frames.is_right(file, &frame, hash, &mut buffer)?
+            {
+                mark(frame);
             }
         }
         if range.end > frames_end {

@@ -36,9 +36,7 @@ pub fn fetch_whole(
     progress: &dyn Progress,
     on_begin: &mut dyn FnMut(&Download),
 ) -> Result<(PathBuf, Fetched), Ended> {
-    let mut attempt = 0;
-    loop {
-        attempt += 1;
+    for attempt in 1.. {
         let file = Arc::new(PartialFile::open(dir, name).map_err(Ended::Failed)?);
         let had_bytes = file.done_bytes() > 0;
         let mut given_bytes = 0;
@@ -83,6 +81,7 @@ pub fn fetch_whole(
             _ => return Err(ended),
         }
     }
+    Err(Ended::Failed(Error::failed("no server to fetch from")))
 }
 
 fn is_of_servers(error: &Error) -> bool {
