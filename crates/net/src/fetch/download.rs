@@ -90,14 +90,15 @@ impl Download {
                 bytes(lost_bytes)
             ));
         }
-        file.begin(Identity { root: before.root.filter(|_| keeps), ..now }, keeps).map_err(Ended::Failed)?;
-        let kept_bytes = file.done_bytes();
+        // What comes in order is not compared with hashes before all of it is there.
+        let root = before.root.filter(|_| keeps && is_ranged(first));
+        file.begin(Identity { root, ..now }, keeps).map_err(Ended::Failed)?;
+        let (left, doubt) = file.doubtful();
+        let kept_bytes = if doubt.is_none() { left.iter().map(range_bytes).fold(0, u64::saturating_add) } else { 0 };
         if !is_ranged(first) {
             file.set_in_order();
             // What comes is compared with all of it.
-            if let Some((_, doubtful)) = file.doubtful() {
-                file.settle(doubtful);
-            }
+            file.settle(left);
         }
         let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
         Ok(Self { client, file, mirrors, limits, kept_bytes })

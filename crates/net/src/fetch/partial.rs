@@ -71,7 +71,7 @@ struct State {
     waiting: usize,
     /// Bytes that are not in the journal yet.
     unsynced_bytes: u64,
-    /// Bytes that are there, some of which failed a check: nobody reads them before they have been looked at again.
+    /// Bytes that an earlier run left: nobody reads them before it is known that they are of this archive, and right.
     doubtful: RangeSet<u64>,
     /// All of it was checked.
     accepted: Option<Accepted>,
@@ -147,7 +147,8 @@ impl PartialFile {
         self.lock().journal.ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
     }
 
-    /// The archive is this one. What was there of another one is given up.
+    /// The archive is this one. What was there of another one is given up; of what is kept, [`settle`](Self::settle) says
+    /// what counts.
     pub fn begin(&self, identity: Identity, keeps: bool) -> Result<()> {
         let mut state = self.lock();
         if !keeps {
@@ -169,9 +170,7 @@ impl PartialFile {
         }
         state.journal.identity = identity;
         (state.is_complete, state.error, state.confirmed_bytes, state.accepted) = (false, None, 0, None);
-        if state.journal.doubt.is_some() {
-            state.doubtful = std::mem::take(&mut state.journal.ranges);
-        }
+        state.doubtful = std::mem::take(&mut state.journal.ranges);
         Ok(())
     }
 
@@ -187,10 +186,10 @@ impl PartialFile {
         self.sync()
     }
 
-    /// Which check failed, and what is there of which some bytes are wrong.
-    pub fn doubtful(&self) -> Option<(String, RangeSet<u64>)> {
+    /// What an earlier run left and nobody has looked at yet; and the check that it failed, where it did.
+    pub fn doubtful(&self) -> (RangeSet<u64>, Option<String>) {
         let state = self.lock();
-        Some((state.journal.doubt.clone()?, state.doubtful.clone()))
+        (state.doubtful.clone(), state.journal.doubt.clone())
     }
 
     /// Of what was in doubt, this is right as far as can be told; the rest is given up.

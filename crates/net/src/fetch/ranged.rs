@@ -72,11 +72,13 @@ pub fn fetch_ranges(
         let message = format!("{}: not the archive of root {expected}: {found}", first.shown());
         return Err(Ended::Wrong(Error::damaged(message)));
     }
-    if let Some(root) = root {
+    let is_known = root.is_some() && file.identity().root == root;
+    let frames = Frames::new(tail.as_ref());
+    settle_doubt(file, frames.as_ref(), is_known, first, progress).map_err(Ended::Failed)?;
+    // From now on, what is marked has been compared with the hashes that it stands for.
+    if let Some(root) = root.filter(|_| frames.is_some()) {
         file.set_root(root);
     }
-    let frames = Frames::new(tail.as_ref());
-    settle_doubt(file, frames.as_ref(), first, length_bytes, progress).map_err(Ended::Failed)?;
     mark_tail(file, frames.as_ref(), &fetched, progress).map_err(Ended::Failed)?;
     let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits.streams);
     let ranges = match &frames {

@@ -46,6 +46,10 @@ pub fn fetch_tail(
             break;
         }
         let mut there = file.done();
+        // The end itself is not fetched again, unless it may be what is wrong.
+        if let (left, None) = file.doubtful() {
+            there.extend(left);
+        }
         there.extend(fetched.iter().cloned());
         for range in there.gaps(&(start..length_bytes)) {
             fetch_range(client, file, mirror, range.clone(), progress)?;
@@ -139,20 +143,31 @@ pub fn mark_tail(
     Ok(())
 }
 
-/// Looks again at what an earlier run left and what failed a check since: frames with hashes are compared with them; of
-/// others, what a server gave that is not asked now is fetched again, or all of it where there was none.
+/// Looks at what an earlier run left. Frames with hashes are compared with them, unless that was done then (`is_known`)
+/// and no check has failed since. Without hashes it counts, unless a check has failed: then only what the server gave
+/// that is asked now, and nothing where that is all.
 pub fn settle_doubt(
     file: &PartialFile,
     frames: Option<&Frames>,
+    is_known: bool,
     mirror: &Mirror,
-    length_bytes: u64,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let Some((why, doubtful)) = file.doubtful() else { return Ok(()) };
+    let (doubtful, doubt) = file.doubtful();
     let mut right: RangeSet<u64> = RangeSet::new();
     match frames {
+        Some(_) if is_known && doubt.is_none() => right.extend(doubtful.iter().cloned()),
+        None if doubt.is_none() => right.extend(doubtful.iter().cloned()),
         Some(frames) => {
             let mut buffer = Vec::new();
+            // Behind the frames, the tail has been read: it made sense.
+            let end = frames.ends.last().copied().unwrap_or(0);
+            right.extend(
+                doubtful
+                    .iter()
+                    .filter(|range| doubt.is_none() && range.end > end)
+                    .map(|range| range.start.max(end)..range.end),
+            );
             for range in doubtful.iter() {
                 let mut at = frames.start_of(range.start);
                 while let Some((frame, hash)) = frames.frame_at(at).filter(|_| at < range.end) {
@@ -174,10 +189,14 @@ pub fn settle_doubt(
             }
         }
     }
-    let right_bytes = right.iter().map(range_bytes).fold(0, u64::saturating_add);
-    let again = quantity::bytes(length_bytes.saturating_sub(right_bytes));
-    progress.warn(&format!("what an earlier run fetched failed a check ({why}): {again} are fetched again"));
-    progress.advance(right_bytes, 0);
+    let bytes = |ranges: &RangeSet<u64>| ranges.iter().map(range_bytes).fold(0, u64::saturating_add);
+    let lost_bytes = bytes(&doubtful).saturating_sub(bytes(&right));
+    if let Some(why) = &doubt {
+        let (again, all) = (quantity::bytes(lost_bytes), quantity::bytes(bytes(&doubtful)));
+        progress
+            .warn(&format!("what an earlier run fetched failed a check ({why}): {again} of {all} are fetched again"));
+        progress.advance(bytes(&right), 0);
+    }
     file.settle(right);
     Ok(())
 }
