@@ -67,7 +67,7 @@ impl Choice {
     /// The file or the server that is read first, without secrets.
     pub fn first_place(&self) -> String {
         match &self.place {
-            Places::Local(path) => path.shown().to_string(),
+            Places::Local(path) => path.shown(),
             Places::Servers(remotes) => {
                 remotes.first().map_or(String::new(), |remote| slotpress_net::shown(&remote.url))
             }

@@ -176,7 +176,7 @@ pub fn bootstrap(
                 progress.warn(&format!("{error}: {} is not used any more", wrong.place));
                 // What is wrong is of no use to a later run.
                 remove_partial(&dir, &wrong.name);
-                dropped.add(wrong, &error);
+                dropped.add(*wrong, &error);
                 dropped.remove_from(&mut report.candidates);
                 if report.candidates.is_empty() {
                     return Err(dropped.nothing_left(&error));
@@ -213,14 +213,14 @@ struct Failure {
     error: Error,
     is_lost: bool,
     /// Servers that send no ranges although they said so.
-    unranged: Vec<String>,
+    unranged: Box<[String]>,
     /// The archive that was read last, where it is not what it should be.
-    wrong: Option<Wrong>,
+    wrong: Option<Box<Wrong>>,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, is_lost: false, unranged: Vec::new(), wrong: None }
+        Self { error, is_lost: false, unranged: Box::default(), wrong: None }
     }
 }
 
@@ -291,7 +291,7 @@ fn attempt(
             }),
             Err(error) => {
                 let last = downloads.supplied.pop();
-                let wrong = last.filter(|_| error.kind() == ErrorKind::Damaged).map(|last| last.source);
+                let wrong = last.filter(|_| error.kind() == ErrorKind::Damaged).map(|last| Box::new(last.source));
                 Err(Failure { wrong, ..failure(error, downloads.ended, downloads.asked, progress) })
             }
         }
@@ -309,7 +309,7 @@ fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dy
         Some(Ended::Failed(cause)) if cause.kind() == ErrorKind::Interrupted => error.into(),
         Some(ended) => {
             let is_lost = matches!(ended, Ended::Lost(_) | Ended::Wrong(_));
-            let unranged = if matches!(ended, Ended::NoRanges) { asked } else { Vec::new() };
+            let unranged = if matches!(ended, Ended::NoRanges) { asked.into() } else { Box::default() };
             Failure { error: told(&ended), is_lost, unranged, wrong: None }
         }
     }

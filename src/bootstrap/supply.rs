@@ -160,7 +160,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             Places::Local(_) => false,
         };
         let is_in_place = !is_cut && in_place.is_file();
-        let place = if is_in_place { in_place.shown().to_string() } else { choice.first_place() };
+        let place = if is_in_place { in_place.shown() } else { choice.first_place() };
         let full_place = choice.name.base_slot.map(|_| self.full_place.clone());
         let source = Wrong { name: choice.name.clone(), place, is_in_place, full_place };
         let supplement = |vouching| Supplement { name: choice.name.clone(), source, vouching, fetched: None };

@@ -181,7 +181,7 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
             free_bytes: *free_bytes,
         });
     } else {
-        ui.print_verbatim(&path.shown().to_string());
+        ui.print_verbatim(&path.shown());
         if !ui.is_quiet() {
             ui.print(&format!("  {}, {}", kind_of(name), values::count_of(*storages, "storage")));
             ui.print(&format!("  size     about {estimated} from {input}, estimated from a sample of {sample}"));
@@ -218,7 +218,7 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
         ui.print_json(&SkippedLine { path, reason: "exists already" });
         return Ok(());
     }
-    ui.print_verbatim(&path.shown().to_string());
+    ui.print_verbatim(&path.shown());
     if !ui.is_quiet() {
         ui.print("  skipped: it exists already, and was neither read nor changed");
     }
@@ -232,7 +232,7 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         return ui.print_json(&ArchiveLine { report, made: MadeFields::of(name, codec) });
     }
     let kind = kind_of(name);
-    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown().to_string()));
+    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
     if ui.is_quiet() {
         return;
     }

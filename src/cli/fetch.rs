@@ -133,7 +133,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
         return;
     }
     for archive in &report.archives {
-        ui.print_verbatim(&archive.path.shown().to_string());
+        ui.print_verbatim(&archive.path.shown());
         if !ui.is_quiet() {
             print_fetched(archive.fetched.as_ref(), ui);
             print_checked(archive.root, ui);

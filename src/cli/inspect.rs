@@ -257,7 +257,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
         });
         return;
     }
-    ui.print_verbatim(&path.shown().to_string());
+    ui.print_verbatim(&path.shown());
     let kind = match base_slot {
         Some(base) => format!("incremental archive on slot {base}"),
         None => "full archive".to_string(),
@@ -354,7 +354,7 @@ pub fn print_ledger(found: &LedgerInspection, ui: &Ui) {
         });
         return;
     }
-    ui.print_verbatim(&found.path.shown().to_string());
+    ui.print_verbatim(&found.path.shown());
     field(ui, "kind", &format!("bank snapshot, {layout}"));
     print_bank(&found.bank, ui);
     field(

@@ -200,7 +200,7 @@ fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
 
 fn print_tables(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
     let totals = &found.totals;
-    ui.print_verbatim(&found.path.shown().to_string());
+    ui.print_verbatim(&found.path.shown());
     if let Some(owner) = owner {
         field(ui, "only owner", &owner_text(&owner));
     }

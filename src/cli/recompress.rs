@@ -122,7 +122,7 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
     if ui.is_json() {
         return ui.print_json(&RecompressLine { report, made: MadeFields::of(name, codec) });
     }
-    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown().to_string()));
+    ui.print_verbatim(&path.as_ref().map_or_else(|| name.to_string(), |path| path.shown()));
     if ui.is_quiet() {
         return;
     }

@@ -167,7 +167,7 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
         });
     } else if !ui.is_quiet() {
         for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact } in archives {
-            ui.print_verbatim(&path.shown().to_string());
+            ui.print_verbatim(&path.shown());
             match name {
                 Some(name) => ui.print(&format!("  slot {}, hash {}", name.slot, name.hash)),
                 None => ui.print("  slot and hash are not in its name"),
@@ -206,7 +206,7 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
     if ui.is_json() {
         return ui.print_json(&RestoreLine { report, validator_flags: flags });
     }
-    ui.print_verbatim(&report.path.shown().to_string());
+    ui.print_verbatim(&report.path.shown());
     if ui.is_quiet() {
         return;
     }
@@ -256,7 +256,7 @@ fn absolute(path: &Path) -> PathBuf {
 /// A path as a basic string of TOML.
 fn toml_string(path: &Path) -> String {
     let mut text = String::from("\"");
-    for char in path.shown().to_string().chars() {
+    for char in path.to_string_lossy().chars() {
         match char {
             '"' | '\\' => text.extend(['\\', char]),
             char if char.is_control() => text += &format!("\\u{:04X}", u32::from(char)),
@@ -280,11 +280,19 @@ fn validator_flags(options: &RestoreOptions, report: &RestoreReport) -> Vec<Stri
     flags
 }
 
-/// A path as it can be pasted into a shell.
+/// A path as it can be pasted into a shell: one with control characters into bash, where they are escaped.
 pub fn shell_word(path: &Path) -> String {
-    let text = path.shown().to_string();
+    let text = path.to_string_lossy();
+    if text.contains(char::is_control) {
+        let escape = |char: char| match char {
+            '\'' | '\\' => format!("\\{char}"),
+            char if char.is_control() => format!("\\u{:04x}", u32::from(char)),
+            char => char.to_string(),
+        };
+        return format!("$'{}'", text.chars().map(escape).collect::<String>());
+    }
     let is_plain = text.chars().all(|char| char.is_ascii_alphanumeric() || "/._-+@:,=".contains(char));
-    if is_plain && !text.is_empty() { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if is_plain && !text.is_empty() { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -295,6 +303,7 @@ mod tests {
     fn paths_for_the_shell() {
         assert_eq!(shell_word(Path::new("/mnt/ledger-1")), "/mnt/ledger-1");
         assert_eq!(shell_word(Path::new("/mnt/my ledger's")), r"'/mnt/my ledger'\''s'");
+        assert_eq!(shell_word(Path::new("/a'b\n\x1b")), r"$'/a\'b\u000a\u001b'");
     }
 
     #[test]

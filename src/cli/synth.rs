@@ -144,7 +144,7 @@ pub fn print_report(report: &SynthReport, ui: &Ui) {
             });
             continue;
         }
-        ui.print_verbatim(&ledger_dir.shown().to_string());
+        ui.print_verbatim(&ledger_dir.shown());
         if ui.is_quiet() {
             continue;
         }

@@ -207,7 +207,7 @@ pub fn result_of(report: &VerifyReport) -> Result<()> {
     if report.ok {
         return Ok(());
     }
-    let path = report.paths.last().map(|path| path.shown().to_string()).unwrap_or_default();
+    let path = report.paths.last().map(|path| path.shown()).unwrap_or_default();
     let unlisted = if report.unlisted_count > 0 { " and more" } else { "" };
     let failures = values::count_of(report.failures.len() as u64, "failure");
     Err(Error::damaged(format!("{path} is not valid: {failures}{unlisted}")))
@@ -220,7 +220,7 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
         return ui.print_json(&VerifyLine { report, capitalization_text });
     }
     for path in &report.paths {
-        ui.print_verbatim(&path.shown().to_string());
+        ui.print_verbatim(&path.shown());
     }
     if ui.is_quiet() && report.ok {
         return;

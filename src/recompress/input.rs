@@ -88,7 +88,7 @@ impl<'s> Input<'s> {
     /// What errors name.
     pub fn place(&self) -> String {
         match self {
-            Self::File { archive, .. } => archive.path().shown().to_string(),
+            Self::File { archive, .. } => archive.path().shown(),
             Self::Stream { .. } => STANDARD_INPUT.to_string(),
         }
     }

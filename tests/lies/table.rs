@@ -146,7 +146,6 @@ pub const LIES: &[Lie] = &[
             fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
         }),
         runs: &[run(&[honest], 0, Right)],
-        ..PLAIN
     },
     Lie {
         name: "nothing is there",

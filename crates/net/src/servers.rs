@@ -147,7 +147,7 @@ impl Offer {
     pub fn shown(&self) -> String {
         match &self.place {
             Place::Remote(remote) => shown(&remote.url),
-            Place::Local(path) => path.shown().to_string(),
+            Place::Local(path) => path.shown(),
         }
     }
 

@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 119] = [
+const VALUES: [(&str, &str); 120] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
@@ -16,6 +16,7 @@ const VALUES: [(&str, &str); 119] = [
     ("SLOTPRESS_ALLOW_PRIVATE", "1"),
     ("SLOTPRESS_ANY_FORMAT", "1"),
     ("SLOTPRESS_BANDWIDTH", "1Gbit"),
+    ("SLOTPRESS_BASE", "/full.tar.zst"),
     ("SLOTPRESS_BASE_SLOT", "26"),
     ("SLOTPRESS_BUDGET", "10s"),
     ("SLOTPRESS_BUNDLES", "1,2"),

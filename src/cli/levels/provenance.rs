@@ -21,7 +21,7 @@ pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     // A URL may hold a password or a key: what is measured is a path, so that none is expected.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| shell_word(Path::new(&word))).collect();
     [
-        ("input", Some(input.shown().to_string())),
+        ("input", Some(input.shown())),
         ("date", Some(show_date(now))),
         ("CPU", processor),
         ("cores", Some(format!("{cores} that the process may use"))),

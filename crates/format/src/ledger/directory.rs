@@ -107,7 +107,7 @@ pub struct BankSnapshot {
 impl BankSnapshot {
     /// The directories that hold storages, for people.
     pub fn shown_roots(&self) -> String {
-        let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown().to_string()).collect();
+        let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown()).collect();
         roots.join(" or ")
     }
 
