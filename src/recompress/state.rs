@@ -67,6 +67,8 @@ pub fn finish_state(
         progress.stage("Subtracting", None);
         let records = state.pass(task);
         if wanted.iter().any(|number| *number < first_of_base) {
+            // Index and superseded records are read by pieces that share pages.
+            let _watch = options.manners.io_hint.watch([&path]);
             let mut archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
             // A source is not known to be indexed rightly; what was just written is.
             if sink.file_path().is_none() {
