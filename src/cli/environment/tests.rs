@@ -8,7 +8,7 @@ use {
 };
 
 /// A valid value of every variable, one that changes something; of some flags, another one of another kind.
-const VALUES: [(&str, &str); 120] = [
+const VALUES: [(&str, &str); 119] = [
     ("SLOTPRESS_ACCOUNT", "SysvarC1ock11111111111111111111111111111111"),
     ("SLOTPRESS_ACCOUNTS", "/a:/b"),
     ("SLOTPRESS_AGAVE", "4.4"),
@@ -93,7 +93,6 @@ const VALUES: [(&str, &str); 120] = [
     ("SLOTPRESS_QUIET", "1"),
     ("SLOTPRESS_READ_RATE", "1GB/s"),
     ("SLOTPRESS_REPEAT", "2"),
-    ("SLOTPRESS_REQUIRE_STATE", "1"),
     ("SLOTPRESS_RPC", "http://127.0.0.1:8899,https://rpc.example"),
     ("SLOTPRESS_RTT", "60ms"),
     ("SLOTPRESS_SAMPLE", "1MiB"),

@@ -112,7 +112,7 @@ pub enum HashCheck {
     None,
     /// Those that are decoded.
     Decoded,
-    /// All that are looked at: with [`Extent::WantedAndHeaders`], every frame is read to its end.
+    /// All that are looked at: with `Extent::WantedAndHeaders`, every frame is read to its end.
     All,
 }
 

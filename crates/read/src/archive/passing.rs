@@ -1,7 +1,7 @@
 //! The root of an archive that is read in order, as it arrives: its frames are hashed as they pass, and compared with the
 //! frame hashes at its end once that is there.
 //!
-//! Where the archive is read by its index, [`by_index`](super::by_index) compares frames with their hashes itself.
+//! Where the archive is read by its index, `by_index` compares frames with their hashes itself.
 
 use {
     super::{source::Source, tail::Tail, walk::SeenFrame},

@@ -1,7 +1,7 @@
 //! How much of each storage's file an archive holds: without its obsolete records, as long as the bank file says.
 //!
 //! Not here: split storages, of which only a scan tells ([`split`](super::split)), and what becomes of the lengths
-//! ([`plan`](super::plan)).
+//! ([`plan`](crate::plan)).
 
 use {
     crate::plan::split::{Checkpoint, ScannedSplit},
