@@ -67,6 +67,12 @@ pub const LIES: &[Lie] = &[
         ..PLAIN
     },
     Lie {
+        name: "flipped end, a mirror is honest",
+        does: "the same, by the first of two",
+        runs: &[run(&[flipped_at_the_end, honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
         name: "flipped, whole",
         does: "one flipped bit, without ranges",
         runs: &[run(&[flipped_whole], 3, Nothing), run(&[honest_without_ranges], 0, Right)],

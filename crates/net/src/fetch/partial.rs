@@ -4,29 +4,30 @@
 //! again. It lies in the archives directory under a name of slotpress's own, which no starting validator and no other
 //! run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
 
+mod naming;
+mod reading;
+
+pub use naming::remove_left_journal;
+pub(in crate::fetch) use reading::Patient;
+
 use {
+    self::naming::journal_path,
     super::{
         accept::Accepted,
-        journal::{Identity, Journal, new_path},
+        journal::{Identity, Journal},
         leases::Leases,
     },
     rangemap::RangeSet,
     rustix::fs::{FallocateFlags, Mode, OFlags},
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        bytes::{at_most_mut, count, range_bytes, split_at_most, to_usize},
+        bytes::{count, range_bytes, split_at_most, to_usize},
         error::{Error, IoContext, Result},
     },
-    slotpress_read::{
-        archive::source::Source,
-        store::{
-            dir_lock::{Locked, try_lock},
-            publish::{Publishable, already_exists, rename_no_replace, sync_dir},
-        },
-    },
+    slotpress_read::store::dir_lock::{Locked, try_lock},
     std::{
         collections::BTreeSet,
-        fs::{self, File},
+        fs::File,
         io,
         ops::Range,
         os::{fd::OwnedFd, unix::fs::FileExt},
@@ -102,30 +103,6 @@ impl PartialFile {
         journal.given.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
         Ok(Self { path, file, state, changed: Condvar::new(), journal: Mutex::default(), leases: Leases::default() })
-    }
-
-    /// Makes a file that has its final name, and is not whole, the partial file of its archive.
-    ///
-    /// # Errors
-    /// An earlier run has left more of it; somebody is fetching it.
-    pub(super) fn take_up(path: &Path, length_bytes: u64) -> Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let partial = Self::open(dir, name)?;
-        if partial.done_bytes() > 0 && partial.done_bytes() >= length_bytes {
-            return Err(Error::failed(format!(
-                "{} is not whole, and {} holds more of it",
-                path.shown(),
-                partial.path.shown()
-            ))
-            .hint(format!("remove {}, then run the same command again", path.shown())));
-        }
-        // The journal first: a partial file that it does not tell of is begun anew.
-        let mut journal = Journal::default();
-        journal.ranges.extend(Some(0..length_bytes).filter(|range| !range.is_empty()));
-        journal.write(&journal_path(&partial.path))?;
-        fs::rename(path, &partial.path).or_path("rename", path)?;
-        sync_dir(dir)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -363,134 +340,8 @@ impl PartialFile {
     pub fn is_unwanted(&self) -> bool {
         self.lock().is_unwanted
     }
-
-    /// Removes file and journal.
-    pub fn remove(&self) -> Result<()> {
-        // The journal first: it must not tell of a file that is made anew.
-        remove_journal(&self.path)?;
-        remove_if_there(&self.path)
-    }
-}
-
-/// Removes what a killed run has left of a download that has its final name: it had not come to removing its journal.
-pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
-    let path = dir.join(format!("{FETCH_PREFIX}{archive_name}"));
-    // There is no journal before there is a partial file, and none after it.
-    if path.exists() { Ok(()) } else { remove_journal(&path) }
-}
-
-fn remove_journal(partial: &Path) -> Result<()> {
-    let journal = journal_path(partial);
-    remove_if_there(&new_path(&journal))?;
-    remove_if_there(&journal)
-}
-
-/// Where the journal of a partial file is.
-fn journal_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(JOURNAL_SUFFIX);
-    PathBuf::from(name)
-}
-
-fn remove_if_there(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, &error)),
-        _ => Ok(()),
-    }
-}
-
-impl Source for PartialFile {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn length_bytes(&self) -> Option<u64> {
-        let state = self.lock();
-        match state.is_in_order {
-            false => state.journal.identity.length_bytes,
-            true => state.is_complete.then_some(state.confirmed_bytes),
-        }
-    }
-
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.read_arrived(to, offset_bytes, 1)
-    }
-}
-
-impl PartialFile {
-    /// Reads what has arrived, and waits for it, as so many readers of those that the network is too slow for.
-    fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
-        let mut state = self.lock();
-        loop {
-            let there = match state.is_in_order {
-                true => (offset_bytes < state.confirmed_bytes).then_some(state.confirmed_bytes),
-                false => state.journal.ranges.get(&offset_bytes).map(|range| range.end),
-            };
-            if let Some(end) = there {
-                drop(state);
-                let there = to_usize(end.saturating_sub(offset_bytes));
-                return self.file.read_at(at_most_mut(to, there), offset_bytes);
-            }
-            let is_end = state.is_complete
-                || to.is_empty()
-                || (!state.is_in_order && state.journal.identity.length_bytes.is_some_and(|end| offset_bytes >= end));
-            if is_end {
-                return Ok(0);
-            }
-            if let Some(error) = &state.error {
-                return Err(io::Error::other(error.to_string()));
-            }
-            if state.is_unwanted {
-                return Err(io::Error::other("nobody wants it any more"));
-            }
-            state.waiting = state.waiting.saturating_add(readers);
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting = state.waiting.saturating_sub(readers);
-        }
-    }
-}
-
-/// The file, for a reader that waits without anybody's being slowed down by it.
-#[derive(Debug)]
-pub(super) struct Patient<'a>(pub &'a PartialFile);
-
-impl Source for Patient<'_> {
-    fn path(&self) -> &Path {
-        &self.0.path
-    }
-
-    fn length_bytes(&self) -> Option<u64> {
-        self.0.length_bytes()
-    }
-
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.0.read_arrived(to, offset_bytes, 0)
-    }
-}
-
-impl Publishable for PartialFile {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn publish(&self, name: &str) -> Result<PathBuf> {
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        let to = dir.join(name);
-        if self.lock().accepted.is_none() || name != self.archive_name() {
-            return Err(Error::failed(format!("{} was not checked as {name}", self.path.shown())));
-        }
-        self.file.sync_all().or_path("write", &self.path)?;
-        rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => already_exists(&to).hint("move it away, or fetch into another directory"),
-            _ => Error::io("publish", &to, &error),
-        })?;
-        sync_dir(dir)?;
-        remove_journal(&self.path)?;
-        Ok(to)
-    }
 }
 
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::single_range_in_vec_init)]
-#[path = "partial_tests.rs"]
 mod tests;

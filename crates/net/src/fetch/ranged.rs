@@ -216,14 +216,13 @@ impl Fetching<'_> {
     fn mirror_for(&self, number: usize, stopping: &Stopping<'_>) -> Option<(usize, &Mirror)> {
         let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
         let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
-        let is_ready = |mirror: &Mirror| mirror.pause().is_zero();
-        all().filter(|(_, mirror)| mirror.standing() == Standing::Unknown && is_ready(mirror)).for_each(
-            |(_, mirror)| {
+        let ready = all().filter(|(_, mirror)| mirror.pause().is_zero()).find(|(_, mirror)| {
+            if mirror.standing() == Standing::Unknown {
                 self.compare(mirror, stopping);
-            },
-        );
-        let good = || all().filter(|(_, mirror)| mirror.standing() == Standing::Good);
-        good().find(|(_, mirror)| is_ready(mirror)).or_else(|| good().next())
+            }
+            mirror.standing() == Standing::Good
+        });
+        ready.or_else(|| all().find(|(_, mirror)| mirror.standing() == Standing::Good))
     }
 
     /// Whether another server has the same archive: its hashes of all frames must be the same.

@@ -1,6 +1,10 @@
 //! Tests of the partial file: what is kept, what readers see, and whose bytes count.
 
-use super::*;
+use std::fs;
+use {
+    super::*,
+    slotpress_read::{archive::source::Source, store::publish::Publishable},
+};
 
 const NAME: &str = "snapshot-1-x.tar.zst";
 

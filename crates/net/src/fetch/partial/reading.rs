@@ -1,0 +1,77 @@
+//! A partial file for those who read it while it arrives.
+
+use {
+    super::PartialFile,
+    slotpress_base::bytes::{at_most_mut, to_usize},
+    slotpress_read::archive::source::Source,
+    std::{io, os::unix::fs::FileExt, path::Path, sync::PoisonError},
+};
+
+impl Source for PartialFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        let state = self.lock();
+        match state.is_in_order {
+            false => state.journal.identity.length_bytes,
+            true => state.is_complete.then_some(state.confirmed_bytes),
+        }
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read_arrived(to, offset_bytes, 1)
+    }
+}
+
+impl PartialFile {
+    /// Reads what has arrived, and waits for it, as so many readers of those that the network is too slow for.
+    fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
+        let mut state = self.lock();
+        loop {
+            let there = match state.is_in_order {
+                true => (offset_bytes < state.confirmed_bytes).then_some(state.confirmed_bytes),
+                false => state.journal.ranges.get(&offset_bytes).map(|range| range.end),
+            };
+            if let Some(end) = there {
+                drop(state);
+                let there = to_usize(end.saturating_sub(offset_bytes));
+                return self.file.read_at(at_most_mut(to, there), offset_bytes);
+            }
+            let is_end = state.is_complete
+                || to.is_empty()
+                || (!state.is_in_order && state.journal.identity.length_bytes.is_some_and(|end| offset_bytes >= end));
+            if is_end {
+                return Ok(0);
+            }
+            if let Some(error) = &state.error {
+                return Err(io::Error::other(error.to_string()));
+            }
+            if state.is_unwanted {
+                return Err(io::Error::other("nobody wants it any more"));
+            }
+            state.waiting = state.waiting.saturating_add(readers);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting = state.waiting.saturating_sub(readers);
+        }
+    }
+}
+
+/// The file, for a reader that waits without anybody's being slowed down by it.
+#[derive(Debug)]
+pub(in crate::fetch) struct Patient<'a>(pub &'a PartialFile);
+
+impl Source for Patient<'_> {
+    fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        self.0.length_bytes()
+    }
+
+    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.0.read_arrived(to, offset_bytes, 0)
+    }
+}
