@@ -53,14 +53,15 @@ enum Act {
 const GIVE_UP_AFTER: Duration = Duration::from_millis(400);
 
 /// Longer than any run takes by far.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 fn act(draws: &mut Draws, length: usize) -> Act {
     match draws.below(16) {
         0..6 => Act::Right,
         6 => Act::Mixed,
         7 => Act::Other,
-        8..11 => Act::Cut(draws.below(300_000)),
+        // Less would end too, after many pauses.
+        8..11 => Act::Cut(30_000 + draws.below(300_000)),
         11 => Act::Late(draws.below(700_000)),
         12 => Act::Flipped(draws.below(length)),
         13 => [Act::Whole, Act::Silent][draws.below(2)],

@@ -1,9 +1,9 @@
 //! Tests of the partial file: what is kept, what readers see, and whose bytes count.
 
-use std::fs;
 use {
     super::*,
     slotpress_read::{archive::source::Source, store::publish::Publishable},
+    std::fs,
 };
 
 const NAME: &str = "snapshot-1-x.tar.zst";
