@@ -294,8 +294,12 @@ mod tests {
                 let shape = walk(&bytes).expect("whole");
                 prop_assert_eq!(shape.length_bytes, bytes.len() as u64);
                 let cut = cut.index(bytes.len());
-                // The mark at the end of the frames holds nothing, and of a plain tar zeros may be missing.
-                let mark = if shape.compression == Compression::Zstd { 14 } else { 0 };
+                // Marks at the end hold nothing, and of a plain tar zeros may be missing.
+                let mark = match shape.compression {
+                    Compression::Zstd => 14,
+                    Compression::Lz4 => 8,
+                    _ => 0,
+                };
                 let zeros = if shape.compression == Compression::None { END_OF_ARCHIVE.len() + BLOCK } else { 0 };
                 if cut < bytes.len() - mark - zeros {
                     let error = walk(&bytes[..cut]).expect_err("cut");
