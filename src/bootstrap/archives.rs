@@ -167,12 +167,8 @@ fn newest_incremental(
     base_slot: u64,
     progress: &dyn Progress,
 ) -> Result<Option<Choice>> {
-    let mut offers = Vec::new();
     let report = look_in(client, &options.find, true, &options.dir, progress)?;
-    for candidate in report.candidates {
-        offers.extend(candidate.incremental);
-    }
-    Ok(choose::incremental(&offers, base_slot, Expected::default()))
+    Ok(choose::incremental_of(&report.candidates, base_slot, Expected::default()))
 }
 
 fn fetch_one(

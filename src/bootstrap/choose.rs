@@ -97,8 +97,13 @@ pub fn newest_name(candidates: &[Candidate], full: &ArchiveName, expected: Expec
     if expected.is_any() && expected.is_named(full) {
         return full.clone();
     }
+    incremental_of(candidates, full.slot, expected).map_or_else(|| full.clone(), |choice| choice.name)
+}
+
+/// The newest incremental archive on a full one, of what these candidates have; or that of the state that is expected.
+pub fn incremental_of(candidates: &[Candidate], base_slot: u64, expected: Expected) -> Option<Choice> {
     let offers: Vec<Offer> = candidates.iter().filter_map(|candidate| candidate.incremental.clone()).collect();
-    incremental(&offers, full.slot, expected).map_or_else(|| full.clone(), |choice| choice.name)
+    incremental(&offers, base_slot, expected)
 }
 
 /// The newest incremental archive on a full one, of all that sources offer; or that of the state that is expected.

@@ -33,9 +33,9 @@ impl Expected {
     /// Leaves out candidates that cannot become the state. A full archive below its slot can, with an incremental one.
     ///
     /// # Errors
-    /// None is left.
+    /// None of them is left.
     pub fn choose_from(self, candidates: &mut Vec<Candidate>) -> Result<()> {
-        if !self.is_any() {
+        if !self.is_any() || candidates.is_empty() {
             return Ok(());
         }
         let found: Vec<String> = candidates.iter().take(8).map(|one| one.slot().to_string()).collect();

@@ -125,14 +125,11 @@ pub struct BootstrapPlan {
 /// Finds out what a bootstrap would do; fetches and writes nothing.
 pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let dir = options.restore.paths.snapshots_dir().to_path_buf();
-    let mut report = look_around(client, options, &dir, progress)?;
-    report.require_candidate()?;
-    Expected::of_check(&options.restore.check).choose_from(&mut report.candidates)?;
+    let expected = Expected::of_check(&options.restore.check);
+    let report = look_for(client, options, expected, &dir, progress)?;
     let candidate = report.require_candidate()?.clone();
     let full = choose_full(&report.candidates, &dir)?;
-    let incremental = report.candidates.iter().filter(|one| one.full.name == full.name);
-    let offers: Vec<_> = incremental.filter_map(|one| one.incremental.clone()).collect();
-    let incremental = choose::incremental(&offers, full.name.slot, Expected::of_check(&options.restore.check));
+    let incremental = choose::incremental_of(&report.candidates, full.name.slot, expected);
     let kept_bytes = kept_bytes(&dir, &full.name);
     Ok(BootstrapPlan { full, incremental, candidate, kept_bytes })
 }
@@ -150,10 +147,9 @@ pub fn bootstrap(
     for dir in [ledger, &dir] {
         fs::create_dir_all(dir).map_err(|error| Error::io("create", dir, &error))?;
     }
-    let mut report = look_around(client, options, &dir, progress)?;
-    report.require_candidate()?;
     let expected = Expected::of_check(&options.restore.check);
-    expected.choose_from(&mut report.candidates)?;
+    let mut report = look_for(client, options, expected, &dir, progress)?;
+    report.require_candidate()?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut tries = 0;
     let mut unranged = BTreeSet::new();
@@ -186,7 +182,8 @@ pub fn bootstrap(
                 // Another server's archive of the same name may do: it need not have the same bytes.
                 drop_server(&mut report.candidates, &full);
                 if report.candidates.is_empty() {
-                    report = look_around(client, options, &dir, progress)?;
+                    report = look_for(client, options, expected, &dir, progress)?;
+                    dropped.remove_from(&mut report.candidates);
                     drop_server(&mut report.candidates, &full);
                 }
                 if report.candidates.is_empty() {
@@ -324,11 +321,22 @@ fn told(ended: &Ended) -> Error {
     }
 }
 
-/// What sources have, and what is there already.
-fn look_around(client: &Client, options: &BootstrapOptions, dir: &Path, progress: &dyn Progress) -> Result<FindReport> {
+/// What sources have, and what is there already, of the state that is expected.
+///
+/// # Errors
+/// Sources cannot be asked; or they have states, and none of them can become it.
+fn look_for(
+    client: &Client,
+    options: &BootstrapOptions,
+    expected: Expected,
+    dir: &Path,
+    progress: &dyn Progress,
+) -> Result<FindReport> {
     let mut find_options = options.find.clone();
     find_options.expected_genesis_hash = options.expected_genesis_hash;
-    look_in(client, &find_options, options.wants_incremental, dir, progress)
+    let mut report = look_in(client, &find_options, options.wants_incremental, dir, progress)?;
+    expected.choose_from(&mut report.candidates)?;
+    Ok(report)
 }
 
 /// What sources and a directory have.
