@@ -3,14 +3,23 @@
 #![no_main]
 
 #[allow(dead_code)]
+#[path = "../../tests/lies/script.rs"]
+mod script;
+#[allow(dead_code)]
+#[path = "../../tests/net/server.rs"]
+mod server;
+#[allow(dead_code)]
 #[path = "../../tests/parsers/targets.rs"]
 mod targets;
 
-use std::sync::LazyLock;
+use {std::sync::LazyLock, targets::wrapped};
 
 static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").expect("FUZZ_TARGET names a target");
-    let target = targets::TARGETS.iter().find(|(known, _)| *known == name);
+    let fetch: (&str, targets::Target) = ("fetch", |bytes| {
+        script::play(bytes);
+    });
+    let target = targets::TARGETS.iter().chain([&fetch]).find(|(known, _)| *known == name);
     target.unwrap_or_else(|| panic!("{name} is no target")).1
 });
 
