@@ -96,7 +96,7 @@ pub use {
         zstd_params::ZstdParams,
     },
     recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
-    restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+    restore::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, restore},
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         io::{IoHint, Manners, pace::Pace},
@@ -145,7 +145,7 @@ pub use {
     slotpress_net::{
         Remote, Url,
         fetch::{Fetched, GivenBytes, Limits as FetchLimits},
-        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, Refused},
+        find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MaxAge, Refused},
         options::ClientOptions,
         servers::{Offer, Place as OfferPlace, SourceArg},
     },

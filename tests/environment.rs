@@ -1,5 +1,4 @@
-//! What an operator exports, and the real program. Every command with every variable is tried in the unit tests of
-//! `cli::environment`, where nothing is run.
+//! Variables that an operator exports for all commands, and the real program.
 
 use {
     crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir},
@@ -7,23 +6,15 @@ use {
 };
 
 /// What would make every command fail that took it where it does not apply.
-const EXPORTED: [(&str, &str); 16] = [
+const EXPORTED: [(&str, &str); 8] = [
     ("SLOTPRESS_ACCOUNTS", "/nowhere/a:/nowhere/b"),
-    ("SLOTPRESS_BASE_SLOT", "7"),
-    ("SLOTPRESS_CSV", "/nowhere/owners.csv"),
-    ("SLOTPRESS_DATA_LIMIT", "1KiB"),
-    ("SLOTPRESS_FRAMES_UNIT", "record"),
-    ("SLOTPRESS_KEEP", "/nowhere/demo"),
-    ("SLOTPRESS_LARGEST", "3"),
-    ("SLOTPRESS_LAYOUT", "clustered"),
+    ("SLOTPRESS_COLOR", "never"),
     ("SLOTPRESS_LEDGER", "/nowhere/ledger"),
+    ("SLOTPRESS_MAX_RATE", ""),
     ("SLOTPRESS_MEMORY", "1GiB"),
-    ("SLOTPRESS_OWNER", "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"),
-    ("SLOTPRESS_SCRATCH", "/nowhere/scratch"),
-    ("SLOTPRESS_SLOT", "7"),
+    ("SLOTPRESS_PROXY", "http://127.0.0.1:1"),
     ("SLOTPRESS_SNAPSHOTS", "/nowhere/snapshots"),
-    ("SLOTPRESS_TEMPORARY_DIR", "/nowhere/temporary"),
-    ("SLOTPRESS_UNIT", "nothing"),
+    ("SLOTPRESS_THREADS", "2"),
 ];
 
 /// Runs with all of these but some, which apply.
@@ -44,24 +35,22 @@ fn what_does_not_apply_is_ignored() {
     let (full, newer, ledger, dir) = (fixture(FULL_26), fixture(INCREMENTAL_26_40), ledger("ledger-at-26"), temp_dir());
     let out = |name: &str| dir.path().join(name);
     fs::create_dir(out("archives")).expect("created");
-    let own = ["_ACCOUNTS", "_SNAPSHOTS", "_SLOT"];
+    let own = ["_ACCOUNTS", "_SNAPSHOTS"];
 
-    run(&["verify", text(&full)], &["_TEMPORARY_DIR"]);
-    run(&["verify", text(&full), text(&newer)], &["_TEMPORARY_DIR"]);
-    assert!(
-        run(&["verify", text(ledger.path())], &[&own[..], &["_TEMPORARY_DIR"]].concat()).contains("capitalization")
-    );
+    run(&["verify", text(&full)], &[]);
+    run(&["verify", text(&full), text(&newer)], &[]);
+    assert!(run(&["verify", text(ledger.path())], &own).contains("capitalization"));
     run(&["inspect", text(&full)], &[]);
-    run(&["inspect", text(&full), "--by-owner"], &["_CSV", "_TEMPORARY_DIR"]);
+    run(&["inspect", text(&full), "--by-owner"], &[]);
     run(&["inspect", text(&full), "--account", "SysvarC1ock11111111111111111111111111111111"], &[]);
     run(&["inspect", text(ledger.path())], &own);
-    run(&["recompress", text(&full), "-o", text(&out("archives"))], &["_MEMORY"]);
+    run(&["recompress", text(&full), "-o", text(&out("archives"))], &[]);
     run(&["archive", text(ledger.path()), "-o", text(&out("archives")), "--force"], &own);
     run(&["restore", text(&full), text(&newer), "--ledger", text(&out("a"))], &own);
     assert!(out("a/snapshots/40/fastboot_version").exists());
     run(&["restore", text(&full), "--ledger", text(&out("b")), "--tree", "archive"], &[]);
     assert!(out("b/version").exists());
-    run(&["levels", text(&full), "--levels", "1", "--repeat", "1", "--min-time", "0"], &["_CSV"]);
+    run(&["levels", text(&full), "--levels", "1", "--repeat", "1", "--min-time", "0"], &[]);
     run(&["synth", text(&out("synth")), "--size", "1MiB"], &[]);
     assert!(run(&["completions", "bash"], &[]).contains("slotpress"));
 }
@@ -88,36 +77,23 @@ fn several_accounts_paths_in_one_variable() {
 }
 
 #[test]
-fn errors_name_the_variable() {
-    let (full, ledger, dir) = (fixture(FULL_26), ledger("ledger-at-26"), temp_dir());
-    let fails = |arguments: &[&str], variable: (&str, &str), code: i32, parts: &[&str]| {
-        let output = slotpress().args(arguments).envs([variable]).output().expect("runs");
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
+fn a_flag_wins_and_errors_name_the_variable() {
+    let full = fixture(FULL_26);
+    let run = |flags: &[&str], variable: (&str, &str)| {
+        let output = slotpress().args(["verify", text(&full)]).args(flags).envs([variable]).output().expect("runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let archive = ["archive", text(ledger.path()), "-o", text(dir.path())];
-    let named = "it is the value of SLOTPRESS_LAYOUT in the environment";
-    fails(&archive, ("SLOTPRESS_LAYOUT", "boot"), 2, &["'boot' for '--layout <LAYOUT>'", named]);
-    let named = "hint: --frame-size takes 64KiB to 32MiB; the environment has SLOTPRESS_FRAME_SIZE=1";
-    fails(&archive, ("SLOTPRESS_FRAME_SIZE", "1"), 2, &[named]);
-    let named = "the environment has SLOTPRESS_ACCOUNTS=/nowhere/a";
-    fails(&archive, ("SLOTPRESS_ACCOUNTS", "/nowhere/a"), 1, &["/nowhere/a/run is not a directory", named]);
-    // On the command line, it is said that it does not apply.
-    fails(&["verify", text(&full), "--slot", "26"], ("SLOTPRESS_SLOT", "27"), 2, &["this is an archive"]);
-    fails(&["inspect", text(&full), "--accounts", "/a"], ("SLOTPRESS_SLOT", "27"), 2, &["not for an archive"]);
-    fails(&["inspect", text(&full), "--csv", "x"], ("SLOTPRESS_SLOT", "27"), 2, &["--csv goes with --by-owner"]);
-    fails(
-        &["levels", text(&full), "--scratch", "/x"],
-        ("SLOTPRESS_SLOT", "2"),
-        2,
-        &["--scratch goes with --end-to-end"],
-    );
-    let output = dir.path();
-    fails(
-        &["recompress", text(&full), "-o", text(output), "--base-slot", "2"],
-        ("SLOTPRESS_X", "2"),
-        2,
-        &["--base-slot is"],
-    );
+    let (code, said) = run(&[], ("SLOTPRESS_THREADS", "none"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("'none' for '--threads <N>'"), "{said}");
+    assert!(said.ends_with("hint: the value is that of SLOTPRESS_THREADS in the environment\n"), "{said}");
+    let (code, said) = run(&["--json"], ("SLOTPRESS_THREADS", "none"));
+    assert!(code == Some(2) && said.lines().count() == 1 && said.contains("SLOTPRESS_THREADS"), "{said}");
+    assert_eq!(run(&["--threads", "2"], ("SLOTPRESS_THREADS", "0")), (Some(0), String::new()));
+    let (code, said) = run(&[], ("SLOTPRESS_LEVEL", "9"));
+    let warning = "SLOTPRESS_LEVEL is set, but no flag of slotpress has that variable: it is ignored";
+    assert!(code == Some(0) && said.contains(warning), "{said}");
+    // What belongs to a ledger is an error on the command line only.
+    let (code, said) = run(&["--accounts", "/a"], ("SLOTPRESS_ACCOUNTS", "/b"));
+    assert!(code == Some(2) && said.contains("this is an archive"), "{said}");
 }

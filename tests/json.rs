@@ -126,7 +126,7 @@ fn what_is_printed_is_what_is_documented() {
     }
     // Of what runs until it is stopped, of URLs, and on a terminal or after some time: tests/serve, tests/net and
     // tests/screen.rs look at these.
-    let others = ["demo", "progress", "refused", "serve", "served", "status", "transfer", "warning"];
+    let others = ["answered", "demo", "progress", "refused", "serve", "served", "status", "transfer", "warning"];
     let missing: Vec<&String> =
         documented.keys().filter(|kind| !printed.0.contains_key(*kind) && !others.contains(&kind.as_str())).collect();
     assert!(missing.is_empty() && wrong.is_empty(), "never printed: {missing:?}\n{}", wrong.join("\n"));

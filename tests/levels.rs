@@ -145,7 +145,7 @@ fn exports_and_the_screen() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     let assert = slotpress()
-        .args(["levels", "--levels", "1-3", "--repeat", "1", "--min-time", "0", "--quiet"])
+        .args(["levels", "--levels", "1-3", "--repeat", "1", "--min-time", "0", "--progress", "none"])
         .args(
             [path("a.csv").as_path(), &path("a.md"), &path("a.svg")]
                 .iter()

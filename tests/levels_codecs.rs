@@ -50,7 +50,7 @@ fn codecs_side_by_side() {
     assert_eq!(read(&csv).lines().count(), 9);
     assert!(read(&markdown).contains("| zlib 9 |") && read(&svg).contains("bzip2 1"));
 
-    let text = screen(&[&QUICK[..], &["--quiet", "--codec", codecs]].concat(), &fixture(FULL_26));
+    let text = screen(&[&QUICK[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
     assert!(text.contains("\nzlib 9 ") && text.contains("against zstd 1"), "{text}");
     assert!(!text.contains("--format none") && !text.contains("--format zlib"), "{text}");
 }

@@ -33,6 +33,7 @@ mod manners;
 #[cfg(feature = "net")]
 mod net;
 mod newer_agave;
+mod older_archives;
 mod operator;
 mod oracle;
 mod page;

@@ -64,6 +64,13 @@ fn swapped_archives_are_recognised() {
     }
 }
 
+#[test]
+fn two_full_archives_are_no_pair() {
+    let full = fixture(FULL_26);
+    let hint = "hint: verify each on its own";
+    fails(&["verify", text(&full), text(&full)], 2, &["both archives are full ones", hint]);
+}
+
 /// Many failures that are alike take a few lines, unless all are asked for.
 #[test]
 fn failures_that_are_alike_stand_together() {
@@ -232,6 +239,18 @@ fn quiet_prints_the_path_and_nothing_else() {
         let (code, stdout, stderr) = run(&[arguments, &["-q"]].concat());
         assert_eq!((code, stdout, stderr), (0, format!("{path}\n"), String::new()), "{arguments:?}");
     }
+    let found = format!("{}\n", text(&archived));
+    for (arguments, expected) in [
+        (&["list", out][..], found.as_str()),
+        (&["find", "--source", out], &found),
+        (&["doctor", text(ledger.path())], ""),
+        (&["levels", text(&full), "--levels", "1", "--min-time", "0"], ""),
+        (&["levels", "sizes", text(&full), "--min-time", "0"], ""),
+        (&["prune", out, "--keep-full", "0", "--keep-incremental", "0"], ""),
+    ] {
+        let (code, stdout, stderr) = run(&[arguments, &["-q"]].concat());
+        assert_eq!((code, stdout.as_str()), (0, expected), "{arguments:?}: {stderr}");
+    }
 }
 
 /// The lines that start a validator hold in any directory.
@@ -290,8 +309,8 @@ fn stopping_is_said_at_once() {
 fn a_search_without_a_result_fails() {
     let dir = temp_dir();
     let (input, csv) = (dir.path().join("input"), dir.path().join("search.csv"));
-    // Level 19 alone takes longer than the budget.
-    let content: Vec<u8> = (0..40_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 & 31).collect();
+    // Level 19 alone takes several times the budget, also on a machine that is idle.
+    let content: Vec<u8> = (0..200_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 & 31).collect();
     fs::write(&input, content).expect("written");
     let arguments = ["levels", "search", text(&input), "--levels", "19", "--budget", "1", "--csv", text(&csv)];
     fails(
@@ -360,6 +379,7 @@ fn the_doctor_looks_at_a_ledger() {
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     for subject in [
         "lock",
+        "bank",
         "owner",
         "space",
         "open files",
@@ -383,6 +403,14 @@ fn the_doctor_looks_at_a_ledger() {
     let (code, stdout, _) = run(&["doctor", text(ledger.path()), "--json"]);
     let line: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &line["findings"][0]["verdict"]), (1, &"bad".into()), "{stdout}");
+    let holder = format!("(process {})", std::process::id());
+    assert!(line["findings"][0]["found"].as_str().is_some_and(|found| found.ends_with(&holder)), "{stdout}");
+    let beside = "slotpress can verify, recompress and serve the archives";
+    fails(
+        &["archive", text(ledger.path()), "-o", text(ledger.path())],
+        1,
+        &[&holder, "hint: stop the validator", beside],
+    );
     // What a killed restore leaves is named, with the way on.
     drop(held);
     fs::write(ledger.path().join("slotpress-partial-journal"), "").expect("written");
@@ -390,6 +418,16 @@ fn the_doctor_looks_at_a_ledger() {
     assert!(code == 1 && stdout.contains("slotpress-partial-journal") && stdout.contains("run the same"), "{stdout}");
     let (_, _, stderr) = run(&["verify", text(ledger.path())]);
     assert!(stderr.contains("slotpress-partial-journal") && stderr.contains("run the same"), "{stderr}");
+    // A killed validator's bank snapshot has no mark.
+    fs::remove_file(ledger.path().join("slotpress-partial-journal")).expect("removed");
+    fs::remove_file(ledger.path().join("snapshots/26/fastboot_version")).expect("removed");
+    let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
+    assert!(code == 1 && stdout.contains("slot 26 is not complete: it has no fastboot_version"), "{stdout}");
+    assert!(!stdout.contains("can be archived"), "{stdout}");
+    // What others call it.
+    let level = ["archive", text(ledger.path()), "-o", "/", "--level", "3"];
+    fails(&level, 2, &["hint: --zstd-level is what --level is called here"]);
+    fails(&["serve", "/", "--listen", "8899"], 2, &["an address and a port are needed: 127.0.0.1:8899"]);
     fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
 }
 
@@ -409,14 +447,75 @@ fn a_dry_run_of_restore() {
     let line: Value = serde_json::from_str(&stdout).expect("JSON");
     let unpacked = line["archives"][0]["unpacked_bytes"].as_u64().expect("a number");
     assert_eq!(unpacked, tar_of(&full).len() as u64, "all of a small archive is the sample");
-    // What would be refused is refused.
+    // What would be refused is refused, and what may be replaced is named.
     fs::create_dir_all(target.join("snapshots/7")).expect("made");
-    fails(&arguments, 1, &[text(&target)]);
+    fails(
+        &arguments,
+        1,
+        &[text(&target), "hint: restore into an empty directory, or replace that state with --replace-state"],
+    );
+    let (code, stdout, _) = run(&[&arguments[..], &["--replace-state"]].concat());
+    let replaced = format!("  replaces {}, moved aside at the end", target.join("snapshots/7").display());
+    assert!(code == 0 && stdout.replace("\n           ", " ").contains(&replaced), "{stdout}");
+    assert!(target.join("snapshots/7").exists());
     fails(
         &["restore", text(&incremental), "--ledger", text(&target), "--dry-run"],
         2,
         &["an incremental archive alone"],
     );
+}
+
+/// An old state is moved aside, or deleted first; files of the validator, archives among them, stay.
+#[test]
+fn restore_replaces_a_state() {
+    for (flags, is_deleted) in [(&["--replace-state"][..], false), (&["--replace-state", "--delete-state-first"], true)]
+    {
+        let dir = temp_dir();
+        let (full, incremental, target) = (fixture(FULL_26), fixture(INCREMENTAL_26_40), dir.path().join("ledger"));
+        let restore = |flags: &[&str]| {
+            let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--json"];
+            run(&[&arguments[..], flags].concat())
+        };
+        let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
+        assert_eq!(code, 0, "{stderr}");
+        fs::write(target.join("tower-1_9-x.bin"), "the validator's").expect("written");
+        let before = tree(&target);
+        let (code, _, stderr) = restore(&[]);
+        assert!(code == 1 && stderr.contains("--replace-state"), "{stderr}");
+        // What is refused before anything is read deletes nothing.
+        let (code, _, stderr) = restore(&[flags, &["--expect-slot", "41"]].concat());
+        assert!(code == 3 && tree(&target) == before, "{stderr}");
+        let (code, stdout, stderr) = restore(flags);
+        assert_eq!(code, 0, "{stderr}");
+        let line: Value = serde_json::from_str(stdout.lines().last().expect("a line")).expect("JSON");
+        assert_eq!(line["replaced"].as_array().map(Vec::len), Some(if is_deleted { 0 } else { 2 }), "{stdout}");
+        let now = tree(&target);
+        assert!(now.contains_key("snapshots/40/fastboot_version") && now.contains_key(FULL_26), "{now:?}");
+        assert!(!now.contains_key("snapshots/26/fastboot_version") && now.contains_key("tower-1_9-x.bin"), "{now:?}");
+        assert_eq!(now.keys().any(|path| path.contains("slotpress-replaced-")), !is_deleted, "{now:?}");
+        fails(&["verify", text(&target)], 0, &[]);
+    }
+}
+
+/// A restore that fails after the old state was deleted leaves the archives, and no part of a state.
+#[test]
+fn a_state_that_was_deleted_first_leaves_nothing_that_boots() {
+    let dir = temp_dir();
+    let (full, target) = (fixture(FULL_26), dir.path().join("ledger"));
+    let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
+    assert_eq!(code, 0, "{stderr}");
+    let mut bytes = fs::read(&full).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let damaged = dir.path().join("damaged.tar.zst");
+    fs::write(&damaged, bytes).expect("written");
+    let replace = ["--replace-state", "--delete-state-first"];
+    let (code, _, stderr) = run(&[&["restore", text(&damaged), "--ledger", text(&target)][..], &replace].concat());
+    assert!(code == 3 && stderr.contains("Deleting the existing state"), "{stderr}");
+    assert!(!target.join("snapshots/26").exists() && !target.join("accounts/run").exists());
+    assert!(target.join(FULL_26).exists());
+    let (code, _, stderr) = run(&[&["restore", text(&full), "--ledger", text(&target)][..], &replace].concat());
+    assert_eq!(code, 0, "{stderr}");
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use {
     crate::common::*,
     std::{
+        collections::BTreeMap,
         fs,
         path::{Path, PathBuf},
-        process::{Command, Stdio},
+        process::{Command, ExitStatus, Stdio},
     },
     tempfile::TempDir,
 };
@@ -57,10 +58,56 @@ fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
     };
     let snapshots = ledger.join("snapshots");
     let mut paths = inner(ledger, "slotpress-partial-");
+    paths.extend(paths.clone().iter().flat_map(|partial| inner(partial, "")));
     paths.extend(inner(accounts, ""));
     paths.extend(inner(&snapshots, ""));
     paths.extend([snapshots, accounts.to_path_buf(), ledger.to_path_buf()]);
     paths
+}
+
+/// Runs a command, and swaps the directories of its target from when it has begun until it ends. How it ended, and how often
+/// something was swapped.
+fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 4], run: usize) -> (ExitStatus, usize) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
+    let is_own = |name: &String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
+    let is_begun = || names(ledger).iter().any(is_own);
+    // The operator's own paths are resolved by now: what they lead to is not in question.
+    let mut has_begun = false;
+    let (mut number, mut swaps) = (run, 0);
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            assert_eq!(names(outside), Vec::<String>::new(), "run {run}: {status}");
+            return (status, swaps);
+        }
+        has_begun = has_begun || is_begun();
+        let paths = if has_begun { directories(ledger, accounts) } else { Vec::new() };
+        let Some(path) = paths.get(number % paths.len().max(1)) else {
+            std::thread::yield_now();
+            continue;
+        };
+        number += 1;
+        let Some(swapped) = Swapped::swap(path, aside, outside) else { continue };
+        swaps += 1;
+        for _ in 0..(number % 7) * 40 {
+            std::hint::spin_loop();
+        }
+        swapped.restore();
+    }
+}
+
+/// A ledger that says that it is complete has everything that the archive has.
+fn check_complete(archive: &Path, archived: &BTreeMap<String, Vec<u8>>, ledger: &Path, accounts: &Path, run: usize) {
+    let slot = name(archive).split('-').nth(1).expect("a slot").to_string();
+    let bank_snapshot = ledger.join("snapshots").join(&slot);
+    assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0", "run {run}");
+    assert!(fs::read(bank_snapshot.join(&slot)).expect("a bank file") == archived[&format!("snapshots/{slot}/{slot}")]);
+    let list = storages_list(&bank_snapshot);
+    assert_eq!(names(&accounts.join("run")).len(), list.len(), "run {run}");
+    for (slot, id) in list {
+        let content = fs::read(accounts.join(format!("run/{slot}.{id}"))).expect("a storage");
+        assert!(content == archived[&format!("accounts/{slot}.{id}")], "run {run}: {slot}.{id}");
+    }
+    assert!(fs::read(ledger.join(name(archive))).expect("the archive") == fs::read(archive).expect("read"));
 }
 
 #[test]
@@ -75,48 +122,76 @@ fn directories_swapped_for_links() {
         [&ledger, &accounts, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
         let mut command = Command::new(slotpress_path());
         command.arg("restore").arg(&archive).arg("--ledger").arg(&ledger).arg("--accounts").arg(&accounts);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
-        let is_begun = || names(&ledger).iter().any(|name| name.starts_with("slotpress-partial-bank-"));
-        // The operator's own paths are resolved by now: what they lead to is not in question.
-        let mut has_begun = false;
-        let mut number = run;
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("a child") {
-                break status;
-            }
-            has_begun = has_begun || is_begun();
-            let paths = if has_begun { directories(&ledger, &accounts) } else { Vec::new() };
-            let Some(path) = paths.get(number % paths.len().max(1)) else {
-                std::thread::yield_now();
-                continue;
-            };
-            number += 1;
-            let Some(swapped) = Swapped::swap(path, &aside, &outside) else { continue };
-            swaps += 1;
-            for _ in 0..(number % 7) * 40 {
-                std::hint::spin_loop();
-            }
-            swapped.restore();
-        };
-        assert_eq!(names(&outside), Vec::<String>::new(), "run {run}: {status}");
+        let (status, swapped) = attack(command, [&ledger, &accounts, &aside, &outside], run);
+        swaps += swapped;
         if !status.success() {
             continue;
         }
         complete += 1;
-        let slot = name(&archive).split('-').nth(1).expect("a slot").to_string();
-        let bank_snapshot = ledger.join("snapshots").join(&slot);
-        assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0", "run {run}");
-        assert!(
-            fs::read(bank_snapshot.join(&slot)).expect("a bank file") == archived[&format!("snapshots/{slot}/{slot}")]
-        );
-        let list = storages_list(&bank_snapshot);
-        assert_eq!(names(&accounts.join("run")).len(), list.len(), "run {run}");
-        for (slot, id) in list {
-            let content = fs::read(accounts.join(format!("run/{slot}.{id}"))).expect("a storage");
-            assert!(content == archived[&format!("accounts/{slot}.{id}")], "run {run}: {slot}.{id}");
-        }
-        assert!(fs::read(ledger.join(name(&archive))).expect("the archive") == fs::read(&archive).expect("read"));
+        check_complete(&archive, &archived, &ledger, &accounts, run);
     }
     println!("{swaps} swaps in {RUNS} runs, of which {complete} were complete");
     assert!(swaps > RUNS, "nothing was swapped: {swaps}");
+}
+
+/// The same where the tree of an archive is unpacked.
+#[test]
+fn directories_of_a_tree_swapped_for_links() {
+    let (_dir, archive) = small_archive();
+    let archived = contents(&archive);
+    let (mut swaps, mut complete) = (0, 0);
+    for run in 0..RUNS / 2 {
+        let dir = temp_dir();
+        let [out, outside, aside] = ["out", "outside", "aside"].map(|name| dir.path().join(name));
+        [&out, &outside].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+        let mut command = Command::new(slotpress_path());
+        command.arg("restore").arg(&archive).args(["--tree", "archive", "--ledger"]).arg(&out);
+        let (status, swapped) = attack(command, [&out, &out.join("accounts"), &aside, &outside], run);
+        swaps += swapped;
+        if !status.success() {
+            continue;
+        }
+        complete += 1;
+        let found = tree(&out).into_iter().filter_map(|(path, content)| Some((path, content?)));
+        // Directories have no content.
+        let files = archived.clone().into_iter().filter(|(_, content)| !content.is_empty());
+        assert!(files.eq(found), "run {run}: {:?}", names(&out));
+    }
+    println!("{swaps} swaps in {} runs, of which {complete} were complete", RUNS / 2);
+    assert!(swaps > RUNS / 2, "nothing was swapped: {swaps}");
+}
+
+/// The same where a state is replaced by what is fetched.
+#[cfg(feature = "net")]
+#[test]
+fn directories_of_a_bootstrap_swapped_for_links() {
+    use crate::bootstrap::site::{Way, files_in, serve};
+    let (from, archive) = small_archive();
+    let archived = contents(&archive);
+    let old = from.path().join("old");
+    let mut restore = slotpress();
+    restore.arg("restore").arg(&archive).arg("--ledger").arg(&old).arg("--accounts").arg(old.join("accounts"));
+    restore.assert().success();
+    // So that it is fetched.
+    fs::remove_file(old.join(name(&archive))).expect("removed");
+    let server = serve(&files_in(from.path()), Way::Ranges);
+    let (mut swaps, mut complete) = (0, 0);
+    for run in 0..RUNS / 2 {
+        let dir = temp_dir();
+        let [ledger, outside, aside] = ["ledger", "outside", "aside"].map(|name| dir.path().join(name));
+        let accounts = ledger.join("accounts");
+        copy_tree(&old, &ledger);
+        fs::create_dir(&outside).expect("made");
+        let mut command = Command::new(slotpress_path());
+        command.args(["bootstrap", &server.url("/"), "--replace-state", "--no-incremental", "--ledger"]);
+        command.arg(&ledger).arg("--accounts").arg(&accounts);
+        let (status, swapped) = attack(command, [&ledger, &accounts, &aside, &outside], run);
+        swaps += swapped;
+        if status.success() {
+            complete += 1;
+            check_complete(&archive, &archived, &ledger, &accounts, run);
+        }
+    }
+    println!("{swaps} swaps in {} runs, of which {complete} were complete", RUNS / 2);
+    assert!(swaps > RUNS / 2, "nothing was swapped: {swaps}");
 }

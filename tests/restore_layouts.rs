@@ -351,6 +351,16 @@ fn the_owner_of_the_target_owns_everything() {
         let metadata = fs::symlink_metadata(tree_target.ledger.join(&path)).expect("metadata");
         assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
     }
+    // Directories that are made, and archives, belong to the owner of the directory above.
+    let dir = temp_dir();
+    std::os::unix::fs::chown(dir.path(), Some(OWNER.0), Some(OWNER.1)).expect("given away");
+    let ledger = dir.path().join("new/ledger");
+    slotpress().arg("restore").arg(fixture(FULL_26)).arg("--ledger").arg(&ledger).assert().success();
+    slotpress().args(["archive"]).arg(&ledger).arg("-o").arg(dir.path()).assert().success();
+    for path in names(dir.path()) {
+        let metadata = fs::symlink_metadata(dir.path().join(&path)).expect("metadata");
+        assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
+    }
 }
 
 fn fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) {
@@ -469,11 +479,7 @@ fn a_ledger_whose_lock_is_held() {
     fs::create_dir(&target.ledger).expect("made");
     let lock = fs::File::create(target.ledger.join("ledger.lock")).expect("made");
     lock.lock().expect("locked");
-    fails(
-        &mut target.command(&[&fixture(FULL_26)]),
-        1,
-        &["is in use", "held by a running validator", "hint: stop the"],
-    );
+    fails(&mut target.command(&[&fixture(FULL_26)]), 1, &["is in use", "held by ", "(process ", "hint: stop the"]);
     assert_eq!(names(&target.ledger), ["ledger.lock"]);
     drop(lock);
     target.restore(&[&fixture(FULL_26)]);

@@ -177,33 +177,6 @@ fn colors() {
 }
 
 #[test]
-fn every_flag_is_a_variable_too() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
-    let run = |variables: &[(&str, &str)], flags: &[&str]| {
-        let mut command = slotpress();
-        command.arg("archive").arg(ledger.path()).args(flags).envs(variables.iter().copied());
-        command.output().expect("runs")
-    };
-    let variables = [
-        ("SLOTPRESS_ZSTD_LEVEL", "7"),
-        ("SLOTPRESS_OUTPUT", out.path().to_str().expect("text")),
-        ("SLOTPRESS_FRAME_SIZE", "64KiB"),
-        ("SLOTPRESS_JSON", "1"),
-        ("SLOTPRESS_FORCE", "true"),
-    ];
-    let line = object(&run(&variables, &[]).stdout);
-    assert_eq!(line["zstd_level"], 7);
-    assert!(line["frames"].as_u64().expect("a number") > 5);
-    // A flag wins.
-    assert_eq!(object(&run(&variables, &["--zstd-level", "3"]).stdout)["zstd_level"], 3);
-    let output = run(&[variables[1], ("SLOTPRESS_ZSTD_LEVEL", "99")], &[]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("levels are 1 to 22"));
-    let output = run(&[variables[1], ("SLOTPRESS_FORCE", "0")], &[]);
-    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
 fn help_fits_80_columns() {
     let overview = slotpress().arg("--help").env("COLUMNS", "80").output().expect("runs");
     let overview = String::from_utf8(overview.stdout).expect("text");

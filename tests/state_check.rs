@@ -309,7 +309,7 @@ fn another_hash_than_the_expected_one() {
         hash.as_ref(),
     ]);
     assert_eq!(code, Some(3), "{stderr}");
-    assert!(stderr.contains("not the state that was asked for"), "{stderr}");
+    assert!(stderr.contains("the state is not the expected one"), "{stderr}");
     assert!(!ledger.exists());
 }
 

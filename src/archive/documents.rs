@@ -1,5 +1,6 @@
-//! The status cache of what is archived: read to its last byte before anything is written, in bounded memory, while the
-//! archive is planned. Not here: the bank file, which the plan reads, and the version, which tells what a bank snapshot is.
+//! The documents of what is archived, judged before anything is written. The status cache is read to its last byte, in bounded
+//! memory, while the archive is planned. Not here: reading the bank file, which the plan does, and the version, which tells what
+//! a bank snapshot is.
 
 use {
     slotpress_base::text::ShowPath,
@@ -65,12 +66,15 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
     cache.map_err(|error| error.hint("the bank snapshot is damaged: let the validator write another one"))
 }
 
-/// Refuses a status cache that is not of this bank.
-pub fn judge_status_cache(cache: StatusCache, bank: &BankFile) -> Result<()> {
+/// Refuses a bank file that is not sound, and a status cache that is not of this bank: whatever a client that boots from the
+/// archive refuses. What only some versions mind is Agave's to write.
+pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
-    judge_documents(documents, Some(slot), &Findings::refusing(|rule| rule == Rule::StatusCache)).map(drop)
+    let is_refused = |rule: Rule| !(rule == Rule::BankField || rule.is_of_bank() || rule.is_of_version());
+    let judged = judge_documents(documents, Some(slot), &Findings::refusing(is_refused)).map(drop);
+    judged.map_err(|error| error.hint("the bank snapshot is damaged: let the validator write another one"))
 }
 
 /// Reads a file until the user asks to stop.

@@ -2,13 +2,13 @@
 
 use {
     super::{ArchiveOptions, Begun, begin, check_frame_size, encode_planned, linked_frames, threads_within},
-    slotpress_base::{
-        error::{IoContext, Result},
-        progress::Progress,
-    },
+    slotpress_base::{error::Result, io::space::Space, progress::Progress},
     slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::store::publish::{already_exists, check_output_dir},
-    std::path::PathBuf,
+    slotpress_read::{
+        plan::Plan,
+        store::publish::{already_exists, check_output_dir},
+    },
+    std::path::{Path, PathBuf},
 };
 
 /// Frames in the sample, spread evenly: 128 MiB of the usual size, a second or two on one core at level 1.
@@ -52,25 +52,45 @@ pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
     if path.exists() && !options.replace {
         return Err(already_exists(&path));
     }
-    let step = linked_frames(&plan, options).count().div_ceil(SAMPLE_FRAMES).max(1);
-    let sample: Vec<_> = linked_frames(&plan, options).step_by(step).collect();
-    let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
-    progress.stage("Sampling", Some(sample_bytes));
-    let mut output_bytes = 0u64;
-    encode_planned(&plan, options, sample.into_iter(), threads, progress, &mut |frame| {
-        output_bytes += frame.bytes.len() as u64;
-        Ok(())
-    })?;
-    let input_bytes = plan.tar_bytes();
-    let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
-    let stat = rustix::fs::statvfs(&options.out_dir).or_path("read the free space of", &options.out_dir)?;
+    let (sample_bytes, estimated_bytes) = estimate(&plan, options, threads, progress)?;
     Ok(ArchivePreview {
         path,
         name,
         storages: plan.storages.len() as u64,
-        input_bytes,
-        estimated_bytes: (input_bytes as f64 * ratio) as u64,
+        input_bytes: plan.tar_bytes(),
+        estimated_bytes,
         sample_bytes,
-        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+        free_bytes: Space::new(&options.out_dir, estimated_bytes)?.free_bytes,
     })
+}
+
+/// Bytes of a sample, and about how long the archive will be.
+fn estimate(plan: &Plan, options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> Result<(u64, u64)> {
+    let step = linked_frames(plan, options).count().div_ceil(SAMPLE_FRAMES).max(1);
+    let sample: Vec<_> = linked_frames(plan, options).step_by(step).collect();
+    let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
+    progress.stage("Sampling", Some(sample_bytes));
+    let mut output_bytes = 0u64;
+    encode_planned(plan, options, sample.into_iter(), threads, progress, &mut |frame| {
+        output_bytes += frame.bytes.len() as u64;
+        Ok(())
+    })?;
+    let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
+    Ok((sample_bytes, (plan.tar_bytes() as f64 * ratio) as u64))
+}
+
+/// Refuses a directory that has no room for the archive, as far as a sample tells. Where there is room without compression,
+/// none is taken.
+pub fn check_room(
+    dir: &Path,
+    plan: &Plan,
+    options: &ArchiveOptions,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let space = Space::new(dir, plan.tar_bytes())?;
+    match space.check() {
+        Ok(()) => Ok(()),
+        Err(_) => Space { needed_bytes: estimate(plan, options, threads, progress)?.1, ..space }.check(),
+    }
 }

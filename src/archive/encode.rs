@@ -12,10 +12,7 @@ use {
         progress::{Part, Progress},
     },
     slotpress_format::{
-        archive::{
-            frame_hashes::{FrameHash, frame_hash},
-            zstd_frame::pzstd_frame,
-        },
+        archive::frame_hashes::{FrameHash, frame_hash},
         ledger::names::Extension,
     },
     std::time::Instant,
@@ -196,7 +193,7 @@ pub struct EncodedFrame<'a> {
     pub is_stored: bool,
     /// Storages in it of which some could not be clustered.
     pub left_as_is: u64,
-    /// The hash of the frame with the mark in front of it, where the format has marks: with zstd.
+    /// The hash of the frame, with zstd.
     pub hash: Option<FrameHash>,
 }
 
@@ -242,7 +239,7 @@ pub fn encode_linked_frames<F: Send>(
             let is_stored = compressor.compress(content, to)?;
             // Here, on all cores, and not where frames are written.
             let is_zstd = matches!(codec.format, Format::Zstd { .. });
-            let hash = is_zstd.then(|| frame_hash(&pzstd_frame(to.len() as u32), to));
+            let hash = is_zstd.then(|| frame_hash(&[], to));
             progress.spent(Part::Compressing, started.elapsed());
             Ok((content_bytes as u64, is_stored, left_as_is, hash))
         })

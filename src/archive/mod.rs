@@ -17,7 +17,8 @@ pub mod zstd_params;
 
 use {
     crate::archive::{
-        documents::{judge_status_cache, while_reading},
+        documents::{judge, while_reading},
+        dry_run::check_room,
         encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
         layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
         sink::{OpenSink, Sink},
@@ -175,6 +176,9 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     sink.check_name(&name.to_string())?;
     warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
+    if let Sink::Dir { dir, .. } = &sink {
+        check_room(dir, &plan, options, threads, progress)?;
+    }
 
     let input_bytes = plan.tar_bytes();
     let read_back_bytes = options.read_back.is_some().then_some(input_bytes);
@@ -234,7 +238,7 @@ fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> R
     let (plan, status_cache) = while_reading(&status_cache, progress, || {
         Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
     })?;
-    judge_status_cache(status_cache, &plan.bank)?;
+    judge(status_cache, &plan.bank)?;
     if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
         progress.warn(
             "the bank file names no storages (Agave 4.4 and later), so missing storages were not detected; \

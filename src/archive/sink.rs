@@ -3,11 +3,12 @@
 use {
     slotpress_base::{
         error::{Error, Result},
-        io::{IoHint, writer::StreamWriter},
+        io::{IoHint, space::SpaceWatch, writer::StreamWriter},
     },
     slotpress_read::store::publish::{Unpublished, already_exists},
     std::{
-        io::Write,
+        fs::File,
+        io::{self, Write},
         path::{Path, PathBuf},
     },
 };
@@ -76,7 +77,12 @@ impl OpenSink<'_> {
     /// Writes to it, as a hint says. Flushing the writer ends the archive.
     pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
         match self {
-            Self::File { file, .. } => Box::new(StreamWriter::new(file.file(), hint)),
+            Self::File { file, .. } => Box::new(Watched {
+                to: StreamWriter::new(file.file(), hint),
+                file: file.file(),
+                path: file.path(),
+                watch: SpaceWatch::default(),
+            }),
             Self::Stream(stream) => Box::new(stream),
         }
     }
@@ -90,5 +96,25 @@ impl OpenSink<'_> {
                 Ok(None)
             }
         }
+    }
+}
+
+/// Writes a file, and stops before its file system is full.
+struct Watched<'a> {
+    to: StreamWriter<'a>,
+    file: &'a File,
+    path: &'a Path,
+    watch: SpaceWatch,
+}
+
+impl Write for Watched<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let dir = self.path.parent().unwrap_or(self.path);
+        self.watch.before_writing(bytes.len() as u64, self.file, dir).map_err(io::Error::other)?;
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 }

@@ -1,4 +1,4 @@
-//! Writing an archive file: frames with their `pzstd` marks, then their hashes, the index, and the seek table.
+//! Writing an archive file: frames one after the other, then their hashes, the index, and the seek table.
 
 use {
     crate::archive::{
@@ -12,12 +12,11 @@ use {
         frame_hashes::{self, FrameHash, Root},
         index::Index,
         seek_table::{SeekTableItem, seek_table_frame},
-        zstd_frame::{PZSTD_FRAME_BYTES, pzstd_frame},
     },
     std::{io::Write, path::Path},
 };
 
-/// Writes frames in order, and remembers them for the seek table and the frame hashes (48 bytes each).
+/// Writes frames in order, and remembers them for the seek table and the frame hashes (40 bytes each).
 pub struct ArchiveWriter<'a, W> {
     to: W,
     path: &'a Path,
@@ -70,8 +69,6 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         if self.is_framed() {
             let too_large = |_| Error::failed("a frame of 4 GiB");
             let compressed_bytes = u32::try_from(frame.bytes.len()).map_err(too_large)?;
-            self.put(&pzstd_frame(compressed_bytes))?;
-            self.frames.push(SeekTableItem { compressed_bytes: PZSTD_FRAME_BYTES as u32, content_bytes: 0 });
             let content_bytes = u32::try_from(frame.content_bytes).map_err(too_large)?;
             self.frames.push(SeekTableItem { compressed_bytes, content_bytes });
         }

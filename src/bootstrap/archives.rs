@@ -13,6 +13,7 @@ use {
     serde::Serialize,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
+        kept_dir::KeptDir,
         progress::Progress,
         stopwatch::{Stopwatch, Taken},
         text,
@@ -24,10 +25,7 @@ use {
         find::FindOptions,
         servers::{Offer, Place, SourceArg},
     },
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
+    std::path::{Path, PathBuf},
 };
 
 /// What to fetch, and where to.
@@ -91,7 +89,7 @@ pub struct FetchReport {
 /// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are.
 pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     let stopwatch = Stopwatch::start();
-    fs::create_dir_all(&options.dir).map_err(|error| Error::io("create", &options.dir, &error))?;
+    KeptDir::open_or_make(&options.dir, &mut |_, _| {})?;
     let mut archives = Vec::new();
     let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
     let mut vouching = Vec::new();
@@ -132,13 +130,23 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
                 Err(ended) => return Err(told(&ended)),
             }
         };
-        let base_slot = full.name.slot;
+        let full_name = full.name.clone();
         archives.push(full);
-        if options.wants_incremental
-            && let Some(choice) = newest_incremental(client, options, base_slot, progress)?
-        {
-            vouching = trust::require(client, &options.trusted, &choice.name, progress)?;
-            archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?);
+        let mut newest = match options.wants_incremental {
+            true => newest_incremental(client, options, full_name.slot, progress)?,
+            false => None,
+        };
+        if let Some(choice) = &newest {
+            vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
+            if vouching.is_empty() && !options.trusted.is_empty() {
+                let name = &choice.name;
+                progress.warn(&format!("{name} has appeared meanwhile, and is not fetched: no trusted server has it"));
+                newest = None;
+            }
+        }
+        match newest {
+            Some(choice) => archives.push(fetch_one(client, &choice, options, progress).map_err(|ended| told(&ended))?),
+            None => vouching = trust::require(client, &options.trusted, &full_name, progress)?,
         }
     }
     let vouchers = Vouchers { is_expected: false, servers: vouching };

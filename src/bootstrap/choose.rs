@@ -32,6 +32,11 @@ pub enum Places {
 }
 
 impl Choice {
+    /// Whether it is here already.
+    pub fn is_local(&self) -> bool {
+        matches!(self.place, Places::Local(_))
+    }
+
     /// Everybody who has what `best` is, `best` first. A file on a local disk is enough, unless servers say that the archive
     /// is longer. Who says that it has another root has other bytes under the same name.
     fn of(best: &Offer, all: &[&Offer]) -> Self {

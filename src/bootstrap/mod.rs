@@ -13,7 +13,7 @@ mod supply;
 pub mod trust;
 
 use {
-    crate::restore::{RestoreOptions, RestoreReport, restore_supplied},
+    crate::restore::{RestoreOptions, RestoreReport, dry_run::preview_fetched, restore_supplied},
     choose::Choice,
     derive_setters::Setters,
     dropped::{Dropped, Wrong},
@@ -22,6 +22,8 @@ use {
     serde::Serialize,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
+        io::space::Space,
+        kept_dir::KeptDir,
         progress::Progress,
         quantity::bytes,
         stopwatch::{Stopwatch, Taken},
@@ -30,7 +32,7 @@ use {
     },
     slotpress_format::ledger::names::{ArchiveName, Hash},
     slotpress_net::{
-        Client, Url,
+        Client, Remote, Url,
         fetch::{Download, Ended, Fetched, Limits, PartialFile, partial::FETCH_PREFIX},
         find::{Candidate, FindOptions, FindReport, find},
         servers::SourceArg,
@@ -40,10 +42,13 @@ use {
         collections::BTreeSet,
         fs,
         path::{Path, PathBuf},
-        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
         time::Duration,
     },
-    supply::{Context, Downloads},
+    supply::{Asked, Context, Downloads},
     trust::Vouchers,
 };
 
@@ -60,8 +65,6 @@ const TRIES_MAX: usize = 8;
 pub struct BootstrapOptions {
     /// What sources to ask, and what is too old.
     pub find: FindOptions,
-    /// Whether a state that is there is moved aside when the new one is complete.
-    pub replaces_state: bool,
     /// Whether an incremental archive is wanted.
     pub wants_incremental: bool,
     /// Where to restore, and how; archives and roots in it are not looked at.
@@ -80,7 +83,6 @@ impl BootstrapOptions {
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, ledger: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::default().sources(Vec::from_iter(sources)),
-            replaces_state: false,
             wants_incremental: true,
             restore: RestoreOptions::new("", ledger),
             limits: Limits::default(),
@@ -120,6 +122,10 @@ pub struct BootstrapPlan {
     pub candidate: Candidate,
     /// Bytes of the full archive that an earlier run left.
     pub kept_bytes: u64,
+    /// About what would be written, by file system: how much archives unpack to is known when they are read.
+    pub space: Vec<Space>,
+    /// What there is of a state that would be replaced.
+    pub existing: Vec<PathBuf>,
 }
 
 /// Finds out what a bootstrap would do; fetches and writes nothing.
@@ -131,7 +137,11 @@ pub fn plan(client: &Client, options: &BootstrapOptions, progress: &dyn Progress
     let full = choose_full(&report.candidates, &dir)?;
     let incremental = choose::incremental_of(&report.candidates, full.name.slot, expected);
     let kept_bytes = kept_bytes(&dir, &full.name);
-    Ok(BootstrapPlan { full, incremental, candidate, kept_bytes })
+    let choices = || [Some(&full), incremental.as_ref()].into_iter().flatten();
+    let length = |choice: &Choice| choice.length_bytes.unwrap_or(0);
+    let fetched_bytes = choices().filter(|choice| !choice.is_local()).map(length).sum();
+    let (space, existing) = preview_fetched(&options.restore, choices().map(length).sum(), fetched_bytes)?;
+    Ok(BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing })
 }
 
 /// Bootstraps a ledger.
@@ -144,9 +154,8 @@ pub fn bootstrap(
     let dir = options.restore.paths.snapshots_dir().to_path_buf();
     let ledger = &options.restore.paths.ledger;
     // Made now, so that what is fetched has a place; what fails later finds what has arrived there again.
-    for dir in [ledger, &dir] {
-        fs::create_dir_all(dir).map_err(|error| Error::io("create", dir, &error))?;
-    }
+    KeptDir::open_or_make(ledger, &mut |_, _| {})?;
+    let kept_dir = KeptDir::open_or_make(&dir, &mut |_, _| {})?;
     let expected = Expected::of_check(&options.restore.check);
     let mut report = look_for(client, options, expected, &dir, progress)?;
     report.require_candidate()?;
@@ -160,7 +169,8 @@ pub fn bootstrap(
         trust::require(client, &options.trusted, &newest, progress)?;
         progress.tell(&format!("Fetching {} from {}", full.name, full.shown()));
         tries += 1;
-        match attempt(client, options, &dir, &full, &Known { unranged: &unranged, dropped: &dropped }, progress) {
+        let known = Known { kept_dir: &kept_dir, unranged: &unranged, dropped: &dropped };
+        match attempt(client, options, &dir, &full, &known, progress) {
             Ok(done) => break done,
             Err(Failure { unranged: servers, .. }) if !servers.is_empty() && tries < TRIES_MAX => {
                 progress.warn(
@@ -171,20 +181,34 @@ pub fn bootstrap(
             Err(Failure { error, wrong: Some(wrong), .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
                 progress.warn(&format!("{error}: {} is not used any more", wrong.place));
                 // What is wrong is of no use to a later run.
-                remove_partial(&dir, &wrong.name);
+                remove_partial(&kept_dir, &wrong.name);
                 dropped.add(*wrong, &error);
                 dropped.remove_from(&mut report.candidates);
+                if report.candidates.is_empty() {
+                    // Who was lost may be back.
+                    report = look_again(client, options, &dir, &dropped, progress)?;
+                }
                 if report.candidates.is_empty() {
                     return Err(dropped.nothing_left(&error));
                 }
             }
-            Err(Failure { error, is_lost: true, .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
-                // Another server's archive of the same name may do: it need not have the same bytes.
-                drop_server(&mut report.candidates, &full);
-                if report.candidates.is_empty() {
-                    report = look_for(client, options, expected, &dir, progress)?;
-                    dropped.remove_from(&mut report.candidates);
+            Err(Failure { error, lost: Some(lost), .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
+                let is_incremental = lost.source.name.base_slot.is_some();
+                if lost.is_as_before(client, progress) {
+                    dropped.add(lost.source, &error);
+                }
+                // Another server's archive of the same name may do: it need not have the same bytes. An incremental one was the
+                // newest when it was asked for.
+                if !is_incremental {
                     drop_server(&mut report.candidates, &full);
+                }
+                if is_incremental || report.candidates.is_empty() {
+                    // The same server's too, where it was published again.
+                    report = look_again(client, options, &dir, &dropped, progress)?;
+                }
+                if is_incremental && !report.candidates.is_empty() {
+                    progress.warn(&format!("{error}: looking for the newest incremental archive again"));
+                    continue;
                 }
                 if report.candidates.is_empty() {
                     return Err(error);
@@ -193,7 +217,7 @@ pub fn bootstrap(
                 let lost = bytes(kept_bytes(&dir, &full.name));
                 progress.warn(&format!("{error}; {lost} of {} may be fetched again", full.name));
                 if !is_elsewhere {
-                    remove_partial(&dir, &full.name);
+                    remove_partial(&kept_dir, &full.name);
                 }
             }
             Err(Failure { error, .. }) => return Err(error),
@@ -205,10 +229,11 @@ pub fn bootstrap(
     Ok(BootstrapReport { genesis_hash, taken: stopwatch.taken(), ..done })
 }
 
-/// Why an attempt failed, and whether these archives cannot be had any more.
+/// Why an attempt failed.
 struct Failure {
     error: Error,
-    is_lost: bool,
+    /// The archive that cannot be had any more, as it was.
+    lost: Option<Box<Asked>>,
     /// Servers that send no ranges although they said so.
     unranged: Box<[String]>,
     /// The archive that was read last, where it is not what it should be.
@@ -217,12 +242,14 @@ struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, is_lost: false, unranged: Box::default(), wrong: None }
+        Self { error, lost: None, unranged: Box::default(), wrong: None }
     }
 }
 
-/// What earlier attempts have shown.
+/// What attempts share: what earlier ones have shown.
 struct Known<'a> {
+    /// The archives directory, as it was when the run began.
+    kept_dir: &'a Arc<KeptDir>,
     /// Servers that say that they send ranges, and do not.
     unranged: &'a BTreeSet<String>,
     /// Archives that are wrong.
@@ -247,11 +274,11 @@ fn attempt(
     let context = Context {
         client,
         dir,
+        kept_dir: known.kept_dir,
         limits: options.limits.clone(),
         sources: if options.wants_incremental { options.find.sources.clone() } else { Vec::new() },
         find,
         trusted: &options.trusted,
-        must_be_vouched: !options.trusted.is_empty(),
         unranged: known.unranged,
         dropped: known.dropped,
         expected: Expected::of_check(&options.restore.check),
@@ -267,7 +294,7 @@ fn attempt(
         let mut downloads = Downloads::new(scope, &context, full.clone());
         // Where no thread can be started, nothing is noted.
         let noting = spawn(scope, || network.note(&is_over)).ok();
-        let result = guarded(|| restore_supplied(&mut downloads, &restore_options, options.replaces_state, progress));
+        let result = guarded(|| restore_supplied(&mut downloads, &restore_options, progress));
         downloads.stop();
         if let Err(error) = &result
             && error.kind() == ErrorKind::Damaged
@@ -296,7 +323,7 @@ fn attempt(
 }
 
 /// Why bytes did not come says more than that they were missed.
-fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dyn Progress) -> Failure {
+fn failure(error: Error, ended: Option<Ended>, asked: Option<Asked>, progress: &dyn Progress) -> Failure {
     if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
         return Error::interrupted().hint(KEPT_HINT).into();
     }
@@ -305,9 +332,14 @@ fn failure(error: Error, ended: Option<Ended>, asked: Vec<String>, progress: &dy
         // The restore itself found something wrong, and the download was stopped for it.
         Some(Ended::Failed(cause)) if cause.kind() == ErrorKind::Interrupted => error.into(),
         Some(ended) => {
-            let is_lost = matches!(ended, Ended::Lost(_) | Ended::Wrong(_));
-            let unranged = if matches!(ended, Ended::NoRanges) { asked.into() } else { Box::default() };
-            Failure { error: told(&ended), is_lost, unranged, wrong: None }
+            let failure = Failure::from(told(&ended));
+            match (ended, asked) {
+                (Ended::Lost(_) | Ended::Wrong(_), Some(asked)) => Failure { lost: Some(Box::new(asked)), ..failure },
+                (Ended::NoRanges, Some(asked)) => {
+                    Failure { unranged: asked.remotes.iter().map(Remote::origin).collect(), ..failure }
+                }
+                _ => failure,
+            }
         }
     }
 }
@@ -336,6 +368,19 @@ fn look_for(
     find_options.expected_genesis_hash = options.expected_genesis_hash;
     let mut report = look_in(client, &find_options, options.wants_incremental, dir, progress)?;
     expected.choose_from(&mut report.candidates)?;
+    Ok(report)
+}
+
+/// The same once more, without what is not used any more.
+fn look_again(
+    client: &Client,
+    options: &BootstrapOptions,
+    dir: &Path,
+    dropped: &Dropped,
+    progress: &dyn Progress,
+) -> Result<FindReport> {
+    let mut report = look_for(client, options, Expected::of_check(&options.restore.check), dir, progress)?;
+    dropped.remove_from(&mut report.candidates);
     Ok(report)
 }
 
@@ -382,9 +427,9 @@ fn fetch_path(dir: &Path, name: &ArchiveName) -> PathBuf {
     dir.join(format!("{FETCH_PREFIX}{name}"))
 }
 
-fn remove_partial(dir: &Path, name: &ArchiveName) {
+fn remove_partial(dir: &Arc<KeptDir>, name: &ArchiveName) {
     // Best effort: it is only in the way.
-    drop(PartialFile::open(dir, &name.to_string()).and_then(|file| file.remove()));
+    drop(PartialFile::open_in(dir, &name.to_string()).and_then(|file| file.remove()));
 }
 
 /// Where a server has what belongs to an archive: beside it.

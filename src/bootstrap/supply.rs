@@ -1,5 +1,5 @@
-//! The archives of a bootstrap, one after the other, each read while it arrives: the full one first, and when that has
-//! been read, the incremental one that is the newest then.
+//! The archives of a bootstrap, one after the other: the full one first, read while it arrives, and when that has been
+//! read, the incremental one that is the newest then.
 
 use {
     super::{
@@ -13,19 +13,22 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
+        kept_dir::KeptDir,
         progress::Progress,
         threads::{panicked, spawn},
     },
     slotpress_format::ledger::names::ArchiveName,
     slotpress_net::{
-        Client, Remote, Url,
+        Client, NetError, Remote, Url,
         fetch::{Download, Ended, Fetched, Limits, PartialFile, remove_left_journal, take_up},
         find::{self, FindOptions},
-        servers::SourceArg,
+        patience::patiently,
+        servers::{Offer, SourceArg},
     },
     slotpress_read::archive::source::Source,
     std::{
         collections::BTreeSet,
+        error::Error as _,
         path::{Path, PathBuf},
         sync::Arc,
         thread::{Scope, ScopedJoinHandle},
@@ -33,12 +36,17 @@ use {
     },
 };
 
+/// Incremental archives that are begun, when each is gone before it has come.
+const INCREMENTAL_TRIES_MAX: usize = 5;
+
 /// What a supply needs to know.
 pub struct Context<'a> {
     /// Speaks to servers.
     pub client: &'a Client,
-    /// The archives directory.
+    /// The archives directory: its path, and as it was when the run began.
     pub dir: &'a Path,
+    /// See there.
+    pub kept_dir: &'a Arc<KeptDir>,
     /// Bounds of each download.
     pub limits: Limits,
     /// Where incremental archives are looked for; none, where none are wanted.
@@ -47,8 +55,6 @@ pub struct Context<'a> {
     pub find: FindOptions,
     /// Servers that vouch for archives.
     pub trusted: &'a [Url],
-    /// Whether anybody must vouch for the state.
-    pub must_be_vouched: bool,
     /// Servers that say that they send ranges, and do not.
     pub unranged: &'a BTreeSet<String>,
     /// Archives that failed a check.
@@ -71,6 +77,29 @@ pub struct Supplement {
     pub fetched: Option<Fetched>,
 }
 
+/// An archive that servers were asked for.
+pub struct Asked {
+    /// What to hold against them where they do not send it.
+    pub source: Wrong,
+    /// What they said of it.
+    pub remotes: Vec<Remote>,
+}
+
+impl Asked {
+    /// Whether its server still says that it has what it does not send: asking again does not help. Of a full archive that
+    /// must be sure; for an incremental one, the full one would be read again.
+    pub fn is_as_before(&self, client: &Client, progress: &dyn Progress) -> bool {
+        let Some(before) = self.remotes.first() else { return true };
+        client.head(&before.asked, progress).is_ok_and(|now| match self.source.name.base_slot {
+            None => now.is_as(before),
+            Some(_) => {
+                (now.length_bytes, now.etag, now.last_modified)
+                    == (before.length_bytes, before.etag.clone(), before.last_modified.clone())
+            }
+        })
+    }
+}
+
 /// Downloads in the background.
 pub struct Downloads<'scope, 'env, 'a> {
     scope: &'scope Scope<'scope, 'env>,
@@ -85,8 +114,8 @@ pub struct Downloads<'scope, 'env, 'a> {
     pub supplied: Vec<Supplement>,
     /// Why a download ended, where it did not end well.
     pub ended: Option<Ended>,
-    /// The servers of the archive that was asked for last.
-    pub asked: Vec<String>,
+    /// What was asked for last.
+    pub asked: Option<Asked>,
     /// When the last download had all its bytes, on disk.
     pub last_byte_at: Option<Instant>,
     is_over: bool,
@@ -109,7 +138,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             files: Vec::new(),
             supplied: Vec::new(),
             ended: None,
-            asked: Vec::new(),
+            asked: None,
             last_byte_at: None,
             is_over: false,
         }
@@ -150,10 +179,9 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         }
     }
 
-    fn supply(&mut self, choice: Choice) -> Result<Supplied> {
+    fn supply(&mut self, choice: Choice, vouching: Vec<String>) -> Result<Supplied> {
         let context = self.context;
         let progress = context.network;
-        let vouching = trust::ask(context.client, context.trusted, &choice.name, progress)?;
         let in_place = context.dir.join(choice.name.to_string());
         let is_cut = match &choice.place {
             Places::Servers(remotes) => self.is_cut(&in_place, remotes)?,
@@ -163,7 +191,8 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let place = if is_in_place { in_place.shown() } else { choice.first_place() };
         let full_place = choice.name.base_slot.map(|_| self.full_place.clone());
         let source = Wrong { name: choice.name.clone(), place, is_in_place, full_place };
-        let supplement = |vouching| Supplement { name: choice.name.clone(), source, vouching, fetched: None };
+        let supplement =
+            |vouching| Supplement { name: choice.name.clone(), source: source.clone(), vouching, fetched: None };
         let local = match choice.place {
             _ if is_in_place => Some(in_place),
             Places::Local(ref path) => Some(path.clone()),
@@ -176,12 +205,12 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         }
         let Places::Servers(ref remotes) = choice.place else { return Err(Error::failed("no server has it")) };
         let mut remotes = remotes.clone();
-        self.asked = remotes.iter().map(Remote::origin).collect();
+        self.asked = Some(Asked { source: source.clone(), remotes: remotes.clone() });
         for remote in &mut remotes {
             remote.accepts_ranges &= !context.unranged.contains(&remote.origin());
         }
         let name = choice.name.to_string();
-        let file = Arc::new(PartialFile::open(context.dir, &name)?);
+        let file = Arc::new(PartialFile::open_in(context.kept_dir, &name)?);
         let begun = Download::begin(context.client.clone(), file.clone(), remotes, context.limits.clone(), progress);
         let download = begun.map_err(|ended| {
             let error = ended.error();
@@ -210,6 +239,53 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         take_up(client, path, remotes, &broken, *network).map(|()| true)
     }
 
+    /// The newest incremental archive, whole: sources replace theirs every minute or so, and one that is gone half-way
+    /// would take what was restored of the full archive with it. Where none can be had, the full archive is the state.
+    fn supply_incremental(&mut self) -> Result<Option<Supplied>> {
+        let network = self.context.network;
+        let (supplied, files) = (self.supplied.len(), self.files.len());
+        let mut why = None;
+        for _ in 0..INCREMENTAL_TRIES_MAX {
+            let Some(choice) = self.newest_incremental()? else { break };
+            let vouching = self.vouching_for(&choice.name)?;
+            if !self.context.trusted.is_empty() && vouching.is_empty() {
+                let name = &choice.name;
+                network.warn(&format!("{name} has appeared meanwhile, and is left out: no trusted server has it"));
+                return Ok(None);
+            }
+            network.tell(&format!("Fetching {} from {}", choice.name, choice.shown()));
+            let name = choice.name.clone();
+            let error =
+                match self.supply(choice, vouching).and_then(|supplied| self.finish_running().map(|()| supplied)) {
+                    Ok(supplied) => return Ok(Some(supplied)),
+                    Err(error) => error,
+                };
+            let is_gone = match &self.ended {
+                Some(Ended::Lost(_)) => true,
+                Some(Ended::Failed(error)) => error.kind() == ErrorKind::Network,
+                _ => false,
+            };
+            if !is_gone || network.is_interrupted() {
+                return Err(error);
+            }
+            self.ended = None;
+            self.supplied.truncate(supplied);
+            // Nobody has it any more. One whose download began is still open; best effort, it is only in the way.
+            match self.files.len() > files {
+                true => self.files.drain(files..).for_each(|file| drop(file.remove())),
+                false => super::remove_partial(self.context.kept_dir, &name),
+            }
+            why = Some(error);
+        }
+        let Some(error) = why else { return Ok(None) };
+        if self.context.expected.is_any() {
+            return Err(error);
+        }
+        let full = &self.full.name;
+        network.warn(&format!("no incremental archive could be fetched: {error}; this is the state of {full}"));
+        Ok(None)
+    }
+
     /// The newest incremental archive on the full one, as the sources are now.
     fn newest_incremental(&self) -> Result<Option<Choice>> {
         let Context { client, sources, find, network, dir, dropped, expected, .. } = self.context;
@@ -222,20 +298,49 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         }
         network.stage("Asking for the newest incremental archive", None);
         let base_slot = self.full.name.slot;
-        let mut offers = Vec::new();
         let local = SourceArg::LocalDir(PathBuf::from(dir));
-        for source in sources.iter().chain([&local]) {
+        // Answers stay; who did not answer is asked again, as long as none of the others has what is wanted.
+        let mut unasked: Vec<&SourceArg> = sources.iter().chain([&local]).collect();
+        let mut asks_cluster = !find.rpc.is_empty() || find.cluster.is_some();
+        let mut offers: Vec<Offer> = Vec::new();
+        let ask = || {
+            let mut failed = None;
+            unasked.retain(|source| {
+                let answer = client.offers(source, *network).map(|found| offers.extend(found));
+                answer.map_err(|error| failed = may_pass(error).or(failed.take())).is_err() && failed.is_some()
+            });
+            if asks_cluster {
+                match find::find(client, find, *network) {
+                    Ok(found) => {
+                        asks_cluster = false;
+                        offers.extend(found.candidates.into_iter().filter_map(|candidate| candidate.incremental));
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
             network.check()?;
-            offers.extend(client.offers(source, *network).unwrap_or_default());
+            offers.retain(|offer| dropped.allows(offer, Some(&self.full_place)));
+            // Of several that have it, those first that were never wrong.
+            offers.sort_by_cached_key(|offer| dropped.faults_of(offer));
+            match (super::choose::incremental(&offers, base_slot, *expected), failed) {
+                (None, Some(error)) => Err(error),
+                (choice, _) => Ok(choice),
+            }
+        };
+        match patiently(self.context.limits.give_up_after, *network, ask) {
+            Err(error) if error.kind() == ErrorKind::Network => {
+                network.warn(&format!(
+                    "{error}: no incremental archive is known, the ledger boots from the full one of slot {base_slot}"
+                ));
+                Ok(None)
+            }
+            result => result,
         }
-        if !find.rpc.is_empty() || find.cluster.is_some() {
-            let found = find::find(client, find, *network)?;
-            offers.extend(found.candidates.into_iter().filter_map(|candidate| candidate.incremental));
-        }
-        offers.retain(|offer| dropped.allows(offer, Some(&self.full_place)));
-        // Of several that have it, those first that were never wrong.
-        offers.sort_by_cached_key(|offer| dropped.faults_of(offer));
-        Ok(super::choose::incremental(&offers, base_slot, *expected))
+    }
+
+    /// Trusted servers that have an archive.
+    fn vouching_for(&self, name: &ArchiveName) -> Result<Vec<String>> {
+        trust::ask(self.context.client, self.context.trusted, name, self.context.network)
     }
 
     /// Who vouches for the state: whoever does for its newest archive.
@@ -248,26 +353,26 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
 impl Supply for Downloads<'_, '_, '_> {
     fn next(&mut self) -> Result<Option<Supplied>> {
         if self.supplied.is_empty() {
-            return self.supply(self.full.clone()).map(Some);
+            let vouching = self.vouching_for(&self.full.name)?;
+            return self.supply(self.full.clone(), vouching).map(Some);
         }
         self.finish_running()?;
         if self.is_over {
             return Ok(None);
         }
         self.is_over = true;
-        let incremental = self.newest_incremental()?;
-        let supplied = match incremental {
-            Some(choice) => {
-                self.context.network.tell(&format!("Fetching {} from {}", choice.name, choice.shown()));
-                Some(self.supply(choice)?)
-            }
-            None => None,
-        };
+        let supplied = self.supply_incremental()?;
         let is_vouched = self.supplied.last().is_some_and(|last| !last.vouching.is_empty());
-        if self.context.must_be_vouched && !is_vouched {
+        if !self.context.trusted.is_empty() && !is_vouched {
             return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
                 .hint("try again in a minute, or give another `trusted` server"));
         }
         Ok(supplied)
     }
+}
+
+/// A failure of the network that may pass.
+fn may_pass(error: Error) -> Option<Error> {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<NetError>());
+    cause.is_some_and(NetError::is_retryable).then_some(error)
 }

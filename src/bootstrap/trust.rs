@@ -40,7 +40,7 @@ impl fmt::Display for Vouchers {
         let expected = self.is_expected.then_some("`expect_hash`".to_string());
         let names: Vec<String> = expected.into_iter().chain(self.servers.iter().cloned()).collect();
         match names.is_empty() {
-            true => f.write_str("none: slot and hash are what the source claims"),
+            true => f.write_str("no other server: slot and hash are the claim of the source alone"),
             false => f.write_str(&names.join(", ")),
         }
     }

@@ -56,7 +56,7 @@ pub struct ArchiveArgs {
     #[command(flatten)]
     workers: WorkerArgs,
     /// Memory limit for buffers; fewer workers run if it is too small for all
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     /// Replace an archive of the same name
     #[arg(long)]

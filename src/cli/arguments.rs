@@ -2,7 +2,8 @@
 
 use {
     super::{planned, ui::Ui, values},
-    clap::Args,
+    crate::restore::ExistingState,
+    clap::{ArgMatches, Args, Command, FromArgMatches, parser::ValueSource},
     slotpress_base::error::Result,
     slotpress_format::ledger::directory::LedgerPaths,
     std::path::{Path, PathBuf},
@@ -12,7 +13,7 @@ use {
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
     /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
+    #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]
     threads: Option<usize>,
 }
 
@@ -29,25 +30,61 @@ impl WorkerArgs {
 }
 
 /// Where a validator keeps what is not in its ledger directory.
-#[derive(Debug, Args)]
+#[derive(Debug)]
 pub struct DirectoryArgs {
+    flags: DirectoryFlags,
+    is_given: bool,
+}
+
+#[derive(Debug, Args)]
+struct DirectoryFlags {
     /// The validator's --snapshots directory [default: the ledger]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "SLOTPRESS_SNAPSHOTS")]
     snapshots: Option<PathBuf>,
     /// The validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR")]
-    pub accounts: Vec<PathBuf>,
+    #[arg(long, value_name = "DIR", env = "SLOTPRESS_ACCOUNTS")]
+    accounts: Vec<PathBuf>,
+}
+
+impl Args for DirectoryArgs {
+    fn augment_args(command: Command) -> Command {
+        DirectoryFlags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        DirectoryFlags::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for DirectoryArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = DirectoryFlags::from_arg_matches(matches)?;
+        // The variable holds several paths, as PATH does.
+        if matches.value_source("accounts") == Some(ValueSource::EnvVariable) {
+            let paths = flags.accounts.iter().flat_map(std::env::split_paths);
+            flags.accounts = paths.filter(|path| !path.as_os_str().is_empty()).collect();
+        }
+        let is_given =
+            ["snapshots", "accounts"].map(|id| matches.value_source(id)).contains(&Some(ValueSource::CommandLine));
+        Ok(Self { flags, is_given })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl DirectoryArgs {
-    /// Whether any of them is given.
+    /// Whether any of them is on the command line. Variables are for all commands, also for those that read an archive.
     pub fn is_given(&self) -> bool {
-        self.snapshots.is_some() || !self.accounts.is_empty()
+        self.is_given
     }
 
     /// The directories of a ledger.
     pub fn paths(&self, ledger: &Path) -> LedgerPaths {
-        LedgerPaths { ledger: ledger.to_path_buf(), snapshots: self.snapshots.clone(), accounts: self.accounts.clone() }
+        let DirectoryFlags { snapshots, accounts } = &self.flags;
+        LedgerPaths { ledger: ledger.to_path_buf(), snapshots: snapshots.clone(), accounts: accounts.clone() }
     }
 }
 
@@ -55,15 +92,36 @@ impl DirectoryArgs {
 #[derive(Debug, Args)]
 pub struct NewLedgerArgs {
     /// The ledger directory to create
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "SLOTPRESS_LEDGER")]
     ledger: PathBuf,
     #[command(flatten)]
     directories: DirectoryArgs,
+    /// Replace the state of an existing ledger; the old one is moved aside when the new one is complete
+    #[arg(long)]
+    replace_state: bool,
+    /// Delete the old state before the new one is written, if there is no room for both. If the restore then fails, a
+    /// validator can start from archives only
+    #[arg(long, requires = "replace_state")]
+    delete_state_first: bool,
 }
 
 impl NewLedgerArgs {
+    /// What becomes of a state that is there.
+    pub fn existing_state(&self) -> ExistingState {
+        match (self.replace_state, self.delete_state_first) {
+            (false, _) => ExistingState::Refuse,
+            (true, false) => ExistingState::MoveAside,
+            (true, true) => ExistingState::DeleteFirst,
+        }
+    }
+
     /// Its directories.
     pub fn paths(&self) -> LedgerPaths {
         self.directories.paths(&self.ledger)
+    }
+
+    /// One directory for everything, unless flags say otherwise.
+    pub fn tree_paths(&self) -> LedgerPaths {
+        if self.directories.is_given() { self.paths() } else { LedgerPaths::new(&self.ledger) }
     }
 }

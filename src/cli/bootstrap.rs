@@ -20,7 +20,7 @@ use {
     clap::Args,
     serde::Serialize,
     slotpress_base::text::ShowPath,
-    slotpress_base::{error::Result, text},
+    slotpress_base::{error::Result, io::space::Space, text},
     slotpress_format::ledger::names::Hash,
     slotpress_read::archive::IndexPolicy,
     std::path::{Path, PathBuf},
@@ -41,9 +41,6 @@ pub struct BootstrapArgs {
     /// Use a full archive only
     #[arg(long)]
     no_incremental: bool,
-    /// Replace the state of an existing ledger; the old one is moved aside when the new one is complete
-    #[arg(long)]
-    replace_state: bool,
     /// Expected genesis hash of the cluster
     #[arg(long, value_name = "HASH", value_parser = values::hash)]
     expected_genesis_hash: Option<Hash>,
@@ -57,7 +54,7 @@ pub struct BootstrapArgs {
     #[command(flatten)]
     check: CheckArgs,
     /// Memory limit for the state check; data that does not fit is spilled to the output directory [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Check")]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY", help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]
     transfer: TransferArgs,
@@ -80,12 +77,16 @@ struct BootstrapLine<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "bootstrap_plan")]
-struct PlanLine {
+struct PlanLine<'a> {
     full: ChoiceFields,
     incremental: Option<ChoiceFields>,
     age_slots: Option<u64>,
+    age_seconds: Option<f64>,
     expected_age_seconds: f64,
     kept_bytes: u64,
+    space: Vec<restore::SpaceFields<'a>>,
+    #[serde(serialize_with = "text::paths")]
+    existing: &'a [PathBuf],
 }
 
 #[derive(Serialize)]
@@ -117,7 +118,6 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let other_bytes = check.memory_bytes.saturating_add(args.transfer.streams() as u64 * STREAM_BYTES);
     let options = BootstrapOptions {
         find: args.peers.find_options(&args.sources)?,
-        replaces_state: args.replace_state,
         wants_incremental: !args.no_incremental,
         restore: RestoreOptions {
             archive: PathBuf::new(),
@@ -125,6 +125,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
             expect_roots: Vec::new(),
             paths: args.target.paths(),
             layout: RestoreLayout::Boot,
+            existing_state: args.target.existing_state(),
             threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?,
             index: IndexPolicy::Hint,
             check,
@@ -139,8 +140,9 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     };
     let client = args.transfer.client(max_rate)?;
     if args.dry_run {
-        print_plan(&plan(&client, &options, ui)?, &options, ui);
-        return Ok(());
+        let plan = plan(&client, &options, ui)?;
+        print_plan(&plan, &options, ui);
+        return plan.space.iter().try_for_each(Space::check);
     }
     let mut report = bootstrap(&client, &options, ui)?;
     check::in_words(&mut report.restore.assurance);
@@ -192,23 +194,20 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         values::show_duration(report.taken.elapsed),
         after.unwrap_or_default()
     ));
-    if !report.restore.replaced.is_empty() {
-        ui.print("The former state was moved aside. When the validator runs, delete it:");
-        for dir in &report.restore.replaced {
-            ui.print_verbatim(&format!("  rm -r {}", restore::shell_word(dir)));
-        }
-    }
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
-    let BootstrapPlan { full, incremental, candidate, kept_bytes } = plan;
+    let BootstrapPlan { full, incremental, candidate, kept_bytes, space, existing } = plan;
     if ui.is_json() {
         ui.print_json(&PlanLine {
             full: ChoiceFields::of(full),
             incremental: incremental.as_ref().map(ChoiceFields::of),
             age_slots: candidate.age_slots,
+            age_seconds: candidate.age.map(|age| age.as_secs_f64()),
             expected_age_seconds: candidate.expected_age.as_secs_f64(),
             kept_bytes: *kept_bytes,
+            space: restore::SpaceFields::of(space),
+            existing,
         });
         return;
     }
@@ -222,8 +221,13 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     if *kept_bytes > 0 {
         ui.print("  resume   continues a download that was interrupted");
     }
-    if let Some(age) = candidate.age_slots {
+    if let Some((slots, age)) = candidate.age_slots.zip(candidate.age) {
         let at_boot = values::show_duration(candidate.expected_age);
-        ui.print(&format!("  age      {} slots now; about {at_boot} at boot", values::show_count(age)));
+        ui.print(&format!(
+            "  age      {} slots ({}) now; about {at_boot} at boot",
+            values::show_count(slots),
+            values::show_age(age)
+        ));
     }
+    restore::print_space(space, "about ", existing, options.restore.existing_state, ui);
 }

@@ -23,7 +23,7 @@ pub struct CodecArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
     #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
-    /// Settings measured on account storages: fast (mostly less time than level 1), balanced (with --layout clustered, about the
+    /// Settings for account storages: fast (mostly less time than level 1), balanced (with --layout clustered, about the
     /// size of level 10 in 1.0 to 1.5 of the time of level 1), small (smallest, slow)
     #[arg(long, value_enum, conflicts_with = "zstd_level")]
     preset: Option<PresetArg>,

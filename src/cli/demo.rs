@@ -7,7 +7,7 @@ use {
             ArchiveOptions, ArchiveReport, archive,
             encode::{Codec, ZSTD_LEVEL_DEFAULT},
         },
-        restore::{RestoreLayout, RestoreOptions, RestoreReport, restore},
+        restore::{RestoreOptions, RestoreReport, restore},
     },
     clap::Args,
     serde::Serialize,
@@ -29,7 +29,6 @@ use {
         inspect::inspect_archive,
         plan::Plan,
         rules::clients::{Client, names_of},
-        state::check::CheckOptions,
     },
     slotpress_synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth},
     std::{
@@ -219,19 +218,9 @@ impl Demo<'_> {
     }
 
     fn restore(&self, full: &ArchiveReport, incremental: &ArchiveReport) -> Result<RestoreReport> {
-        let options = RestoreOptions {
-            expect_roots: Vec::new(),
-            archive: full.path_in(&self.archives),
-            incremental: Some(incremental.path_in(&self.archives)),
-            paths: LedgerPaths { ledger: self.restored.clone(), ..LedgerPaths::default() },
-            layout: RestoreLayout::Boot,
-            threads: self.threads,
-            index: slotpress_read::archive::IndexPolicy::Hint,
-            check: CheckOptions::default(),
-            read_back: None,
-            convert: None,
-            manners: Manners::default(),
-        };
+        let options = RestoreOptions::new(full.path_in(&self.archives), &self.restored)
+            .incremental(incremental.path_in(&self.archives))
+            .threads(self.threads);
         let report = restore(&options, self.ui)?;
         self.result(&format!(
             "slot {}: {} in {}, at {}",

@@ -42,12 +42,12 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     let findings = examine(paths.as_ref(), ui)?;
     if ui.is_json() {
         ui.print_json(&DoctorLine { findings: &findings });
-    } else {
-        findings.iter().filter(|one| !ui.is_quiet() || one.verdict != Verdict::Good).for_each(|one| print(one, ui));
+    } else if !ui.is_quiet() {
+        findings.iter().for_each(|one| print(one, ui));
     }
     match findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count() {
         0 => Ok(()),
-        bad => Err(Error::failed(format!("{} to the work", values::count_of(bad as u64, "obstacle")))),
+        bad => Err(Error::failed(format!("{} must be solved first", values::count_of(bad as u64, "problem")))),
     }
 }
 

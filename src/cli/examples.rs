@@ -74,7 +74,8 @@ slotpress list /mnt/snapshots --json",
         &["prune"],
         "slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 --dry-run
 slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 \\
-    --keep-within 24h",
+    --keep-within 24h
+slotpress prune /mnt/mirror /mnt/other --keep-free 200GiB",
     ),
     (
         &["synth"],

@@ -38,7 +38,7 @@ pub struct FetchArgs {
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     /// Limit fetching to this many bytes per second
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
     max_rate: Option<u64>,
     /// Refuse archives larger than this [default: 4TiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]

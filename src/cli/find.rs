@@ -10,10 +10,10 @@ use {
     clap::Args,
     serde::Serialize,
     slotpress_base::error::Result,
-    slotpress_format::archive::frame_hashes::Root,
+    slotpress_format::{archive::frame_hashes::Root, ledger::slot_time::SlotTimeSource},
     slotpress_net::{
         Client, ClientOptions,
-        find::{Candidate, ClusterFacts, FindOptions, FindReport, find, rank},
+        find::{Candidate, ClusterFacts, FindOptions, FindReport, find},
         servers::{Offer, Place},
     },
     std::{collections::BTreeMap, time::Duration},
@@ -44,6 +44,7 @@ struct CandidateLine {
     incremental: Option<OfferLine>,
     slot: u64,
     age_slots: Option<u64>,
+    age_seconds: Option<f64>,
     bytes: Option<u64>,
     rate_bytes_per_second: Option<u64>,
     expected_age_slots: u64,
@@ -74,7 +75,10 @@ struct FindLine<'a> {
     refused: usize,
     asked: usize,
     relaxed: &'a [String],
+    slot_ms: u64,
+    slot_time_source: SlotTimeSource,
     max_age_slots: u64,
+    max_age_seconds: f64,
     assumed_restore_bytes_per_second: u64,
     cluster: &'a ClusterFacts,
 }
@@ -97,6 +101,11 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let report = find(&client, &options, ui)?;
     match ui.is_json() {
         true => print_json(&report, &options, ui),
+        false if ui.is_quiet() => {
+            let best = report.candidates.iter().take(1);
+            let offers = best.flat_map(|one| [Some(&one.full), one.incremental.as_ref()]).flatten();
+            offers.for_each(|offer| ui.print_verbatim(&offer.shown()));
+        }
         false => print_table(&report, ui),
     }
     report.require_candidate().map(drop)
@@ -121,21 +130,26 @@ fn print_json(report: &FindReport, options: &FindOptions, ui: &Ui) {
             incremental: one.incremental.as_ref().map(offer_line),
             slot: one.slot(),
             age_slots: one.age_slots,
+            age_seconds: one.age.map(|age| age.as_secs_f64()),
             bytes: one.bytes(),
             rate_bytes_per_second: one.rate_bytes_per_second,
-            expected_age_slots: rank::time_to_slots(one.expected_age),
+            expected_age_slots: report.slot_time.slots_in(one.expected_age),
             expected_age_seconds: one.expected_age.as_secs_f64(),
         });
     }
     for refused in &report.refused {
         ui.print_json(&RefusedLine { source: &refused.source, reason: &refused.why, stale: refused.is_stale });
     }
+    let max_age = options.max_age.time(report.slot_time);
     ui.print_json(&FindLine {
         candidates: report.candidates.len(),
         refused: report.refused.len(),
         asked: report.asked_count,
         relaxed: &report.relaxed,
-        max_age_slots: options.max_age_slots,
+        slot_ms: report.slot_time.milliseconds(),
+        slot_time_source: report.slot_time.source(),
+        max_age_slots: report.slot_time.slots_in(max_age),
+        max_age_seconds: max_age.as_secs_f64(),
         assumed_restore_bytes_per_second: report.restore_bytes_per_second,
         cluster: &report.cluster,
     });
@@ -184,6 +198,7 @@ fn print_table(report: &FindReport, ui: &Ui) {
     if !report.candidates.is_empty() {
         let rate = values::show_bytes(report.restore_bytes_per_second);
         ui.print(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
+        ui.print(&format!("a slot takes {}", report.slot_time));
         ui.print("slots and hashes are what servers claim: compare them with a node you trust");
     }
 }
@@ -195,7 +210,7 @@ const HEADINGS: [&str; 5] = ["at boot", "age", "slot", "size", "rate"];
 const TABLE_COLUMNS: usize = 80;
 
 fn cells_of(one: &Candidate) -> [String; 5] {
-    let age = one.age_slots.map_or("?".to_string(), values::show_count);
+    let age = one.age.map_or("?".to_string(), values::show_age);
     let size = one.bytes().map_or("?".to_string(), values::show_bytes);
     let rate = match (&one.full.place, one.rate_bytes_per_second) {
         (Place::Local(_), _) => "local".to_string(),

@@ -8,6 +8,7 @@ use {
     serde::Serialize,
     slotpress_base::error::Result,
     slotpress_base::text::ShowPath,
+    slotpress_format::ledger::slot_time::SlotTimeSource,
     slotpress_read::catalog::{
         Archive, Catalog,
         listing::{ArchiveFields, unix_ns},
@@ -44,6 +45,8 @@ struct ChoiceLine {
     full: Option<String>,
     incremental: Option<String>,
     archives: usize,
+    slot_ms: u64,
+    slot_time_source: SlotTimeSource,
 }
 
 /// Lists.
@@ -62,7 +65,13 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
             full: choice.map(|choice| name(choice.full)),
             incremental: choice.and_then(|choice| choice.incremental).map(name),
             archives: catalog.archives().len(),
+            slot_ms: catalog.slot_time.milliseconds(),
+            slot_time_source: catalog.slot_time.source(),
         });
+        return Ok(());
+    }
+    if ui.is_quiet() {
+        catalog.archives().iter().for_each(|archive| ui.print_verbatim(&archive.path().shown()));
         return Ok(());
     }
     if catalog.archives().is_empty() {
@@ -86,7 +95,11 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
 fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
     match args.place.to_str().filter(|text| text.contains("://")) {
         Some(text) => ask(text, args, ui),
-        None => scan::scan(std::slice::from_ref(&args.place)),
+        None => {
+            let mut catalog = scan::scan(std::slice::from_ref(&args.place))?;
+            scan::look_for_slot_time(&mut catalog, &Catalog::default());
+            Ok(catalog)
+        }
     }
 }
 
@@ -131,7 +144,7 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
     }
     let behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
     if behind > 0 {
-        line += &format!(", {} behind the newest", values::count_of(behind, "slot"));
+        line += &format!(", {} behind the newest", catalog.slot_time.show(behind));
     }
     if archive.is_remote {
         line += ", in remote/";

@@ -19,14 +19,14 @@ use {
 #[command(next_help_heading = "Resource use")]
 pub struct MannersArgs {
     /// How to use the page cache, which a validator on the same machine needs
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", env = "SLOTPRESS_IO_HINT")]
     io_hint: IoHintArg,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
-          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
     nice: u8,
     /// Limit reading to this many bytes per second, for example 300MiB
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
     max_rate: Option<u64>,
 }
 

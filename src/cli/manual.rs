@@ -41,8 +41,8 @@ pub const EXIT_CODES: [(u8, &str); 7] = [
 const ENVIRONMENT: [(&str, &str); 4] = [
     (
         "SLOTPRESS_*",
-        "Every --some-flag can be set as SLOTPRESS_SOME_FLAG. Several paths are separated by colons. A flag on the command \
-         line overrides the variable, and a command ignores variables that do not apply to it.",
+        "Variables of flags that are the same for all commands on a machine; the help of the flag names them. Several paths \
+         are separated by colons. A flag on the command line overrides its variable.",
     ),
     ("NO_COLOR", "If it is set and not empty, no colors are used."),
     ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies for commands that read from servers."),

@@ -2,13 +2,11 @@
 //!
 //! Commands translate flags into the options of a feature, run it, and print its report. Nothing else happens here.
 
-mod applies;
 mod archive;
 mod arguments;
 #[cfg(feature = "net")]
 mod bootstrap;
 mod check;
-mod choices;
 mod codec;
 mod demo;
 mod doctor;
@@ -46,11 +44,11 @@ mod verify;
 
 use {
     crate::cli::ui::Ui,
-    choices::Setting,
     clap::{Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand},
-    environment::Variables,
     slotpress_base::{
         error::Error,
+        progress::Progress,
+        text::escaped,
         threads::{guarded, keep_panics_quiet},
     },
     std::{ffi::OsString, io::Write, process::ExitCode},
@@ -59,10 +57,12 @@ use {
 /// Solana snapshot archives on all cores.
 #[derive(Debug, Parser)]
 #[command(name = "slotpress", version, about, max_term_width = 100, propagate_version = true)]
-#[command(after_help = "Every --flag can also be set as SLOTPRESS_FLAG in the environment, with colons between \
-    several paths. A flag overrides the variable, and a command ignores variables that do not apply to it.\n\
+#[command(
+    after_help = "Flags that are the same for all commands on a machine can be set in the environment: their help \
+    names the variable.\n\
     Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 damaged or does not match its name, 4 network error, 5 the output \
-    exists already, 130 interrupted. `--version -v` prints details of the build.")]
+    exists already, 130 interrupted. `--version -v` prints details of the build."
+)]
 struct Cli {
     #[command(flatten)]
     screen: ScreenArgs,
@@ -77,17 +77,17 @@ struct ScreenArgs {
     /// Print results as JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print only errors and the path of what was made or checked
+    /// Print only errors, and paths or URLs of what was made, checked, found or removed, one per line
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Print more: the plan, and where the time went
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
     /// How to show progress on stderr
-    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true)]
+    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, env = "SLOTPRESS_PROGRESS")]
     progress: ui::ProgressStyle,
     /// When to use color
-    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true)]
+    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, env = "SLOTPRESS_COLOR")]
     color: ColorChoice,
 }
 
@@ -135,7 +135,7 @@ impl Verb {
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     keep_panics_quiet();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let (cli, settings) = match parse(&arguments, &|variable| std::env::var_os(variable)) {
+    let cli = match parse(&arguments) {
         Ok(parsed) => parsed,
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayVersion && is_verbose(&arguments) => {
             let printed = writeln!(std::io::stdout(), "{}", manual::long_version());
@@ -143,9 +143,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Err(error) => {
             // clap repeats what it does not understand, and a terminal would obey it.
-            let error =
-                parse(&usage::escaped(&arguments), &|variable| std::env::var_os(variable)).err().unwrap_or(error);
-            let printed = usage::print(&error, &arguments, std::env::var_os("SLOTPRESS_JSON"));
+            let error = parse(&usage::escaped(&arguments)).err().unwrap_or(error);
+            let variable = environment::variable_of(&error, &command(), &arguments);
+            let printed = usage::print(&error, &arguments, variable);
             return match printed {
                 _ if error.use_stderr() => ExitCode::from(usage::EXIT_CODE),
                 // A closed pipe is no reason to fail at printing help.
@@ -164,13 +164,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.kind().exit_code());
         }
     };
+    for name in environment::unknown(&command(), std::env::vars_os().map(|(name, _)| name)) {
+        ui.warn(&format!("{} is set, but no flag of slotpress has that variable: it is ignored", escaped(&name)));
+    }
     if let Some(text) = stopping::what_happens(&cli.command).filter(|_| !ui.is_quiet()) {
         stopping::watch(ui.shown(), ui.is_stderr_json(), cli.command.stops_on_hangup(), text);
     }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let error = environment::explain(error, &settings);
             ui.error(&error);
             ExitCode::from(error.kind().exit_code())
         }
@@ -221,12 +223,9 @@ fn command() -> Command {
     examples::describe(environment::describe(Cli::command()))
 }
 
-/// What the arguments and the environment ask for, and which of it is from the environment.
-fn parse(arguments: &[OsString], variables: Variables<'_>) -> Result<(Cli, Vec<Setting>), clap::Error> {
-    let parse = |arguments: &[OsString]| {
-        let (matches, settings) = environment::parse(&command(), arguments, variables)?;
-        Ok((Cli::from_arg_matches(&matches)?, settings))
-    };
+/// What the arguments and the environment ask for.
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let parse = |arguments: &[OsString]| Cli::from_arg_matches(&command().try_get_matches_from(arguments)?);
     parse(arguments).or_else(|error: clap::Error| match inspect::from_old_spelling(arguments) {
         // Only what makes no sense today is read as it was meant once.
         Some(arguments) if error.use_stderr() => parse(&arguments).map_err(|_| error),

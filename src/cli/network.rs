@@ -13,7 +13,7 @@ use {
     slotpress_net::{
         Client, ClientOptions, Url,
         fetch::{Limits, STREAMS_DEFAULT, STREAMS_MAX},
-        find::{Cluster, FindOptions, MAX_AGE_SLOTS_DEFAULT},
+        find::{Cluster, FindOptions, MaxAge},
         is_url, parse_url,
         servers::SourceArg,
         shown,
@@ -28,10 +28,10 @@ use {
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
     /// Also trust the certificate authorities in this PEM file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "SLOTPRESS_CA_FILE")]
     ca_file: Option<PathBuf>,
     /// The proxy for all connections [default: from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "SLOTPRESS_PROXY")]
     proxy: Option<String>,
     /// Follow redirects to private addresses
     #[arg(long)]
@@ -66,14 +66,23 @@ impl From<ClusterArg> for Cluster {
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
-    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_RPC")]
     rpc: Vec<String>,
     /// Ask the public RPC server of a cluster
     #[arg(long, value_enum)]
     cluster: Option<ClusterArg>,
-    /// Maximum age of the state at boot, in slots of 0.4 s
-    #[arg(long, value_name = "SLOTS", default_value_t = MAX_AGE_SLOTS_DEFAULT)]
-    max_age: u64,
+    /// Maximum age of the state at boot: a time such as 45m, or a number of slots
+    #[arg(long, value_name = "TIME|SLOTS", default_value = "135min", value_parser = max_age)]
+    max_age: MaxAge,
+}
+
+/// Reads an age: a lone number is slots.
+#[cfg(feature = "net")]
+fn max_age(text: &str) -> Result<MaxAge, String> {
+    match text.trim().parse() {
+        Ok(slots) => Ok(MaxAge::Slots(slots)),
+        Err(_) => values::duration(text).map(MaxAge::Time).map_err(|error| format!("{error}; a lone number is slots")),
+    }
 }
 
 #[cfg(feature = "net")]
@@ -82,7 +91,7 @@ impl PeersArgs {
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
         let sources: Vec<_> = sources.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?;
         let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
-        let mut options = FindOptions::default().sources(sources).rpc(rpc).max_age_slots(self.max_age);
+        let mut options = FindOptions::default().sources(sources).rpc(rpc).max_age(self.max_age);
         options.cluster = self.cluster.map(Cluster::from);
         Ok(options)
     }
@@ -102,7 +111,7 @@ pub struct TransferArgs {
     min_rate: Option<u64>,
     /// A server that you trust, which must have the same archive; may be given more than once. The run fails if one of
     /// them has a different state of that slot
-    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_TRUST")]
     trust: Vec<String>,
     #[command(flatten)]
     network: NetworkArgs,

@@ -7,35 +7,44 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
+        io::space::Space,
         progress::Progress,
     },
     slotpress_read::catalog::{
-        Archive,
+        Archive, Catalog,
         listing::unix_ns,
         prune::{Keep, plan, remove},
         scan,
     },
     std::{
-        path::PathBuf,
+        path::{Path, PathBuf},
         time::{Duration, SystemTime},
     },
 };
 
-/// Remove old archives from a directory and its subdirectory `remote`
+/// Remove old archives from directories and their subdirectories `remote`
 ///
 /// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
 /// kept incremental one is based. Only archives are removed.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
-    /// The directory of archives
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    /// Directories of archives; each is pruned on its own
+    #[arg(value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
     /// Number of newest full archives to keep
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
-    keep_full: u64,
+    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free"],
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_full: Option<u64>,
     /// Number of newest incremental archives to keep
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
-    keep_incremental: u64,
+    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free"],
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_incremental: Option<u64>,
+    /// Of what is kept, remove the oldest until the archives of the directory have at most this size
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    keep_bytes: Option<u64>,
+    /// Of what is kept, remove the oldest until this much is free on the file system
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    keep_free: Option<u64>,
     /// Also keep archives modified within this time, for example 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     keep_within: Option<Duration>,
@@ -67,15 +76,20 @@ struct SummaryLine {
 
 /// Removes what may go.
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
-    let catalog = scan::scan_with_copies(std::slice::from_ref(&args.dir))?;
+    args.dirs.iter().try_for_each(|dir| prune(dir, args, ui))
+}
+
+fn prune(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
+    let catalog = scan::scan_with_copies(&[dir.to_path_buf()])?;
     let keep = Keep {
-        full: args.keep_full as usize,
-        incremental: args.keep_incremental as usize,
+        full: args.keep_full.map_or(usize::MAX, |count| count as usize),
+        incremental: args.keep_incremental.map_or(usize::MAX, |count| count as usize),
         within: args.keep_within.unwrap_or_default(),
+        bytes_max: bytes_max(&catalog, dir, args)?,
     };
     let plan = plan(&catalog, &keep, unix_ns(SystemTime::now()));
     let mut summary = SummaryLine {
-        path: args.dir.to_string_lossy().into_owned(),
+        path: dir.to_string_lossy().into_owned(),
         dry_run: args.dry_run,
         removed: 0,
         removed_bytes: 0,
@@ -110,13 +124,15 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
                 removed: goes && !args.dry_run,
                 kept_because: reason.map(|reason| reason.as_str()),
             });
+        } else if goes && ui.is_quiet() {
+            ui.print_verbatim(&archive.path().shown());
         } else if goes {
             ui.print(&line(archive, args.dry_run));
         }
     }
     if ui.is_json() {
         ui.print_json(&summary);
-    } else {
+    } else if !ui.is_quiet() {
         ui.print(&format!(
             "{} {} ({}), kept {} ({})",
             if args.dry_run { "would remove" } else { "removed" },
@@ -126,7 +142,20 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             values::show_bytes(summary.kept_bytes)
         ));
     }
+    if let Some(bytes_max) = keep.bytes_max.filter(|bytes_max| summary.kept_bytes > *bytes_max) {
+        let more = values::show_bytes(summary.kept_bytes - bytes_max);
+        ui.warn(&format!("{}: {more} more than asked for are kept: they are what a node needs", dir.shown()));
+    }
     failed.map_or(Ok(()), Err)
+}
+
+/// How much the archives of a directory may have together.
+fn bytes_max(catalog: &Catalog, dir: &Path, args: &PruneArgs) -> Result<Option<u64>> {
+    let Some(keep_free) = args.keep_free else { return Ok(args.keep_bytes) };
+    let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();
+    let free_bytes = Space::new(dir, 0)?.free_bytes;
+    let bytes_max = bytes.saturating_sub(keep_free.saturating_sub(free_bytes));
+    Ok(Some(args.keep_bytes.map_or(bytes_max, |keep_bytes| keep_bytes.min(bytes_max))))
 }
 
 fn line(archive: &Archive, is_dry_run: bool) -> String {

@@ -43,7 +43,7 @@ pub struct RecompressArgs {
     workers: WorkerArgs,
     /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check; data
     /// that does not fit is spilled to the output directory [default: 1GiB for the state check]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     /// The base slot of an incremental archive from standard input
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]

@@ -12,10 +12,9 @@ use {
     crate::{
         recompress::recompress_for_agave,
         restore::{
-            RestoreLayout, RestoreOptions, RestoreReport,
+            ExistingState, RestoreLayout, RestoreOptions, RestoreReport,
             dry_run::{ArchiveToRestore, RestorePreview, preview},
             restore,
-            space::Space,
         },
     },
     clap::{Args, ValueEnum},
@@ -23,6 +22,7 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
+        io::space::Space,
         text,
     },
     slotpress_format::archive::frame_hashes::Root,
@@ -64,7 +64,7 @@ pub struct RestoreArgs {
     #[command(flatten)]
     check: CheckArgs,
     /// Memory limit for the state check; data that does not fit is spilled to the output directory [default: 1GiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Check")]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY", help_heading = "Check")]
     memory: Option<u64>,
     #[command(flatten)]
     manners: MannersArgs,
@@ -90,14 +90,16 @@ struct RestoreLine<'a> {
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     check_archives(args)?;
     let check = args.check.options(args.memory);
+    let (layout, paths) = match args.tree {
+        TreeArg::Boot => (RestoreLayout::Boot, args.target.paths()),
+        TreeArg::Archive => (RestoreLayout::Archive, args.target.tree_paths()),
+    };
     let options = RestoreOptions {
         archive: args.archive.clone(),
         incremental: args.incremental_archive.clone(),
-        paths: args.target.paths(),
-        layout: match args.tree {
-            TreeArg::Boot => RestoreLayout::Boot,
-            TreeArg::Archive => RestoreLayout::Archive,
-        },
+        paths,
+        layout,
+        existing_state: args.target.existing_state(),
         threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?,
         index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
         check,
@@ -107,7 +109,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         convert: Some(recompress_for_agave),
     };
     if args.dry_run {
-        return print_preview(&preview(&options, ui)?, ui);
+        return print_preview(&preview(&options, ui)?, options.existing_state, ui);
     }
     let mut report = restore(&options, ui)?;
     check::in_words(&mut report.assurance);
@@ -119,7 +121,9 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
 #[serde(tag = "type", rename = "restore_preview")]
 struct PreviewLine<'a> {
     archives: Vec<PreviewArchive<'a>>,
-    space: Vec<PreviewSpace<'a>>,
+    space: Vec<SpaceFields<'a>>,
+    #[serde(serialize_with = "text::paths")]
+    existing: &'a [PathBuf],
 }
 
 #[derive(Serialize)]
@@ -135,16 +139,37 @@ struct PreviewArchive<'a> {
 }
 
 #[derive(Serialize)]
-struct PreviewSpace<'a> {
+pub struct SpaceFields<'a> {
     #[serde(serialize_with = "text::path")]
     dir: &'a Path,
     needed_bytes: u64,
     free_bytes: u64,
 }
 
+impl<'a> SpaceFields<'a> {
+    pub fn of(space: &'a [Space]) -> Vec<Self> {
+        let of = |Space { dir, needed_bytes, free_bytes }: &'a Space| Self {
+            dir,
+            needed_bytes: *needed_bytes,
+            free_bytes: *free_bytes,
+        };
+        space.iter().map(of).collect()
+    }
+}
+
+/// Prints what would be written, and what would be replaced.
+pub fn print_space(space: &[Space], about: &str, existing: &[PathBuf], state: ExistingState, ui: &Ui) {
+    for Space { dir, needed_bytes, free_bytes } in space {
+        let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
+        ui.print(&format!("  space    {about}{needed} needed, {free} free in {}", dir.shown()));
+    }
+    let what = if state == ExistingState::DeleteFirst { "deleted first" } else { "moved aside at the end" };
+    existing.iter().for_each(|path| ui.print(&format!("  replaces {}, {what}", path.shown())));
+}
+
 /// Prints what would be restored; an error where there is no room for it.
-fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
-    let RestorePreview { archives, space } = preview;
+fn print_preview(preview: &RestorePreview, state: ExistingState, ui: &Ui) -> Result<()> {
+    let RestorePreview { archives, space, existing } = preview;
     if ui.is_json() {
         let archive = |one: &'_ ArchiveToRestore| one.name.clone();
         ui.print_json(&PreviewLine {
@@ -160,10 +185,8 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
                     is_exact: one.is_exact,
                 })
                 .collect(),
-            space: space
-                .iter()
-                .map(|one| PreviewSpace { dir: &one.dir, needed_bytes: one.needed_bytes, free_bytes: one.free_bytes })
-                .collect(),
+            space: SpaceFields::of(space),
+            existing,
         });
     } else if !ui.is_quiet() {
         for ArchiveToRestore { path, name, length_bytes, unpacked_bytes, is_exact } in archives {
@@ -176,10 +199,7 @@ fn print_preview(preview: &RestorePreview, ui: &Ui) -> Result<()> {
             let [unpacked, length] = [unpacked_bytes, length_bytes].map(|bytes| values::show_bytes(*bytes));
             ui.print(&format!("  size     {about}{unpacked} from {length}"));
         }
-        for Space { dir, needed_bytes, free_bytes } in space {
-            let [needed, free] = [needed_bytes, free_bytes].map(|bytes| values::show_bytes(*bytes));
-            ui.print(&format!("  space    {needed} needed, {free} free in {}", dir.shown()));
-        }
+        print_space(space, "", existing, state, ui);
         ui.print("Nothing was restored.");
     }
     space.iter().try_for_each(Space::check)
@@ -227,6 +247,10 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
     check::print_read_back(&report.read_back, ui);
     if !flags.is_empty() {
         print_start(options, &flags, ui);
+    }
+    if !report.replaced.is_empty() {
+        ui.print("The former state was moved aside. When the validator runs, delete it:");
+        report.replaced.iter().for_each(|dir| ui.print_verbatim(&format!("  rm -r {}", shell_word(dir))));
     }
 }
 

@@ -13,19 +13,23 @@ use {
         error::{Error, Result},
         io::priority::{NICENESS_MAX, stand_back},
         progress::Progress,
+        quantity,
     },
     slotpress_serve::{
         CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, ServeOptions, THREADS_DEFAULT_MAX,
-        Timeouts, limits::Allowance, tls::TlsFiles, transfers::Finished,
+        Timeouts,
+        limits::Allowance,
+        tls::TlsFiles,
+        transfers::{Answered, Finished},
     },
     std::{
-        net::SocketAddr,
+        net::{IpAddr, SocketAddr},
         path::PathBuf,
         sync::{
             Arc,
             atomic::{AtomicBool, Ordering::Relaxed},
         },
-        time::Duration,
+        time::{Duration, SystemTime},
     },
 };
 
@@ -39,48 +43,63 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
     /// Where to listen: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8890")]
+    #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:8890", env = "SLOTPRESS_LISTEN")]
     listen: SocketAddr,
     /// Limit sending to this many bytes per second, for all clients together
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
     max_rate: Option<u64>,
     /// Limit sending to this many bytes per second, for each client address
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE_PER_CLIENT")]
     max_rate_per_client: Option<u64>,
+    /// Address of a proxy whose X-Forwarded-For tells the client, so that limits and the log are about clients and not
+    /// about the proxy; may be given more than once
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', env = "SLOTPRESS_TRUSTED_PROXY")]
+    trusted_proxy: Vec<IpAddr>,
+    /// Log every request, not only transfers, refusals and errors
+    #[arg(long)]
+    access_log: bool,
     /// Maximum number of connections
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = connections, env = "SLOTPRESS_MAX_CONNECTIONS")]
     max_connections: usize,
     /// Maximum number of connections of each client address
-    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = connections, env = "SLOTPRESS_MAX_CONNECTIONS_PER_CLIENT")]
     max_connections_per_client: usize,
     /// TLS certificate chain (PEM); read again when it changes, and on SIGHUP
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key", env = "SLOTPRESS_TLS_CERT")]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", env = "SLOTPRESS_TLS_KEY")]
     tls_key: Option<PathBuf>,
     /// Address of the Prometheus metrics, at /metrics
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address, env = "SLOTPRESS_METRICS")]
     metrics: Option<SocketAddr>,
     /// How long running transfers may continue after SIGTERM or Ctrl-C
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration, env = "SLOTPRESS_GRACE")]
     grace: Duration,
     /// Close connections that send no complete request within this time
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout, env = "SLOTPRESS_HEAD_TIMEOUT")]
     head_timeout: Duration,
     /// Close connections that accept less than 64 KiB within this time
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout, env = "SLOTPRESS_STALL_TIMEOUT")]
     stall_timeout: Duration,
     /// Server threads [default: all cores that the process may use, at most 8]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
+    #[arg(long, value_name = "N", value_parser = values::threads, env = "SLOTPRESS_THREADS")]
     threads: Option<usize>,
     /// How to use the page cache, which a validator on the same machine needs; direct is the same as gentle
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", env = "SLOTPRESS_IO_HINT")]
     io_hint: IoHintArg,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle otherwise
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
-          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
     nice: u8,
+}
+
+/// Reads an address with its port.
+fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+    text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
+        Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),
+        Err(_) => "an address and a port are needed, such as 127.0.0.1:8890 or [::]:8890".to_string(),
+    })
 }
 
 /// Reads a number of connections.
@@ -111,8 +130,17 @@ struct ListeningLine {
 }
 
 #[derive(Serialize)]
+#[serde(tag = "type", rename = "answered")]
+struct AnsweredLine<'a> {
+    time: String,
+    #[serde(flatten)]
+    answered: &'a Answered,
+}
+
+#[derive(Serialize)]
 #[serde(tag = "type", rename = "served")]
 struct TransferLine<'a> {
+    time: String,
     name: &'a str,
     client: SocketAddr,
     offset_bytes: u64,
@@ -151,14 +179,15 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
         .io_hint(args.io_hint.into())
         .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
         .timeouts(Timeouts { head: args.head_timeout, stall: args.stall_timeout })
-        .grace(args.grace);
+        .grace(args.grace)
+        .trusted_proxies(args.trusted_proxy.clone());
     options.tls = tls;
     options.metrics = args.metrics;
-    let mut on_event = |event| show(event, scheme, ui);
+    let mut on_event = |event| show(event, scheme, args.access_log, ui);
     slotpress_serve::run(&options, &|| wants_reload.swap(false, Relaxed), &mut on_event, ui)
 }
 
-fn show(event: Event, scheme: &str, ui: &Ui) {
+fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
     match event {
         Event::Listening { listen, metrics, archives } => {
             let url = format!("{scheme}://{listen}");
@@ -172,6 +201,7 @@ fn show(event: Event, scheme: &str, ui: &Ui) {
             }
         }
         Event::Finished(finished) if ui.is_json() => ui.print_json(&TransferLine {
+            time: now(),
             name: &finished.name,
             client: finished.client,
             offset_bytes: finished.range.start,
@@ -180,13 +210,28 @@ fn show(event: Event, scheme: &str, ui: &Ui) {
             elapsed_seconds: finished.elapsed.as_secs_f64(),
             complete: finished.is_complete,
         }),
-        Event::Finished(finished) => ui.log(&line(&finished)),
+        Event::Finished(finished) => ui.log(&format!("{} {}", now(), line(&finished))),
+        Event::Answered(answered) if !logs_all && answered.status < 400 => {}
+        Event::Answered(answered) if ui.is_json() => {
+            ui.print_json(&AnsweredLine { time: now(), answered: &answered });
+        }
+        Event::Answered(Answered { client, request, status, sent_bytes }) => {
+            let request = if request.is_empty() { "connection refused:" } else { &request };
+            ui.log(&format!("{} {client} {request} {status}, {}", now(), values::show_bytes(sent_bytes)));
+        }
         Event::Reloaded => ui.log("new certificate in use"),
         Event::Stopping { connections: 0 } => ui.log("stopping"),
         Event::Stopping { connections } => {
             ui.log(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
         }
     }
+}
+
+/// The time, as logs have it: `2026-11-22T09:30:05Z`.
+fn now() -> String {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{}T{hours:02}:{minutes:02}:{:02}Z", quantity::date(seconds), seconds % 60)
 }
 
 /// Nothing in it is of a client's choosing: names are those of archives, addresses are numbers.

@@ -2,7 +2,7 @@
 
 use {
     super::json::{ErrorLine, to_json},
-    clap::error::ErrorKind,
+    clap::error::{ContextKind, ContextValue, ErrorKind},
     slotpress_base::text,
     std::{
         ffi::OsString,
@@ -18,23 +18,40 @@ pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
     arguments.iter().map(|argument| text::escaped(&argument.to_string_lossy()).into_owned().into()).collect()
 }
 
-/// Prints what clap has to say: help and versions as they are, errors as the arguments ask for.
-pub fn print(error: &clap::Error, arguments: &[OsString], json_variable: Option<OsString>) -> io::Result<()> {
-    if !error.use_stderr() || !wants_json(arguments, json_variable) {
-        return error.print().and_then(|()| io::stdout().flush());
+/// Prints what clap has to say: help and versions as they are, errors as the arguments ask for, with the variable of the
+/// environment that a value comes from.
+pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
+    let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
+    let variable = variable.or_else(|| meant(error));
+    if !error.use_stderr() || !wants_json(arguments) {
+        error.print().and_then(|()| io::stdout().flush())?;
+        return variable.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
     let (message, hint) = message_and_hint(error);
+    let hint = variable.unwrap_or(hint);
     let line = ErrorLine { message, hint: Some(&hint), exit_code: EXIT_CODE };
     writeln!(io::stderr(), "{}", to_json(&line))
 }
 
+/// What a flag is called here that other programs have.
+fn meant(error: &clap::Error) -> Option<String> {
+    const FLAGS: [(&str, &str); 4] = [
+        ("--level", "--zstd-level"),
+        ("--compression-level", "--zstd-level"),
+        ("--jobs", "--threads"),
+        ("--out", "--output"),
+    ];
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let (flag, ours) = FLAGS.iter().find(|(theirs, _)| error.kind() == ErrorKind::UnknownArgument && theirs == flag)?;
+    Some(format!("{ours} is what {flag} is called here"))
+}
+
 /// Whether JSON is asked for, as far as arguments that make no sense tell.
-fn wants_json(arguments: &[OsString], json_variable: Option<OsString>) -> bool {
+fn wants_json(arguments: &[OsString]) -> bool {
     let own = || arguments.iter().take_while(|argument| *argument != "--");
     let is_progress = own().any(|argument| argument == "--progress=json")
         || own().zip(own().skip(1)).any(|(flag, value)| flag == "--progress" && value == "json");
-    let is_on = |text: OsString| ["1", "true", "yes", "on", "y", "t"].iter().any(|on| text.eq_ignore_ascii_case(on));
-    own().any(|argument| argument == "--json") || is_progress || json_variable.is_some_and(is_on)
+    own().any(|argument| argument == "--json") || is_progress
 }
 
 /// One line each of what is wrong and of what to do.

@@ -2,7 +2,7 @@
 
 use {
     super::{
-        arguments::WorkerArgs,
+        arguments::{DirectoryArgs, WorkerArgs},
         check::CheckArg,
         flags::with_flags,
         network::{ArchiveInput, NetworkArgs},
@@ -14,10 +14,7 @@ use {
     serde::Serialize,
     slotpress_base::error::{Error, Result},
     slotpress_base::text::ShowPath,
-    slotpress_format::{
-        archive::frame_hashes::Root,
-        ledger::{directory::LedgerPaths, names::Hash},
-    },
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::Hash},
     slotpress_read::{
         rules::{
             clients::{Client, lines_of, names_of},
@@ -73,7 +70,7 @@ pub struct VerifyArgs {
     #[command(flatten)]
     workers: WorkerArgs,
     /// Memory limit for finding superseded accounts [default: half of the free memory]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
     memory: Option<u64>,
     /// Directory for data that does not fit in memory [default: TMPDIR or /tmp, or /var/tmp if those are in
     /// memory]
@@ -85,12 +82,8 @@ pub struct VerifyArgs {
     /// For an unpacked incremental archive: the slot of its full archive
     #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
-    /// For a ledger: the validator's --snapshots directory [default: LEDGER]
-    #[arg(long, value_name = "DIR", help_heading = "Ledger")]
-    snapshots: Option<PathBuf>,
-    /// For a ledger: the validator's --accounts paths; may be given more than once [default: LEDGER/accounts]
-    #[arg(long, value_name = "DIR", help_heading = "Ledger")]
-    accounts: Vec<PathBuf>,
+    #[command(flatten, next_help_heading = "Ledger")]
+    directories: DirectoryArgs,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -165,14 +158,9 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
             return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
         }
         values::check_ledger(&args.path)?;
-        let paths = LedgerPaths {
-            ledger: args.path.clone(),
-            snapshots: args.snapshots.clone(),
-            accounts: args.accounts.clone(),
-        };
-        verify_ledger(&paths, args.slot, args.base_slot, &options, ui)?
+        verify_ledger(&args.directories.paths(&args.path), args.slot, args.base_slot, &options, ui)?
     } else {
-        if args.slot.is_some() || args.base_slot.is_some() || args.snapshots.is_some() || !args.accounts.is_empty() {
+        if args.slot.is_some() || args.base_slot.is_some() || args.directories.is_given() {
             return Err(Error::usage(
                 "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive",
             )

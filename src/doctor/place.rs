@@ -3,7 +3,10 @@
 use {
     super::Finding,
     slotpress_base::text::ShowPath,
-    slotpress_format::ledger::{directory::LedgerPaths, held_lock::is_ledger_lock_held},
+    slotpress_format::ledger::{
+        directory::{GRACEFUL_STOP, LedgerPaths, bank_snapshot_slots, is_complete},
+        held_lock::ledger_lock_holder,
+    },
     slotpress_read::store::{RESTORE_JOURNAL_HINT, restore_journal},
     std::{
         collections::BTreeSet,
@@ -21,7 +24,7 @@ const FILES_MAX: usize = 64;
 
 /// Everything about the directories.
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
-    let mut findings = vec![lock(&paths.ledger), owner(&paths.ledger)];
+    let mut findings = vec![lock(&paths.ledger), bank_snapshot(paths.snapshots_dir()), owner(&paths.ledger)];
     findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
         let found = format!("{}: a restore was killed before its end", journal.shown());
         Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
@@ -39,14 +42,40 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
 }
 
 fn lock(ledger: &Path) -> Finding {
-    match is_ledger_lock_held(ledger) {
-        Some(false) => Finding::good("lock", "free", "no validator runs on the ledger: it can be archived"),
-        Some(true) => Finding::bad(
-            "lock",
-            "held",
-            "a validator or another slotpress uses the ledger: stop it, gracefully, before archiving",
+    match ledger_lock_holder(ledger) {
+        Some(None) => Finding::good("lock", "free", "no validator runs on the ledger"),
+        Some(Some(holder)) => Finding::bad("lock", format!("held by {holder}"), format!("{GRACEFUL_STOP}.")),
+        None => {
+            Finding::note("lock", "unknown", "/proc/locks cannot be read: archive and restore try to take the lock")
+        }
+    }
+}
+
+/// Whether there is something to archive: the newest bank snapshot that a validator completed.
+fn bank_snapshot(snapshots_dir: &Path) -> Finding {
+    const SUBJECT: &str = "bank";
+    let slots = match bank_snapshot_slots(snapshots_dir) {
+        Ok(slots) => slots,
+        Err(error) => return Finding::bad(SUBJECT, error.to_string(), "the bank snapshots cannot be read"),
+    };
+    let complete = slots.iter().find(|slot| is_complete(snapshots_dir, **slot).unwrap_or(false));
+    match (slots.first(), complete) {
+        (None, _) => Finding::note(SUBJECT, "no bank snapshot", "nothing to archive; a node can be restored here"),
+        (Some(newest), None) => Finding::bad(
+            SUBJECT,
+            format!("slot {newest} is not complete: it has no fastboot_version"),
+            format!(
+                "the ledger cannot be archived: start the validator, wait until it has caught up, then {GRACEFUL_STOP}"
+            ),
         ),
-        None => Finding::note("lock", "unknown", "not known; archiving takes the lock, or says which process holds it"),
+        (Some(newest), Some(complete)) if newest == complete => {
+            Finding::good(SUBJECT, format!("slot {complete}, complete"), "it can be archived once the lock is free")
+        }
+        (Some(newest), Some(complete)) => Finding::note(
+            SUBJECT,
+            format!("slot {complete} is complete, the newest, {newest}, is not"),
+            format!("slot {complete} is what archive takes"),
+        ),
     }
 }
 
@@ -54,11 +83,9 @@ fn owner(ledger: &Path) -> Finding {
     let own = rustix::process::geteuid().as_raw();
     match fs::metadata(ledger) {
         Err(error) => Finding::bad("owner", format!("unknown: {error}"), "the ledger directory cannot be read"),
-        Ok(metadata) if metadata.uid() == own => Finding::good(
-            "owner",
-            format!("user {own}, who runs this"),
-            "what is restored belongs to the validator's user",
-        ),
+        Ok(metadata) if metadata.uid() == own => {
+            Finding::good("owner", format!("user {own}, who runs this"), "restored files will belong to this user")
+        }
         Ok(metadata) if own == 0 => Finding::good(
             "owner",
             format!("user {}, and root runs this", metadata.uid()),
@@ -83,8 +110,12 @@ fn space(dir: &Path) -> Option<Finding> {
         dir.shown()
     );
     Some(match free as f64 / (all as f64) < 0.05 {
-        true => Finding::note("space", found, "nearly full; archive and restore --dry-run tell what they need"),
-        false => Finding::good("space", found, "archive and restore --dry-run tell what they need"),
+        true => Finding::note(
+            "space",
+            found,
+            "nearly full; `archive --dry-run` and `restore --dry-run` show how much they need",
+        ),
+        false => Finding::good("space", found, "`archive --dry-run` and `restore --dry-run` show how much they need"),
     })
 }
 

@@ -190,21 +190,9 @@ impl<'a> EndToEnd<'a> {
 
     fn restore(&self, archive: &Path, progress: &dyn Progress) -> Result<Taken> {
         let ledger = self.scratch.path().join("restored");
-        let options = RestoreOptions {
-            expect_roots: Vec::new(),
-            archive: archive.to_path_buf(),
-            incremental: None,
-            paths: LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() },
-            // An incremental archive alone makes no ledger that boots.
-            layout: if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot },
-            threads: self.options.repeat.threads,
-            index: IndexPolicy::Hint,
-            // What is measured is unpacking; the content is compared otherwise.
-            check: CheckOptions::default().mode(CheckMode::Frames),
-            manners: slotpress_base::io::Manners::default(),
-            read_back: None,
-            convert: None,
-        };
+        // An incremental archive alone makes no ledger that boots.
+        let layout = if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot };
+        let options = restore_options(archive, &ledger, layout, self.options.repeat.threads);
         let report = restore(&options, progress)?;
         fs::remove_dir_all(&ledger).or_path("remove", &ledger)?;
         Ok(report.taken)
@@ -233,22 +221,14 @@ impl<'a> EndToEnd<'a> {
 fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progress) -> Result<LedgerPaths> {
     let ledger = scratch.join("unpacked");
     let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-    let options = RestoreOptions {
-        expect_roots: Vec::new(),
-        archive: archive.to_path_buf(),
-        incremental: None,
-        paths: paths.clone(),
-        layout: RestoreLayout::Archive,
-        threads,
-        index: IndexPolicy::Hint,
-        // What is measured is unpacking; the content is compared otherwise.
-        check: CheckOptions::default().mode(CheckMode::Frames),
-        manners: slotpress_base::io::Manners::default(),
-        read_back: None,
-        convert: None,
-    };
-    restore(&options, progress)?;
+    restore(&restore_options(archive, &paths.ledger, RestoreLayout::Archive, threads), progress)?;
     Ok(paths)
+}
+
+/// What is measured is unpacking; the content is compared otherwise.
+fn restore_options(archive: &Path, to: &Path, layout: RestoreLayout, threads: usize) -> RestoreOptions {
+    let check = CheckOptions::default().mode(CheckMode::Frames);
+    RestoreOptions::new(archive, to).layout(layout).threads(threads).check(check)
 }
 
 /// The length and the hash of the tar stream that archives of this ledger hold.

@@ -110,7 +110,7 @@ fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) ->
     }
     match frames_in(*sample_bytes) {
         0 | 1 if *sample_bytes < total_bytes => Err(Error::usage(format!(
-            "a sample of {} holds fewer than two of the {total_frames} frames, too few to estimate its error",
+            "a sample of {} holds fewer than two of the {total_frames} frames: its error cannot be estimated",
             bytes(*sample_bytes)
         ))
         .hint("give a larger `sample_bytes`, or smaller frames where there is a choice")),

@@ -11,22 +11,15 @@ use {
         io::{Manners, Watch},
         progress::Progress,
     },
-    slotpress_format::{
-        archive::entry::{Entry, EntryKind},
-        ledger::{bank_file::StorageMapItem, names::ArchiveName},
-    },
+    slotpress_format::ledger::{bank_file::StorageMapItem, names::ArchiveName},
     slotpress_read::{
-        archive::{
-            Archive, IndexPolicy, Pass,
-            visit::{EntryUse, Problem, RecordVisitor, Visitor},
-            walk::SeenFrame,
-        },
+        archive::{Archive, IndexPolicy, Pass},
         rules::{
             archive::{ArchiveRules, SeenSlots},
             documents::{judge_base, judge_storage_map},
             findings::Findings,
         },
-        state::{accounts::AccountsPass, again::read_again, check::StateCheck},
+        state::{accounts::AccountsPass, again::read_again, check::StateCheck, first_pass::FirstPass},
     },
     std::{collections::HashSet, path::Path},
 };
@@ -71,7 +64,7 @@ impl Base {
         let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
         let records = state.first_pass();
         let rules = ArchiveRules::of_archive(&self.archive, None, &seen_slots, &findings);
-        let visitor = BaseReader { rules, records: &records };
+        let visitor = FirstPass { rules, size_limit: None, records: Some(&records), contents: () };
         let mut read = self.archive.read(&Pass::new(threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
@@ -108,37 +101,4 @@ pub struct Newest<'a> {
     pub storages: &'a [(u64, u64)],
     /// Its storage map.
     pub map: &'a [StorageMapItem],
-}
-
-/// Checks the archive, and shows its records.
-struct BaseReader<'a> {
-    rules: ArchiveRules<'a>,
-    records: &'a AccountsPass<'a>,
-}
-
-impl Visitor for BaseReader<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
-        self.rules.entry(entry)?;
-        let EntryKind::Storage { slot, id } = entry.kind else {
-            return Ok(EntryUse { is_document: true, ..EntryUse::default() });
-        };
-        let records_of = Some(self.records.accounts.add_storage(slot, id));
-        Ok(EntryUse { records_of, ..EntryUse::default() })
-    }
-
-    fn records(&self) -> Option<&dyn RecordVisitor> {
-        Some(self.records)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.records.accounts.check()
-    }
-
-    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
-        self.rules.frame(frame)
-    }
-
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        self.rules.problem(problem)
-    }
 }

@@ -33,7 +33,7 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
-        io::Manners,
+        io::{Manners, space::Space},
         progress::{Part, Progress, Step, timed},
         quantity,
         stopwatch::{Stopwatch, Taken},
@@ -182,6 +182,16 @@ pub fn recompress(
     })
 }
 
+/// Refuses a directory that has no room for half of the source, and warns of one that has none for all of it: how long the
+/// result becomes is known at the end.
+fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<()> {
+    Space::new(dir, source_bytes / 2)?.check()?;
+    if let Err(error) = Space::new(dir, source_bytes)?.check() {
+        progress.warn(&format!("{error}, if the result is as long as the source"));
+    }
+    Ok(())
+}
+
 fn recompress_open(
     source: Source,
     sink: Sink<'_>,
@@ -219,6 +229,9 @@ fn recompress_open(
     let extension = options.codec.extension();
     if let Some(name) = input.name() {
         sink.check_name(&ArchiveName { extension, ..name.clone() }.to_string())?;
+    }
+    if let (Sink::Dir { dir, .. }, Some(length_bytes)) = (&sink, input.length_bytes()) {
+        check_room(dir, length_bytes, progress)?;
     }
     let mut sink = sink.open()?;
     let sink_path = sink.path();

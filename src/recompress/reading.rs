@@ -9,26 +9,22 @@ use {
         progress::{Part, Progress},
     },
     slotpress_format::{
-        archive::{
-            assemble::FrameAssembler,
-            entry::{Entry, EntryKind},
-        },
+        archive::{assemble::FrameAssembler, entry::Entry},
         ledger::bank_file::{BankFile, StorageMapItem},
     },
     slotpress_read::{
         archive::{
-            Pass, ReadArchive,
-            in_order::read_in_order,
-            size_limit::SizeLimit,
-            visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
-            walk::{Recycler, SeenFrame},
+            Pass, ReadArchive, in_order::read_in_order, size_limit::SizeLimit, visit::EntrySink, walk::Recycler,
         },
         rules::{
             archive::{ArchiveRules, JudgedArchive, SeenSlots},
             documents::judge_storage_map,
             findings::Findings,
         },
-        state::{accounts::AccountsPass, check::StateCheck},
+        state::{
+            check::StateCheck,
+            first_pass::{Contents, FirstPass},
+        },
     },
     std::sync::{
         Mutex, PoisonError,
@@ -94,12 +90,9 @@ impl Reading<'_> {
         let (findings, seen_slots) = (Findings::refusing(is_refused), SeenSlots::default());
         let rules = ArchiveRules::new(self.base_slot, false, input.length_bytes(), &seen_slots, &findings);
         let records = self.state.map(StateCheck::first_pass);
-        let reader = Reader {
-            rules,
-            entries: Mutex::default(),
-            records: records.as_ref(),
-            size_limit: SizeLimit::new(self.options.check.max_bytes),
-        };
+        let size_limit = SizeLimit::new(self.options.check.max_bytes);
+        let contents = KeptEntries::default();
+        let reader = FirstPass { rules, size_limit: Some(&size_limit), records: records.as_ref(), contents };
         let count = CountedProgress { inner: self.progress, input_bytes: AtomicU64::default() };
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
@@ -108,20 +101,20 @@ impl Reading<'_> {
         let stream = input.stream(&self.options.manners, self.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         let Reframing { assembler, frames } = reframing;
-        self.check_index(input, &reader)?;
+        self.check_index(input, &reader.contents)?;
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         assembler.finish(&mut |frame| frames.send(frame))?;
         let input_bytes = count.input_bytes.into_inner();
-        let entries = reader.entries.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let entries = reader.contents.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Decoded { entries, bank, map, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
     }
 
     /// Without the state, the index is what tells that nothing is missing.
-    fn check_index(&self, input: &Input<'_>, reader: &Reader<'_>) -> Result<()> {
+    fn check_index(&self, input: &Input<'_>, entries: &KeptEntries) -> Result<()> {
         let (None, Input::File { archive, .. }) = (self.state, input) else { return Ok(()) };
         let Some(tail) = &archive.tail else { return Ok(()) };
-        let entries = reader.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = entries.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *entries == tail.index.entries {
             return Ok(());
         }
@@ -152,41 +145,16 @@ impl Reading<'_> {
     }
 }
 
-/// Checks entries, and remembers them.
-struct Reader<'a> {
-    rules: ArchiveRules<'a>,
-    entries: Mutex<Vec<Entry>>,
-    /// What looks at records.
-    records: Option<&'a AccountsPass<'a>>,
-    size_limit: SizeLimit,
-}
+/// The entries, in their order. Their contents go to the one sink of the loop that reads in order.
+#[derive(Default)]
+struct KeptEntries(Mutex<Vec<Entry>>);
 
-impl Visitor for Reader<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
-        self.rules.entry(entry)?;
-        self.size_limit.entry(entry)?;
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
-        let EntryKind::Storage { slot, id } = entry.kind else {
-            return Ok(EntryUse { is_document: true, is_for_sink: true, records_of: None });
-        };
-        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id));
-        Ok(EntryUse { is_document: false, is_for_sink: true, records_of })
-    }
+impl Contents for KeptEntries {
+    const ARE_FOR_SINK: bool = true;
 
-    fn records(&self) -> Option<&dyn RecordVisitor> {
-        self.records.map(|records| records as &dyn RecordVisitor)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.records.map_or(Ok(()), |records| records.accounts.check())
-    }
-
-    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
-        self.rules.frame(frame)
-    }
-
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        self.rules.problem(problem)
+    fn entry(&self, entry: &Entry) -> Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! The archives' ways into the archives directory: cloned, copied, converted, downloaded there, or there already.
 
 use {
-    crate::restore::{ConvertArchive, RestoreOptions, place::Owner},
+    crate::restore::{ConvertArchive, RestoreOptions},
+    slotpress_base::owner::Owner,
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},

@@ -9,17 +9,18 @@ use {
         RestoreLayout, RestoreOptions,
         input::Inputs,
         is_standard_input,
-        space::{Space, SpaceNeeded},
+        space::{MAINNET_RATIO, SpaceNeeded},
         target::Target,
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
+        io::space::Space,
         progress::Progress,
     },
     slotpress_format::ledger::names::ArchiveName,
     slotpress_read::{
-        archive::{Archive, decode::decode_in_order},
+        archive::{Archive, IndexPolicy, decode::decode_in_order},
         rules::{documents::judge_root, findings::Findings},
         state::settle::RATIO_TYPICAL,
     },
@@ -39,6 +40,8 @@ pub struct RestorePreview {
     pub archives: Vec<ArchiveToRestore>,
     /// What would be written, by file system.
     pub space: Vec<Space>,
+    /// What there is of a state that would be replaced.
+    pub existing: Vec<PathBuf>,
 }
 
 /// An archive of a restore.
@@ -65,24 +68,44 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let _watch = options.manners.io_hint.watch(paths());
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
-    for (archive, root) in inputs.archives().zip(&options.expect_roots) {
+    // Without the index, an archive is compared with its root when all of it has been read.
+    let compared = inputs.archives().filter(|_| options.index != IndexPolicy::Ignore);
+    for (archive, root) in compared.zip(&options.expect_roots) {
         judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
             .map_err(|error| error.within_damaged(archive.path().shown()))?;
     }
-    let target = Target::prepare(&options.paths, options.layout, false)?;
+    let target = Target::prepare(options)?;
     progress.stage("Sampling", None);
     let archives: Vec<ArchiveToRestore> =
         inputs.archives().map(|archive| look_at(archive, options.threads, progress)).collect::<Result<_>>()?;
+    let is_copied = |archive: &&ArchiveToRestore| {
+        options.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path())
+    };
+    let copied_bytes = archives.iter().filter(is_copied).map(|archive| archive.length_bytes).sum();
+    let space = space_for(&target, archives.iter().map(|archive| archive.unpacked_bytes).sum(), copied_bytes)?;
+    Ok(RestorePreview { archives, space, existing: target.existing().collect() })
+}
+
+/// About what would be written, by file system, for archives of so many bytes, of which `fetched_bytes` are still to be
+/// fetched; and what would be replaced. Refuses what [`restore_supplied`](super::restore_supplied) refuses.
+pub fn preview_fetched(
+    options: &RestoreOptions,
+    archives_bytes: u64,
+    fetched_bytes: u64,
+) -> Result<(Vec<Space>, Vec<PathBuf>)> {
+    let target = Target::prepare(options)?;
+    let space = space_for(&target, archives_bytes.saturating_mul(MAINNET_RATIO), fetched_bytes)?;
+    Ok((space, target.existing().collect()))
+}
+
+fn space_for(target: &Target, unpacked_bytes: u64, archives_bytes: u64) -> Result<Vec<Space>> {
     let mut needed = SpaceNeeded::default();
-    for archive in &archives {
-        for dir in &target.root_parents {
-            needed.add(dir.path(), archive.unpacked_bytes / target.root_parents.len() as u64)?;
-        }
-        if options.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path()) {
-            needed.add(target.snapshots_dir.path(), archive.length_bytes)?;
-        }
+    for dir in &target.root_parents {
+        needed.add(dir.path(), unpacked_bytes / target.root_parents.len() as u64)?;
     }
-    Ok(RestorePreview { archives, space: needed.rooms()? })
+    needed.add(target.snapshots_dir.path(), archives_bytes)?;
+    target.add_freed(&mut needed)?;
+    needed.rooms()
 }
 
 /// Whether an archive stays where it is.

@@ -6,13 +6,14 @@ use {
         assign::AssignedStorage,
         copies::ArchiveCopy,
         journal::{Journal, Placed},
-        place::{BANK_FILE_PARTIAL, Owner, PartialDir},
+        place::{BANK_FILE_PARTIAL, PartialDir},
         spot::Spot,
         target::{RUN, SNAPSHOT, Target},
     },
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{KeptDir, changed},
+        owner::Owner,
         progress::Progress,
     },
     slotpress_format::ledger::{
@@ -30,7 +31,7 @@ use {
 const FASTBOOT_VERSION: &str = "3.0.0";
 
 /// The mark of completeness, in which that stands.
-const MARK: &str = "fastboot_version";
+pub const MARK: &str = "fastboot_version";
 
 /// Its name until it is whole.
 const MARK_PARTIAL: &str = "slotpress-partial-mark";
@@ -133,10 +134,10 @@ pub fn finish_boot_layout(
 
     // From here on everything is on disk; only names are missing.
     slotpress_base::threads::panic_point("placing");
-    for one in &target.replaced {
+    for one in target.moved() {
         journal.add(Placed::Moved { at: one.to.clone(), inode: one.found.inode, from: one.from.clone() });
     }
-    let is_moved = |dir: &KeptDir, name: &str| target.replaced.iter().any(|one| one.from.path() == dir.path_of(name));
+    let is_moved = |dir: &KeptDir, name: &str| target.moved().iter().any(|one| one.from.path() == dir.path_of(name));
     for (accounts, root) in target.accounts.iter().zip(&written.roots) {
         if accounts.found(SNAPSHOT)?.is_none() || is_moved(accounts, SNAPSHOT) {
             journal.add(Placed::Empty(Spot::new(accounts, SNAPSHOT)));
@@ -148,7 +149,7 @@ pub fn finish_boot_layout(
     journal.add(Placed::Dir { was_there: false, inode, at });
     journal.write(&archives)?;
 
-    for one in &target.replaced {
+    for one in target.moved() {
         let to = one.to.make_parent()?;
         one.from.dir().move_found(one.from.name(), &one.found, &to, one.to.name())?;
         to.sync()?;
@@ -224,6 +225,10 @@ pub fn finish_archive_layout(
     written.count(storages, &[(snapshots, VERSION), (snapshots, STATUS_CACHE), (&bank_dir, &slot)])?;
     written.roots.iter().try_for_each(|root| check_placed(root, dir, "accounts"))?;
     check_placed(&written.bank_snapshot, dir, "snapshots")?;
+    let bank_itself = bank_dir.itself()?;
+    if !snapshots.found(&slot)?.is_some_and(|found| found.is_same(&bank_itself)) {
+        return Err(changed(&snapshots.path_of(&slot)));
+    }
     target.check_paths()?;
     // Last, since without it nothing takes the tree for an archive's.
     snapshots.move_found(VERSION, &version, dir, VERSION)?;

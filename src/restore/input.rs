@@ -3,6 +3,7 @@
 
 use {
     crate::restore::{RestoreLayout, RestoreOptions, copies::ArchiveCopy, target::Target},
+    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
         kept_dir::KeptDir,
@@ -13,6 +14,7 @@ use {
     slotpress_read::{
         archive::{Archive, IndexPolicy, arriving::Arriving, source::SharedSource},
         rules::documents::swapped,
+        state::check::judge_expected_name,
         store::publish::{Publishable, Unpublished},
     },
     std::{
@@ -165,7 +167,11 @@ impl Inputs {
                 Err(wrong_base(base, full_slot.unwrap_or_default()))
             }
             _ => options.check.checks_state(base_of(0).is_some()).map(drop),
-        }
+        }?;
+        let newest = self.0.last().and_then(Option::as_ref);
+        newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
+            judge_expected_name(name, &options.check).map_err(|error| error.within_damaged(archive.path().shown()))
+        })
     }
 
     /// Calls `work` with all archives open, and their ways into the archives directory. One that comes from standard input

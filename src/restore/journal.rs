@@ -91,7 +91,14 @@ impl Placed {
         match self {
             Self::Dir { at, inode, was_there } => {
                 let Some(parent) = at.parent()? else { return Ok(()) };
-                remove_moved_dir(&parent, at.name(), *inode, *was_there, mark)
+                remove_moved_dir(
+                    &parent,
+                    at.name(),
+                    *inode,
+                    *was_there,
+                    mark,
+                    "remove what an unfinished restore left in",
+                )
             }
             // One that is not empty any more is somebody's.
             Self::Empty(at) => {

@@ -24,7 +24,7 @@ use {
         finish::{Written, finish_archive_layout, finish_boot_layout},
         input::{Feed, Inputs},
         place::{BANK_FILE_PARTIAL, PartialDir},
-        space::SpaceNeeded,
+        space::{MAINNET_RATIO, RATIO_MIN, SpaceNeeded},
         superseded::read_superseded,
         target::Target,
         unpack::{Shared, UnpackOptions, Unpacked, unpack},
@@ -44,7 +44,7 @@ use {
         },
     },
     slotpress_read::{
-        archive::{Archive, HashCheck, ReadError, size_limit::SizeLimit},
+        archive::{Archive, HashCheck, IndexPolicy, ReadError, size_limit::SizeLimit},
         rules::{
             archive::SeenSlots,
             documents::{judge_root, judge_storage_map, swapped},
@@ -61,7 +61,7 @@ use {
 
 pub use {
     input::{Supplied, Supply, is_standard_input},
-    options::{ConvertArchive, RestoreLayout, RestoreOptions, RestoreReport},
+    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport},
     unpack::is_refused,
 };
 
@@ -76,7 +76,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
-    let mut target = Target::prepare(&options.paths, options.layout, false)?;
+    let mut target = Target::prepare(options)?;
     let report = inputs.with_archives(&target, options, progress, &mut |feed| {
         progress.steps(&steps(&feed, options));
         progress.detail(&describe(&feed, options));
@@ -113,17 +113,14 @@ fn describe(feed: &Feed<'_>, options: &RestoreOptions) -> String {
     )
 }
 
-/// Restores archives that come from elsewhere than files; those of the options are not looked at. The layout is that of a
-/// ledger that boots. With `replaces`, bank snapshots and accounts that are there are moved aside when the new ones are
-/// complete; nothing else of the ledger is touched.
+/// Restores archives that come from elsewhere than files; those of the options are not looked at.
 pub fn restore_supplied(
     supply: &mut dyn Supply,
     options: &RestoreOptions,
-    replaces: bool,
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
-    let mut target = Target::prepare(&options.paths, RestoreLayout::Boot, replaces)?;
+    let mut target = Target::prepare(options)?;
     let report = restore_archives(Feed::of_supply(supply), &target, options, progress)?;
     target.keep();
     options.manners.io_hint.settle_dir(&report.path);
@@ -144,7 +141,8 @@ fn restore_archives(
         check_archive(&feed, number, options)?;
     }
     SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives.iter())?;
-    space_needed(&feed.archives, target, feed.bytes_to_copy())?.check()?;
+    check_space(&feed.archives, target, feed.bytes_to_copy(), progress)?;
+    target.delete_existing(progress)?;
     let roots = target.create_partial_roots()?;
     let bank_snapshot = target.create_partial_bank()?;
     let unpack_options = UnpackOptions {
@@ -220,10 +218,11 @@ struct Restored {
     assurance: Assurance,
 }
 
-/// Refuses an archive that is not the one that was asked for. Of one that is still arriving, nothing is known before its end.
+/// Refuses an archive that is not the one that was asked for. Of one that is hashed as it passes, nothing is known before its
+/// end.
 fn check_archive(feed: &Feed<'_>, number: usize, options: &RestoreOptions) -> Result<()> {
     let archive = &feed.archives[number];
-    match is_stream(archive) {
+    match is_hashed_in_passing(archive, options) {
         true => Ok(()),
         false => {
             check_root(archive.root(), number, options).map_err(|error| error.within_damaged(archive.path().shown()))
@@ -231,9 +230,9 @@ fn check_archive(feed: &Feed<'_>, number: usize, options: &RestoreOptions) -> Re
     }
 }
 
-/// Whether an archive is still arriving, so that it is read in order, and compared with its root at its end.
-fn is_stream(archive: &Archive) -> bool {
-    archive.source.length_bytes().is_none()
+/// Whether an archive is compared with its root at its end: it is still arriving, or its index is not to be looked at.
+fn is_hashed_in_passing(archive: &Archive, options: &RestoreOptions) -> bool {
+    archive.source.length_bytes().is_none() || options.index == IndexPolicy::Ignore
 }
 
 fn check_root(root: Option<Root>, number: usize, options: &RestoreOptions) -> Result<()> {
@@ -264,8 +263,7 @@ fn unpack_all(
                 break;
             }
             check_archive(feed, number, options).map_err(whole)?;
-            let needed = space_needed(&feed.archives[number..], target, 0);
-            needed.and_then(|needed| needed.check()).map_err(whole)?;
+            check_space(&feed.archives[number..], target, 0, progress).map_err(whole)?;
         }
         let archive = &feed.archives[number];
         let base_slot = unpacked.last().map(|full| full.bank.slot).or(archive.base_slot());
@@ -273,7 +271,7 @@ fn unpack_all(
         progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
         unpack_options.bank_snapshot.clear().map_err(whole)?;
-        let is_stream = is_stream(archive);
+        let is_hashed_in_passing = is_hashed_in_passing(archive, options);
         let hashes = if number < options.expect_roots.len() { HashCheck::All } else { HashCheck::None };
         let unpack_options = UnpackOptions { hashes, ..*unpack_options };
         let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
@@ -283,7 +281,7 @@ fn unpack_all(
                 }
                 result => Ok(result.map(|()| one)?),
             })
-            .and_then(|one| match is_stream {
+            .and_then(|one| match is_hashed_in_passing {
                 true => Ok(check_root(one.root, number, options).map(|()| one)?),
                 false => Ok(one),
             })
@@ -372,16 +370,28 @@ fn unpacked_snapshot(
     BankSnapshot::of_parts(slot, dir.clone(), files, roots.iter().map(|root| root.path.clone()), threads)
 }
 
-/// Bytes that will be written, by file system. Where no index tells, the archive's own length is the least they can be.
-fn space_needed(archives: &[Archive], target: &Target, bytes_to_copy: u64) -> Result<SpaceNeeded> {
+/// Bytes that will be written, by file system; where no index tells, as many as an archive of this length and ratio holds.
+fn space_needed(archives: &[Archive], target: &Target, bytes_to_copy: u64, ratio: u64) -> Result<SpaceNeeded> {
     let mut needed = SpaceNeeded::default();
     for archive in archives {
-        let unpacked_bytes = archive.tail.as_ref().map_or(archive.length_bytes(), |tail| tail.index.tar_bytes());
+        let of_length = || archive.length_bytes().saturating_mul(ratio);
+        let unpacked_bytes = archive.tail.as_ref().map_or_else(of_length, |tail| tail.index.tar_bytes());
         let dirs = &target.root_parents;
         for dir in dirs {
             needed.add(dir.path(), unpacked_bytes / dirs.len() as u64)?;
         }
     }
     needed.add(target.snapshots_dir.path(), bytes_to_copy)?;
+    target.add_freed(&mut needed)?;
     Ok(needed)
+}
+
+/// Refuses where there is no room for what archives hold at the least, and warns where there is none for what they usually
+/// hold: without an index, that is all that is known before the end.
+fn check_space(archives: &[Archive], target: &Target, bytes_to_copy: u64, progress: &dyn Progress) -> Result<()> {
+    space_needed(archives, target, bytes_to_copy, RATIO_MIN)?.check()?;
+    if let Err(error) = space_needed(archives, target, bytes_to_copy, MAINNET_RATIO)?.check() {
+        progress.warn(&format!("{error}, if the archive unpacks as mainnet's do"));
+    }
+    Ok(())
 }

@@ -31,6 +31,18 @@ pub enum RestoreLayout {
     Archive,
 }
 
+/// What becomes of a state that the target holds already: of its bank snapshots and accounts. Archives stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExistingState {
+    /// Nothing: the restore is refused.
+    #[default]
+    Refuse,
+    /// It is moved aside when the new one is complete. There must be room for both.
+    MoveAside,
+    /// It is deleted before the new one is written. Until that is complete, a validator can start from archives only.
+    DeleteFirst,
+}
+
 /// What to restore, and where to.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
@@ -46,6 +58,8 @@ pub struct RestoreOptions {
     pub paths: LedgerPaths,
     /// What is left there.
     pub layout: RestoreLayout,
+    /// What becomes of a state that is there already; [`RestoreLayout::Boot`] only.
+    pub existing_state: ExistingState,
     /// Threads that decode and write, 1 to 1024.
     pub threads: usize,
     /// What to think of the archives' indexes.
@@ -72,6 +86,7 @@ impl RestoreOptions {
             incremental: None,
             paths: LedgerPaths::new(ledger),
             layout: RestoreLayout::default(),
+            existing_state: ExistingState::default(),
             threads: available_threads(),
             index: IndexPolicy::default(),
             convert: None,

@@ -2,21 +2,16 @@
 //! restore does not finish.
 
 use {
-    crate::restore::{assign::Destination, space::SpaceWatch},
-    rustix::fs::{Gid, Mode, OFlags, Uid},
+    crate::restore::assign::Destination,
+    rustix::fs::{Mode, OFlags},
     slotpress_base::{
         error::{Error, IoContext, Result},
-        io::writer::WriteBehind,
+        io::{space::SpaceWatch, writer::WriteBehind},
         kept_dir::{Found, KeptDir},
+        owner::Owner,
     },
     slotpress_read::store::work_dir::WorkDir,
-    std::{
-        fs::File,
-        ops::Range,
-        os::{fd::AsFd, unix::fs::FileExt},
-        path::PathBuf,
-        sync::Arc,
-    },
+    std::{fs::File, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc},
 };
 
 /// Directories of this prefix are where a restore collects its files, beside their final place. A validator does not
@@ -100,37 +95,6 @@ impl PartialDir {
     /// The restore is complete: it stays.
     pub fn keep(self) {
         self.work.keep();
-    }
-}
-
-/// Who owns what a restore writes: the owner of the target directory. A restore run by root for a validator that runs
-/// as another user would otherwise leave files that the validator cannot read.
-#[derive(Clone, Copy, Debug)]
-pub struct Owner(Option<(Uid, Gid)>);
-
-impl Owner {
-    /// The owner of a directory, or nobody in particular where it is ours, or where we cannot give files away.
-    pub fn of(dir: &KeptDir) -> Result<Self> {
-        let stat = rustix::fs::fstat(dir).or_path("read", dir.path())?;
-        let ours = (rustix::process::geteuid(), rustix::process::getegid());
-        let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-        Ok(Self((ours.0.is_root() && owner != ours).then_some(owner)))
-    }
-
-    /// Gives a file or directory to the owner.
-    pub fn take(&self, file: &impl AsFd) -> rustix::io::Result<()> {
-        match self.0 {
-            Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),
-            None => Ok(()),
-        }
-    }
-
-    /// Gives what a name stands for to the owner.
-    pub fn take_name(&self, dir: &KeptDir, name: &str) -> Result<()> {
-        match self.0 {
-            Some((uid, gid)) => dir.give(name, uid, gid).or_path("change the owner of", &dir.path_of(name)),
-            None => Ok(()),
-        }
     }
 }
 

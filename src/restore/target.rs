@@ -2,18 +2,29 @@
 
 use {
     crate::restore::{
-        RestoreLayout, journal,
-        place::{Owner, PARTIAL_PREFIX, PartialDir},
+        ExistingState, RestoreLayout, RestoreOptions,
+        finish::MARK,
+        journal,
+        place::{PARTIAL_PREFIX, PartialDir},
+        space::SpaceNeeded,
         spot::{REPLACED_PREFIX, Spot},
     },
-    rustix::fs::FileType,
+    rustix::{
+        fs::{AtFlags, FileType},
+        io::Errno,
+    },
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir},
+        owner::Owner,
+        progress::Progress,
     },
     slotpress_format::ledger::{directory::LedgerPaths, lock::LedgerLock, names::parse_number},
-    slotpress_read::store::{dir_lock::DirLocks, work_dir::remove_stale_dirs_in},
+    slotpress_read::store::{
+        dir_lock::DirLocks,
+        work_dir::{remove_moved_dir, remove_stale_dirs_in},
+    },
     std::{
         ffi::{OsStr, OsString},
         fs,
@@ -37,8 +48,10 @@ pub struct Target {
     pub root_parents: Vec<Arc<KeptDir>>,
     /// Who owns what is written.
     pub owner: Owner,
-    /// What is moved aside when the new state is complete.
-    pub replaced: Vec<Replaced>,
+    /// Parts of a state that is there already.
+    existing: Vec<Replaced>,
+    /// Whether they are deleted first, and not moved aside when the new state is complete.
+    deletes_first: bool,
     // Dropped in this order: the lock file goes before the directory that was made for it.
     lock: Option<LedgerLock>,
     made: MadeDirs,
@@ -100,15 +113,19 @@ impl Drop for MadeDirs {
 
 impl Target {
     /// Makes the directories that are missing, takes the lock, and refuses a target that already holds a ledger.
-    /// With `replaces`, one that is there is moved aside at the end.
-    pub fn prepare(paths: &LedgerPaths, layout: RestoreLayout, replaces: bool) -> Result<Self> {
-        match layout {
-            RestoreLayout::Boot => Self::prepare_boot(paths, replaces),
-            RestoreLayout::Archive => Self::prepare_archive(paths),
+    /// A state that is there is changed later, if the options say so.
+    pub fn prepare(options: &RestoreOptions) -> Result<Self> {
+        match options.layout {
+            RestoreLayout::Boot => Self::prepare_boot(&options.paths, options.existing_state),
+            RestoreLayout::Archive if options.existing_state != ExistingState::Refuse => {
+                Err(Error::usage("`existing_state` is about a ledger: `RestoreLayout::Archive` replaces nothing")
+                    .hint("choose an empty directory for the tree"))
+            }
+            RestoreLayout::Archive => Self::prepare_archive(&options.paths),
         }
     }
 
-    fn prepare_boot(paths: &LedgerPaths, replaces: bool) -> Result<Self> {
+    fn prepare_boot(paths: &LedgerPaths, existing_state: ExistingState) -> Result<Self> {
         let mut made = MadeDirs::default();
         let ledger = made.open_or_make(&paths.ledger)?;
         let owner = Owner::of(&ledger)?;
@@ -129,7 +146,7 @@ impl Target {
         check_takes_directory(&snapshots_dir, BANK_SNAPSHOTS)?;
         let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS, &owner)?;
         check_same_file_system(bank_snapshots.path(), &bank_snapshots.itself()?, &snapshots_dir)?;
-        let mut old = OldState::new(replaces)?;
+        let mut old = OldState::new(existing_state != ExistingState::Refuse);
         let names = bank_snapshots.names()?;
         let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
         slots.sort_unstable_by(|one, other| other.cmp(one));
@@ -154,7 +171,8 @@ impl Target {
             bank_snapshots: Some(bank_snapshots),
             accounts,
             owner,
-            replaced: old.moves,
+            existing: old.moves,
+            deletes_first: existing_state == ExistingState::DeleteFirst,
             made,
             lock: Some(lock),
             _locks: locks,
@@ -175,7 +193,7 @@ impl Target {
         for inner in ["version", "snapshots", "accounts", "ledger.lock", "rocksdb"] {
             // Even a link that leads nowhere is in the way.
             if dir.found(inner)?.is_some() {
-                return Err(holds_a_ledger(&dir.path_of(inner)));
+                return Err(holds_a_state(&dir.path_of(inner), "restore into an empty directory"));
             }
         }
         remove_stale_dirs_in(&dir, PARTIAL_PREFIX)?;
@@ -185,7 +203,8 @@ impl Target {
             bank_snapshots: None,
             accounts: Vec::new(),
             owner: Owner::of(&dir)?,
-            replaced: Vec::new(),
+            existing: Vec::new(),
+            deletes_first: false,
             ledger: dir,
             made,
             lock: None,
@@ -208,9 +227,58 @@ impl Target {
         [&self.ledger, &self.snapshots_dir].into_iter().chain(&self.accounts).try_for_each(|dir| dir.check_path())
     }
 
+    /// What is moved aside when the new state is complete.
+    pub fn moved(&self) -> &[Replaced] {
+        if self.deletes_first { &[] } else { &self.existing }
+    }
+
+    /// What is there of a state, by path.
+    pub fn existing(&self) -> impl Iterator<Item = PathBuf> {
+        self.existing.iter().map(|one| one.from.path())
+    }
+
+    /// Counts what deleting the existing state will free, where that comes first.
+    pub fn add_freed(&self, needed: &mut SpaceNeeded) -> Result<()> {
+        for one in self.existing.iter().filter(|_| self.deletes_first) {
+            let dir = one.from.dir();
+            let bytes = dir.open_dir(one.from.name())?.map_or(Ok(0), |dir| disk_bytes(&dir, FREED_DEPTH_MAX))?;
+            needed.add_freed(dir.path(), bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the existing state, where that comes first: the marks of its bank snapshots before anything else, so that a
+    /// validator does not start from what is left of it.
+    pub fn delete_existing(&self, progress: &dyn Progress) -> Result<()> {
+        if !self.deletes_first || self.existing.is_empty() {
+            return Ok(());
+        }
+        progress.stage("Deleting", None);
+        progress.tell(
+            "Deleting the existing state: until the new one is complete, a validator can start from archives only.",
+        );
+        let of_bank =
+            |one: &&Replaced| one.found.kind.is_dir() && one.from.name() != RUN && one.from.name() != SNAPSHOT;
+        for one in self.existing.iter().filter(of_bank) {
+            let Some(dir) = one.from.dir().open_dir(one.from.name())? else { continue };
+            match dir.remove_file(MARK) {
+                Ok(()) => dir.sync()?,
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(Error::io("delete", &dir.path_of(MARK), &error.into())),
+            }
+        }
+        for one in &self.existing {
+            progress.check()?;
+            let (dir, name) = (one.from.dir(), one.from.name());
+            remove_moved_dir(dir, name, one.found.inode, false, MARK.as_ref(), "delete the existing state in")?;
+            dir.sync()?;
+        }
+        Ok(())
+    }
+
     /// The directories that a former state is moved to.
     pub fn replaced_dirs(&self) -> Vec<PathBuf> {
-        let mut dirs: Vec<PathBuf> = self.replaced.iter().map(|one| one.to.top()).collect();
+        let mut dirs: Vec<PathBuf> = self.moved().iter().map(|one| one.to.top()).collect();
         dirs.sort();
         dirs.dedup();
         dirs
@@ -242,16 +310,21 @@ struct OldState {
 }
 
 impl OldState {
-    fn new(replaces: bool) -> Result<Self> {
+    fn new(replaces: bool) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let name = replaces.then(|| format!("{REPLACED_PREFIX}{}", now.as_secs()));
-        Ok(Self { name, moves: Vec::new() })
+        Self { name, moves: Vec::new() }
     }
 
     /// A part of it, which would go to a directory in `parent`, on the same file system.
     fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
         let path = dir.path_of(part);
-        let Some(name) = &self.name else { return Err(holds_a_ledger(&path)) };
+        let Some(name) = &self.name else {
+            return Err(holds_a_state(
+                &path,
+                "restore into an empty directory, or replace that state with `existing_state`",
+            ));
+        };
         let Some(found) = dir.found(part)? else { return Err(Error::failed(format!("{} is gone", path.shown()))) };
         check_same_file_system(&path, &found, parent)?;
         if parent.found(name)?.is_some() {
@@ -265,9 +338,34 @@ impl OldState {
     }
 }
 
-fn holds_a_ledger(path: &Path) -> Error {
+fn holds_a_state(path: &Path, hint: &str) -> Error {
     Error::failed(format!("{} exists already: the target holds a ledger, or the remains of one", path.shown()))
-        .hint("restore into an empty directory, or delete the existing files yourself; they were not changed")
+        .hint(format!("{hint}; nothing was changed"))
+}
+
+/// Directories deep: accounts have one level, bank snapshots of old validators three.
+const FREED_DEPTH_MAX: u32 = 8;
+
+/// Bytes on disk under a directory. A file of several names counts by its share, since all of them may lie here.
+fn disk_bytes(dir: &KeptDir, depth_left: u32) -> Result<u64> {
+    let mut bytes = 0u64;
+    for name in dir.names()? {
+        let stat = match rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(Error::io("read", &dir.path_of(&name), &error.into())),
+        };
+        let own_bytes = (stat.st_blocks as u64).saturating_mul(512);
+        bytes += match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory if depth_left > 0 => match dir.open_dir(&name)? {
+                Some(inner) => disk_bytes(&inner, depth_left - 1)?,
+                None => 0,
+            },
+            FileType::Directory => 0,
+            _ => own_bytes / (stat.st_nlink as u64).max(1),
+        };
+    }
+    Ok(bytes)
 }
 
 /// A validator refuses an accounts path that is the snapshots path, and one path given twice would hold everything
@@ -300,7 +398,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
     let place = parent.path_of(name);
     match parent.found(name)? {
         Some(found) if found.kind == FileType::Symlink => {
-            if let Ok(behind) = rustix::fs::statat(parent, name, rustix::fs::AtFlags::empty()) {
+            if let Ok(behind) = rustix::fs::statat(parent, name, AtFlags::empty()) {
                 check_same_file_system(&place, &behind.into(), parent)?;
             }
             Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.shown()))

@@ -3,28 +3,22 @@
 use {
     crate::restore::{
         assign::{Assigner, Destination},
-        place::{EntryWriter, Owner, PartialDir, Places},
-        space::SpaceWatch,
+        place::{EntryWriter, PartialDir, Places},
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
-        io::writer::WriteBehind,
+        io::{space::SpaceWatch, writer::WriteBehind},
+        owner::Owner,
         progress::Progress,
     },
     slotpress_format::{
-        archive::{
-            entry::{Entry, EntryKind},
-            frame_hashes::Root,
-        },
+        archive::{entry::Entry, frame_hashes::Root},
         ledger::bank_file::BankFile,
     },
     slotpress_read::{
         archive::{
-            Archive, HashCheck, Pass, ReadError,
-            passing::PassingFrames,
-            size_limit::SizeLimit,
-            visit::{EntrySink, EntryUse, Problem, RecordVisitor, Visitor},
+            Archive, HashCheck, Pass, ReadError, passing::PassingFrames, size_limit::SizeLimit, visit::EntrySink,
             walk::SeenFrame,
         },
         rules::{
@@ -32,7 +26,10 @@ use {
             clients::Rule,
             findings::Findings,
         },
-        state::{accounts::AccountsPass, check::StateCheck},
+        state::{
+            check::StateCheck,
+            first_pass::{Contents, FirstPass},
+        },
     },
     std::sync::{Mutex, PoisonError, RwLock},
 };
@@ -91,6 +88,8 @@ pub fn is_refused(rule: Rule) -> bool {
             | Rule::StorageMap
             | Rule::StoragePadded
             | Rule::RecordCutOff
+            | Rule::StorageTail
+            | Rule::VersionLength
     );
     // What the validator wrote into bank file and status cache, and what only other versions mind, is Agave's to take.
     !(is_tolerated || rule.is_of_bank() || rule.is_of_version())
@@ -120,12 +119,9 @@ pub fn unpack(
     let write_behind = &WriteBehind::new(archive.manners.io_hint);
     let findings = Findings::refusing(is_refused);
     let records = state.map(StateCheck::first_pass);
-    let unpacking = Unpacking {
-        rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
+    let contents = Unpacking {
         assigner: Mutex::new(assigner),
         destinations: RwLock::default(),
-        size_limit,
-        records: records.as_ref(),
         passing: passing.as_ref(),
         places: Places {
             roots,
@@ -136,9 +132,15 @@ pub fn unpack(
             write_behind,
         },
     };
-    let mut read = archive.read(&Pass { hashes, ..Pass::new(threads, progress) }, &unpacking)?;
+    let reader = FirstPass {
+        rules: ArchiveRules::of_archive(archive, base_slot, seen_slots, &findings),
+        size_limit: Some(size_limit),
+        records: records.as_ref(),
+        contents,
+    };
+    let mut read = archive.read(&Pass { hashes, ..Pass::new(threads, progress) }, &reader)?;
     write_behind.finish().or_path("write to", &bank_snapshot.path)?;
-    let judged = unpacking.rules.finish(archive, &mut read)?;
+    let judged = reader.rules.finish(archive, &mut read)?;
     let broken = findings.broken_rules();
     if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
         let path = archive.path().shown();
@@ -147,7 +149,7 @@ pub fn unpack(
     match &judged.bank {
         Some((bank, _)) => {
             let bank = bank.clone();
-            drop(unpacking);
+            drop(reader);
             Ok(Unpacked { root: passing.map(PassingFrames::finish).transpose()?.flatten(), bank, judged })
         }
         // The rules see to it that there is one.
@@ -157,46 +159,25 @@ pub fn unpack(
 
 /// Unpacks while the archive is read.
 struct Unpacking<'a> {
-    rules: ArchiveRules<'a>,
     assigner: Mutex<&'a mut Assigner>,
     destinations: RwLock<Vec<Destination>>,
-    size_limit: &'a SizeLimit,
-    /// What looks at records.
-    records: Option<&'a AccountsPass<'a>>,
     /// What hashes frames as they pass.
     passing: Option<&'a PassingFrames<'a>>,
     places: Places<'a>,
 }
 
-impl Visitor for Unpacking<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
-        self.rules.entry(entry)?;
-        self.size_limit.entry(entry)?;
+impl Contents for Unpacking<'_> {
+    const ARE_FOR_SINK: bool = true;
+
+    fn entry(&self, entry: &Entry) -> Result<()> {
+        // Storages have the numbers of their assignment.
         let destination = self.assigner.lock().unwrap_or_else(PoisonError::into_inner).assign(entry)?;
         self.destinations.write().unwrap_or_else(PoisonError::into_inner).push(destination);
-        let EntryKind::Storage { slot, id } = entry.kind else {
-            return Ok(EntryUse { is_document: true, is_for_sink: true, records_of: None });
-        };
-        // Storages have the numbers of their assignment.
-        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id));
-        Ok(EntryUse { is_document: false, is_for_sink: true, records_of })
+        Ok(())
     }
 
-    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
-        self.passing.map_or(Ok(()), |passing| passing.frame(&frame))?;
-        self.rules.frame(frame)
-    }
-
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        self.rules.problem(problem)
-    }
-
-    fn records(&self) -> Option<&dyn RecordVisitor> {
-        self.records.map(|records| records as &dyn RecordVisitor)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.records.map_or(Ok(()), |records| records.accounts.check())
+    fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
+        self.passing.map_or(Ok(()), |passing| passing.frame(frame))
     }
 
     fn new_sink(&self) -> Box<dyn EntrySink + '_> {

@@ -138,14 +138,14 @@ fn another_archive_of_the_same_name_is_not_mixed() {
 fn what_is_of_another_archive_is_not_kept() {
     let (one, two) = (archives(&["--zstd-level", "1"]), archives(&["--zstd-level", "9"]));
     let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
-    for way in [Way::Ranges, Way::Whole] {
+    for (way, kept_from) in [(Way::Ranges, 0), (Way::Whole, 0), (Way::Whole, 5000)] {
         let dir = temp_dir();
         let partial = dir.path().join(format!("slotpress-fetch-{full}"));
         let other = &two[full][..two[full].len() / 2];
         fs::write(&partial, other).expect("written");
         let journal = serde_json::json!({
             "slotpress_fetch": 1, "length_bytes": null, "etag": null, "last_modified": null,
-            "ranges": [[0, other.len()]],
+            "ranges": [[kept_from, other.len()]],
         });
         fs::write(dir.path().join(format!("slotpress-fetch-{full}.journal")), journal.to_string()).expect("written");
         let server = serve(&one, way);
@@ -246,4 +246,47 @@ fn what_nobody_vouches_for_is_not_fetched() {
     let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &server.url("")]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(files_in(dir.path()).len(), 2);
+}
+
+/// An incremental archive that appears while the full one is fetched, and that no trusted server has yet, is left out.
+#[test]
+fn what_appears_and_nobody_vouches_for_is_left_out() {
+    let files = archives(&[]);
+    let mut full_only = files.clone();
+    full_only.retain(|name, _| name.starts_with("snapshot-"));
+    let trusted = serve(&full_only, Way::Ranges);
+    for command in ["fetch", "bootstrap"] {
+        let (all, first, gets) = (files.clone(), full_only.clone(), AtomicUsize::new(0));
+        let server = Server::start(move |request, stream| {
+            let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
+            let gets = if is_get { gets.fetch_add(1, Relaxed) + 1 } else { gets.load(Relaxed) };
+            respond(if gets > 0 { &all } else { &first }, Way::Ranges, request, stream)
+        });
+        let dir = temp_dir();
+        let to = if command == "fetch" { "-o" } else { "--ledger" };
+        let said = run(&[command, &server.url(""), to, text(dir.path()), "--trust", &trusted.url("")]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.stderr.contains("has appeared meanwhile"), "{said:?}");
+        let found = files_in(dir.path());
+        assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", names(dir.path()));
+        assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", names(dir.path()));
+        let slot =
+            if command == "fetch" { &said.line("fetch")["archives"][0]["slot"] } else { &said.line("restore")["slot"] };
+        assert_eq!(slot, 26);
+    }
+}
+
+/// A server that says that it has an archive, the same as before, and does not send it, is not asked for it again.
+#[test]
+fn what_nobody_has_changed_is_asked_for_once() {
+    let files = archives(&[]);
+    let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
+    let server = Server::start(move |request, stream| match request.method.as_str() {
+        "GET" => answer(stream, "404 Not Found", &[], b""),
+        _ => respond(&files, Way::Ranges, request, stream),
+    });
+    let dir = temp_dir();
+    let said = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "1"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert_eq!(server.requests().iter().filter(|request| request.method == "GET").count(), 1);
 }

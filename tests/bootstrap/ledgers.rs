@@ -9,6 +9,10 @@ use {
         fs,
         io::Write,
         process::{Command, Stdio},
+        sync::{
+            Mutex,
+            atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        },
         thread,
         time::{Duration, Instant},
     },
@@ -370,4 +374,119 @@ fn what_is_expected_is_compared_with_names_first() {
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-slot", "26"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(said.line("restore")["slot"], 26);
+}
+
+/// Whether a request is about what is the newest incremental archive.
+fn asks_for_incremental(request: &Request) -> bool {
+    request.path.starts_with("/incremental-snapshot.tar") || request.path.starts_with("/api/")
+}
+
+/// A server that does not answer when the full archive is there and the newest incremental one is looked for, for so many
+/// requests.
+fn away_at_the_end(files: Files, failures: usize) -> Server {
+    let (has_begun, left) = (AtomicBool::new(false), AtomicUsize::new(failures));
+    Server::start(move |request, stream| {
+        if request.method == "GET" && request.path.starts_with("/snapshot-") {
+            has_begun.store(true, Relaxed);
+        }
+        let is_away = has_begun.load(Relaxed) && asks_for_incremental(request);
+        if is_away && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return Ok(Then::Close);
+        }
+        respond(&files, Way::Ranges, request, stream)
+    })
+}
+
+/// It is waited for: the ledger is that of the incremental archive.
+#[test]
+fn a_server_that_is_away_for_the_newest_incremental_is_waited_for() {
+    let (server, dir) = (away_at_the_end(archives(&[]), 4), temp_dir());
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 40, "{said:?}");
+    assert!(said.stderr.contains("asked again in"), "{said:?}");
+}
+
+/// Collects warnings.
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl slotpress::Progress for Warnings {
+    fn warn(&self, message: &str) {
+        self.0.lock().expect("no panic").push(message.to_string());
+    }
+}
+
+/// Where it does not come back, the ledger boots from the full archive, and that is said.
+#[test]
+fn a_server_that_stays_away_leaves_the_full_archive() {
+    let (server, dir) = (away_at_the_end(archives(&[]), usize::MAX), temp_dir());
+    let sources = [slotpress::SourceArg::parse(&server.url("")).expect("a URL")];
+    let limits = slotpress::FetchLimits::default().give_up_after(Duration::from_millis(500));
+    let options = slotpress::BootstrapOptions::new(sources, dir.path().join("ledger")).limits(limits);
+    let warnings = Warnings::default();
+    let report = slotpress::bootstrap(&slotpress::ClientOptions::default(), &options, &warnings).expect("a ledger");
+    assert_eq!(report.restore.slot, 26);
+    let warnings = warnings.0.into_inner().expect("no panic");
+    assert!(warnings.iter().any(|line| line.contains("boots from the full one of slot 26")), "{warnings:?}");
+}
+
+/// An incremental archive that goes away while it is fetched: the next newest is taken, here none, and the full archive is not
+/// fetched again.
+#[test]
+fn an_incremental_archive_that_vanishes_is_looked_for_again() {
+    let files = archives(&[]);
+    let (served, is_gone) = (files.clone(), AtomicBool::new(false));
+    let server = Server::start(move |request, stream| {
+        let is_incremental = request.path.starts_with("/incremental-snapshot-");
+        if request.method == "GET" && is_incremental {
+            is_gone.store(true, Relaxed);
+        }
+        match is_gone.load(Relaxed) && (is_incremental || asks_for_incremental(request)) {
+            true => answer(stream, "404 Not Found", &[], b""),
+            false => respond(&served, Way::Ranges, request, stream),
+        }
+    });
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
+    assert!(said.stderr.contains("no incremental archive could be fetched"), "{said:?}");
+    let full = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive").1.len() as u64;
+    let is_get = |request: &&Request| request.method == "GET" && request.path.starts_with("/snapshot-");
+    let asked: u64 = server
+        .requests()
+        .iter()
+        .filter(is_get)
+        .filter_map(|request| request.range())
+        .map(|range| range.end - range.start)
+        .sum();
+    assert!(asked < full * 3 / 2, "{asked} of {full}");
+}
+
+/// A second look at the sources does not bring back what failed a check.
+#[test]
+fn a_second_look_brings_back_no_liar() {
+    let files = archives(&[]);
+    let liar = serve(&forged(&files), Way::Ranges);
+    // The full archive is published again after the first request, so that there is a second look.
+    let (mut full_only, published) = (files, AtomicUsize::new(0));
+    full_only.retain(|name, _| name.starts_with("snapshot-"));
+    let honest = Server::start(move |request, stream| {
+        let Some(bytes) = full_only.get(request.path.trim_start_matches('/')) else {
+            return respond(&full_only, Way::Ranges, request, stream);
+        };
+        // The first is that of measuring.
+        let number = if request.method == "GET" { published.fetch_add(1, Relaxed) } else { published.load(Relaxed) };
+        file(request, stream, bytes, if number < 1 { "\"one\"" } else { "\"two\"" })
+    });
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let said = run(&["bootstrap", &liar.url(""), &honest.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 26);
+    let dropped = format!("{} is not used any more", liar.url(&format!("/{FULL_26}")));
+    assert_eq!(said.stderr.matches(&dropped).count(), 1, "{said:?}");
 }

@@ -200,15 +200,15 @@ impl Scenario {
                 _ if makes && line.contains("slotpress-partial-journal") => renaming,
                 _ if is_bootstrap && call.name == "syncfs" => syncing,
                 stage if is_bootstrap && stage == syncing => stage,
-                _ if line.contains("/slotpress-fetch-") && line.contains(".journal") && (makes || is_rename) => 2,
-                _ if line.contains("/slotpress-fetch-") && is_rename => 3,
-                _ if makes && line.contains("/slotpress-fetch-") => 1,
+                _ if line.contains("slotpress-fetch-") && line.contains(".journal") && (makes || is_rename) => 2,
+                _ if line.contains("slotpress-fetch-") && is_rename => 3,
+                _ if makes && line.contains("slotpress-fetch-") => 1,
                 stage => stage,
             };
             next = match stage {
                 // Bytes go on arriving.
                 2 if is_rename => 1,
-                3 if is_rename && line.contains("/incremental-snapshot-") => {
+                3 if is_rename && line.contains("\"incremental-snapshot-") => {
                     if is_bootstrap {
                         3
                     } else {

@@ -7,11 +7,12 @@
 mod plays;
 mod random;
 mod restart;
+pub mod script;
 mod stage;
 mod table;
 
 use {
-    crate::{common::*, faults::strace},
+    crate::{common::*, faults::strace, net::server, parsers::targets::wrapped},
     plays::*,
     stage::*,
     std::{fs, path::Path},

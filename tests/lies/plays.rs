@@ -113,6 +113,12 @@ pub fn flipped_at_the_end(scene: &Scene, request: &Request, stream: &mut TcpStre
     ranges(scene, request, stream, &flipped(bytes, hashes + 40))
 }
 
+/// In the last bytes, by which hashes, index and seek table are found.
+pub fn flipped_last(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let bytes = &scene.archive.right;
+    ranges(scene, request, stream, &flipped(bytes, bytes.len() - 2))
+}
+
 pub fn other(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     file(request, stream, &scene.archive.other, "\"other\"")
 }

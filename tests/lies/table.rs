@@ -67,6 +67,12 @@ pub const LIES: &[Lie] = &[
         ..PLAIN
     },
     Lie {
+        name: "flipped last",
+        does: "one flipped bit in the last bytes, which lead to the frame hashes",
+        runs: &[run(&[flipped_last], 3, Nothing), run(&[honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
         name: "flipped end, a mirror is honest",
         does: "the same, by the first of two",
         runs: &[run(&[flipped_at_the_end, honest], 0, Right)],
@@ -210,6 +216,31 @@ pub const LIES: &[Lie] = &[
         archive: Single,
         flags: &["--streams", "2"],
         runs: &[run(&[published_again], 0, Other)],
+        ..PLAIN
+    },
+    Lie {
+        name: "published again, bootstrap",
+        does: "the same, with frame hashes",
+        command: "bootstrap",
+        flags: &["--no-incremental", "--streams", "2"],
+        runs: &[run(&[published_again], 0, Other)],
+        ..PLAIN
+    },
+    Lie {
+        name: "published again, bootstrap, one frame",
+        does: "the same, without frame hashes",
+        archive: Single,
+        command: "bootstrap",
+        flags: &["--no-incremental", "--streams", "2"],
+        runs: &[run(&[published_again], 0, Other)],
+        ..PLAIN
+    },
+    Lie {
+        name: "published again, bootstrap, a mirror has it",
+        does: "the same, and a mirror that still has the first",
+        command: "bootstrap",
+        flags: &["--no-incremental", "--streams", "2"],
+        runs: &[run(&[published_again, honest], 0, Right)],
         ..PLAIN
     },
     Lie {

@@ -11,7 +11,7 @@ use {
     slotpress_base::progress::NoProgress,
     slotpress_net::{
         Client, NetErrorKind,
-        find::{FindOptions, FindReport, find},
+        find::{FindOptions, FindReport, MaxAge, find},
         servers::SourceArg,
     },
     std::{
@@ -71,6 +71,9 @@ fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize)
     Ok(Then::Close)
 }
 
+/// At this slot, an RPC server tells that slots take 200 ms.
+const FAST_SLOT: u64 = 200_000;
+
 /// An RPC server at a slot that knows peers.
 fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
     Server::start(move |request, stream| {
@@ -83,6 +86,11 @@ fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
             "getSlot" => json!(slot),
             "getGenesisHash" => json!(genesis),
             "getVersion" => json!({"solana-core": "4.2.2", "feature-set": 1}),
+            // The last minutes, with the odd one between: 200 ms for a slot.
+            "getRecentPerformanceSamples" if slot == FAST_SLOT => json!([
+                {"slot": slot, "numSlots": 310, "samplePeriodSecs": 60, "numTransactions": 9, "numNonVoteTransactions": 1},
+                {"slot": slot - 310, "numSlots": 290, "samplePeriodSecs": 60, "numTransactions": 9},
+            ]),
             "getHighestSnapshotSlot" => json!({"full": 1000, "incremental": 2000}),
             "getClusterNodes" => json!(peers),
             _ => {
@@ -128,7 +136,7 @@ fn peers_are_ranked_by_age_at_boot() {
     nodes.push(node(&other_cluster.address.to_string(), 8));
     nodes.extend([json!({"rpc": null, "shredVersion": 7}), json!({"rpc": 5}), json!("x"), node("../../x", 7)]);
     let knows = rpc(100_000, nodes, GENESIS);
-    let options = FindOptions::default().rpc(vec![url(&knows.url(""))]).max_age_slots(3000);
+    let options = FindOptions::default().rpc(vec![url(&knows.url(""))]).max_age(MaxAge::Slots(3000));
     let report = find(&client(), &options, &NoProgress).expect("found");
     assert_eq!(report.cluster.slot, Some(100_000));
     assert_eq!(report.cluster.shred_version, Some(7));
@@ -145,7 +153,7 @@ fn peers_are_ranked_by_age_at_boot() {
         let found = report.refused.iter().find(|refused| refused.source == server.url("/"));
         found.map(|refused| refused.why.clone()).unwrap_or_default()
     };
-    assert!(why(&old).contains("slots old at boot"), "{}", why(&old));
+    assert!(why(&old).contains("slots) old at boot"), "{}", why(&old));
     assert!(why(&future).contains("not reached"), "{}", why(&future));
     assert!(why(&silent).contains("no answer"), "{}", why(&silent));
     assert!(why(&page).contains("snapshot archive"), "{}", why(&page));
@@ -157,6 +165,39 @@ fn peers_are_ranked_by_age_at_boot() {
     assert!(report.candidates.is_empty() && good.requests().len() == before);
     let error = report.require_candidate().expect_err("none");
     assert_eq!(error.kind().exit_code(), 4);
+}
+
+/// The same slots are half as old where slots take half of the time: ages are times.
+#[test]
+fn ages_are_times() {
+    let ages = |slot: u64, max_age: &str| {
+        let peer = peer(full(1000), Some(incremental(1000, slot - 9_000)), 20_000_000);
+        let knows = rpc(slot, vec![], GENESIS);
+        let arguments = ["find", "--json", "--rpc", &knows.url(""), "--source", &peer.url(""), "--max-age", max_age];
+        let output = slotpress().args(arguments).output().expect("runs");
+        let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines: Vec<Value> = lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect();
+        let of = |name: &str| lines.iter().find(|line| line["type"] == name).cloned().unwrap_or_default();
+        let age = of("candidate");
+        ((age["age_slots"].clone(), age["age_seconds"].clone()), of("find"))
+    };
+    let (age, said) = ages(FAST_SLOT, "45m");
+    assert_eq!(age, (json!(9_000), json!(1800.0)), "{said}");
+    assert_eq!(
+        (&said["slot_ms"], &said["slot_time_source"], &said["relaxed"]),
+        (&json!(200), &json!("rpc"), &json!([]))
+    );
+    assert_eq!((&said["max_age_slots"], &said["max_age_seconds"]), (&json!(13_500), &json!(2700.0)));
+    // Nobody tells: 400 ms, and that is said.
+    let (age, said) = ages(100_000, "45m");
+    assert_eq!(age, (Value::Null, Value::Null), "too old: {said}");
+    assert_eq!((&said["slot_ms"], &said["slot_time_source"]), (&json!(400), &json!("assumed")));
+    assert!(said["relaxed"][0].as_str().is_some_and(|note| note.contains("400 ms (assumed)")), "{said}");
+    // A lone number is slots, however long they take.
+    for slot in [FAST_SLOT, 100_000] {
+        let (age, said) = ages(slot, "9500");
+        assert_eq!((&age.0, &said["max_age_slots"]), (&json!(9_000), &json!(9_500)), "{said}");
+    }
 }
 
 #[test]
@@ -253,4 +294,22 @@ fn the_screen_and_the_json() {
     assert!(error.contains("too old at boot") && error.contains("--max-age"), "{error}");
     let output = slotpress().arg("find").output().expect("runs");
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// Where no source has a snapshot, the error says of each why.
+#[test]
+fn the_cause_of_each_source_is_named() {
+    let html = Server::start(|_, stream| answer(stream, "200 OK", &[("Content-Type", "text/html")], b"<html></html>"));
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let dead = "http://127.0.0.1:1";
+    for (source, cause) in [(dead.to_string(), "127.0.0.1:1"), (html.url(""), "127.0.0.1:")] {
+        for command in ["bootstrap", "fetch"] {
+            let target = if command == "fetch" { "--output" } else { "--ledger" };
+            let output = slotpress().args([command, source.as_str(), target]).arg(&ledger).output().expect("runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code().is_some_and(|code| code == 4), "{command}: {said}");
+            assert!(said.contains(cause) && !said.contains("(1 asked)"), "{command}: {said}");
+        }
+    }
 }

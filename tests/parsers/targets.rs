@@ -116,10 +116,11 @@ pub fn seek_table(bytes: &[u8]) {
 /// A bank file.
 pub fn bank_file(bytes: &[u8]) {
     let mut storages = 0;
-    let parsed = parse_bank_file_and_end(fields(bytes), &mut |_| {
+    let mut on_storage = |_| {
         storages += 1;
         Ok(())
-    });
+    };
+    let parsed = parse_bank_file_and_end(fields(bytes), &mut on_storage, true);
     check(parsed);
     assert!(storages <= bytes.len());
 }
@@ -223,7 +224,7 @@ pub fn names(bytes: &[u8]) {
 /// A server's list of archives.
 pub fn listing(bytes: &[u8]) {
     if let Some(listed) = slotpress_read::catalog::listed::parse(bytes) {
-        assert!(listed.len() <= bytes.len());
+        assert!(listed.archives.len() <= bytes.len());
     }
 }
 

@@ -6,7 +6,6 @@ use slotpress_format::archive::{
     frame_hashes::{self, frame_hash},
     index::Index,
     seek_table::{SeekTableItem, seek_table_frame},
-    zstd_frame::pzstd_frame,
 };
 
 const BLOCK_BYTES: usize = 512;
@@ -45,10 +44,8 @@ pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<E
     };
     for piece in tar.chunks(frame_size_bytes) {
         let frame = in_one_frame(piece);
-        let mark = pzstd_frame(frame.len() as u32);
-        hashes.push(frame_hash(&mark, &frame));
-        items.extend([item(&mark, 0), item(&frame, piece.len())]);
-        archive.extend_from_slice(&mark);
+        hashes.push(frame_hash(&[], &frame));
+        items.push(item(&frame, piece.len()));
         archive.extend_from_slice(&frame);
     }
     let mut index = Index {

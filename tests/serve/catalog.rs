@@ -26,7 +26,9 @@ fn a_list_tells_what_a_node_would_choose() {
     let output = slotpress().arg("list").arg(dir.path()).output().expect("run");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success());
-    for part in [&format!("* {FULL_26}"), &format!("* {INCREMENTAL_26_40}"), "14 slots behind", "start at slot 40"] {
+    for part in
+        [&format!("* {FULL_26}"), &format!("* {INCREMENTAL_26_40}"), "14 slots (4 s) behind", "start at slot 40"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
@@ -35,10 +37,33 @@ fn a_list_tells_what_a_node_would_choose() {
     assert_eq!((&objects[0]["name"], &objects[0]["chosen"]), (&FULL_26.into(), &true.into()));
     assert_eq!(objects[1]["base"], FULL_26);
     assert_eq!((&objects[2]["type"], &objects[2]["incremental"]), (&"choice".into(), &INCREMENTAL_26_40.into()));
+    assert_eq!((&objects[0]["slots_behind"], &objects[0]["seconds_behind"]), (&14.into(), &4.into()));
+    // By the bank file of an archive without an index; of one that has one, too.
+    let told = |objects: &[Value]| (objects[2]["slot_ms"].clone(), objects[2]["slot_time_source"].clone());
+    assert_eq!(told(&objects), (300.into(), "bank-file".into()));
+    fs::copy(fixture_of("slotpress-marks", "snapshot-26-"), dir.path().join(FULL_26)).expect("copied");
+    let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
+    assert_eq!(told(&self::objects(&output.stdout)), (300.into(), "bank-file".into()));
     slotpress().arg("list").arg(dir.path().join("none")).assert().failure().code(1);
     let empty = temp_dir();
     let output = slotpress().arg("list").arg(empty.path()).output().expect("run");
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with("no archives in"));
+}
+
+/// What an interrupted download leaves under an archive's name, which has one frame, is no archive.
+#[test]
+fn what_is_cut_off_is_left_out() {
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    for length in [0, 1, bytes.len() / 3, bytes.len() - 1, bytes.len()] {
+        let dir = two_archives();
+        fs::write(dir.path().join(FULL_26), &bytes[..length]).expect("written");
+        let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
+        let is_listed = objects(&output.stdout).iter().any(|object| object["name"] == FULL_26);
+        // One byte could be anything.
+        assert_eq!(is_listed, length == bytes.len() || length == 1, "{length} bytes");
+        let server = Server::start_in(dir, &[]);
+        assert_eq!(server.get("/", "").text().contains(FULL_26), is_listed, "{length} bytes");
+    }
 }
 
 #[test]
@@ -85,6 +110,49 @@ fn old_archives_go_and_nothing_else() {
     assert_eq!(names(dir.path()), left);
     assert_eq!(names(&dir.path().join("remote")), [""; 0]);
     slotpress().arg("prune").arg(dir.path()).assert().failure().code(2);
+}
+
+/// By size and by free space: the oldest go first, incremental archives before their full one, never what a node needs.
+#[test]
+fn old_archives_go_until_there_is_room() {
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
+    let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
+    let all = [full(100), incremental(100, 150), full(200), incremental(200, 250), full(300), incremental(300, 310)];
+    let made = || {
+        let dir = temp_dir();
+        all.iter().for_each(|name| fs::write(dir.path().join(name), [0; 1000]).expect("written"));
+        dir
+    };
+    let prune = |dirs: &[&Path], flags: &[&str]| {
+        let output = slotpress().arg("prune").args(dirs).args(flags).output().expect("runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let left = |names: &[usize]| -> Vec<String> {
+        let mut left: Vec<String> = names.iter().map(|at| all[*at].clone()).collect();
+        left.sort();
+        left
+    };
+    for (bytes, expected) in [
+        ("6000", &[0, 1, 2, 3, 4, 5][..]),
+        ("5999", &[0, 2, 3, 4, 5]),
+        ("4000", &[2, 3, 4, 5]),
+        ("3000", &[2, 4, 5]),
+        ("2000", &[4, 5]),
+    ] {
+        let (one, other) = (made(), made());
+        assert_eq!(prune(&[one.path(), other.path()], &["--keep-bytes", bytes]), (Some(0), String::new()), "{bytes}");
+        assert_eq!(names(one.path()), left(expected), "{bytes}");
+        assert_eq!(names(other.path()), left(expected), "each directory on its own: {bytes}");
+    }
+    // What a node needs stays, and that is said; counts and sizes go together.
+    let dir = made();
+    let (code, said) = prune(&[dir.path()], &["--keep-free", "900TiB"]);
+    assert!(code == Some(0) && said.contains("more than asked for are kept: they are what a node needs"), "{said}");
+    assert_eq!(names(dir.path()), left(&[4, 5]));
+    let dir = made();
+    prune(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);
+    assert_eq!(names(dir.path()), left(&[2, 4, 5]));
 }
 
 #[test]

@@ -131,6 +131,8 @@ fn only_some_methods() {
     for method in ["POST", "PUT", "DELETE", "TRACE", "PATCH", "BREW"] {
         let response = server.request(method, &path, "Content-Length: 0\r\n");
         assert_eq!((response.status, response.header("allow")), (405, "GET, HEAD, OPTIONS"), "{method}");
+        let response = server.request(method, &path, "Content-Length: 5\r\nConnection: close\r\n\r\nhello");
+        assert_eq!((response.status, response.header("allow")), (405, "GET, HEAD, OPTIONS"), "{method}");
     }
     let response = server.request("GET", &path, "Content-Length: 5\r\nConnection: close\r\n\r\nhello");
     assert_eq!(response.status, 413);

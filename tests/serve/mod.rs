@@ -7,5 +7,6 @@ mod hostile;
 mod limits;
 mod lives;
 mod page;
+mod proxied;
 mod server;
 mod tls;

@@ -1,6 +1,7 @@
 //! A running server, and a client that is nothing but a socket.
 
 use {
+    crate::common::slotpress_path,
     crate::common::{FULL_26, INCREMENTAL_26_40, fixture, temp_dir},
     std::{
         collections::BTreeMap,
@@ -70,7 +71,7 @@ impl Server {
     }
 
     pub fn start_in(dir: TempDir, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_slotpress"))
+        let mut child = Command::new(slotpress_path())
             .args(["serve", "--listen", "127.0.0.1:0", "--json"])
             .args(arguments)
             .arg(dir.path())

@@ -3,7 +3,12 @@
 use {
     super::server::{Server, two_archives},
     crate::common::*,
-    std::{fs, path::Path, process::Command},
+    std::{
+        fs,
+        io::Write,
+        path::Path,
+        process::{Command, Stdio},
+    },
 };
 
 /// A certificate that signs itself, and its key.
@@ -73,4 +78,34 @@ fn a_key_of_another_certificate_is_refused() {
         .expect("run");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && text.contains("cannot use"), "{text}");
+}
+
+/// Lines that end in a LF alone are refused as they are without encryption.
+#[needs("openssl")]
+#[test]
+fn heads_have_strict_lines() {
+    let dir = temp_dir();
+    certificate(dir.path());
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let flags = ["--tls-cert", cert.to_str().expect("text"), "--tls-key", key.to_str().expect("text")];
+    let server = Server::start_in(two_archives(), &flags);
+    let status = |head: &str| {
+        let mut client = Command::new("openssl")
+            .args(["s_client", "-quiet", "-connect", &server.address.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("runs");
+        // It ends when the server closes the connection.
+        client.stdin.as_mut().expect("a pipe").write_all(head.as_bytes()).expect("sent");
+        let output = client.wait_with_output().expect("ends");
+        String::from_utf8_lossy(&output.stdout).split(' ').nth(1).map(str::to_string)
+    };
+    let good = format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-9\r\nConnection: close\r\n\r\n");
+    assert_eq!(status(&good).as_deref(), Some("206"));
+    for (at, _) in good.match_indices("\r\n") {
+        let bare = format!("{}{}", &good[..at], &good[at + 1..]);
+        assert_eq!(status(&bare).as_deref(), Some("400"), "{bare:?}");
+    }
 }

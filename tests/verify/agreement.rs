@@ -17,8 +17,15 @@ use {
     std::path::{Path, PathBuf},
 };
 
+/// Seen with 4.2, on a busy machine.
+const RACE: &str = "Agave may read the version while the second entry replaces it";
+
 /// Where verifying is stricter than some version of Agave on purpose, with the reason.
 const STRICTER: &[(&str, &str)] = &[
+    ("entry: version twice", RACE),
+    ("entry: version twice, alike", RACE),
+    ("entry: version twice, the first damaged", RACE),
+    ("storage: newer than the bank", "what it holds would supersede whatever the bank does next"),
     (
         "entry: bank files of two slots",
         "Agave takes the highest slot that it unpacked; another reader may take the first",
@@ -27,6 +34,28 @@ const STRICTER: &[(&str, &str)] = &[
         "records: executable 2",
         "Agave 4.4 and later take any value for a flag, 4.2 refuses it, and no validator writes it",
     ),
+];
+
+/// What Firedancer's own loader did with such archives (format page, section 9; August 2026): whether it loaded them.
+const FIREDANCER: &[(&str, bool)] = &[
+    ("nothing", true),
+    ("version: \"1.2.0\\n\"", false),
+    ("entry: a name split into the prefix", false),
+    ("entry: unknown bytes after ustar", true),
+    ("entry: rocksdb/ of kind 5", true),
+    ("storage: two of one slot", true),
+    ("storage: the 5th twice", true),
+    ("storage: newer than the bank", true),
+    ("pair: a storage of the base's slot", true),
+    ("records: the last record's header only in part", true),
+];
+
+/// What Firedancer loads and we refuse, with the reason.
+const STRICTER_THAN_FIREDANCER: &[(&str, &str)] = &[
+    ("entry: a wrong checksum", "a damaged header cannot be told from one with a wrong checksum"),
+    ("entry: snapshots/status_cache2 of kind 0", "it takes the beginning of a name for the name"),
+    ("end: 1536 zeros", "it depends on which of its buffers they fall into"),
+    ("end: 10240 zeros", "it depends on which of its buffers they fall into"),
 ];
 
 /// What we say of an altered archive, alone in a directory.
@@ -56,6 +85,29 @@ fn failures_say_what_is_wrong_where_and_what_to_do() {
         }
     }
     assert!(failed > 50, "{failed} of {}", corpus.len());
+}
+
+/// What Firedancer refuses, it is said to refuse; what it loads, to load, but where that is not for others to rely on.
+#[test]
+fn verdicts_agree_with_firedancer() {
+    let corpus = corpus();
+    let verdict = |what: &str| {
+        let altered = corpus.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
+        let dir = tempfile::tempdir().expect("a directory");
+        let report = ours(altered, dir.path()).2.expect("verified");
+        let verdict = report.clients.iter().find(|verdict| verdict.client == Client::Firedancer).expect("a verdict");
+        (verdict.loads, verdict.note, shown(&report))
+    };
+    for (what, loads) in FIREDANCER {
+        let (said, note, why) = verdict(what);
+        assert_eq!(said, *loads, "{what}: {why}");
+        // What Agave refuses is not loaded without a word.
+        let is_odd = what.starts_with("storage: ") || what.starts_with("pair: ") || what.starts_with("records: ");
+        assert_eq!(note.is_some(), is_odd || what.starts_with("entry: rocksdb"), "{what}: {note:?}");
+    }
+    for (what, why) in STRICTER_THAN_FIREDANCER {
+        assert!(!verdict(what).0, "{what}: {why}");
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Archives altered in every way that section 6 of the format page knows, and some more.
 
-use super::fixtures::*;
+use {
+    super::fixtures::*,
+    slotpress_format::ledger::{bank_file::parse_bank_file_and_end, fields::FieldReader},
+};
 
 /// An altered archive: what was done to it, and its files.
 pub struct Altered {
@@ -60,6 +63,7 @@ pub fn corpus() -> Vec<Altered> {
     entries(&mut corpus);
     names(&mut corpus);
     documents(&mut corpus);
+    leaders_and_stakes(&mut corpus);
     records_of_a_storage(&mut corpus);
     pairs(&mut corpus);
     corpus.all
@@ -209,6 +213,23 @@ fn entries(corpus: &mut Corpus) {
             member.header.set_cksum();
         }
     });
+    corpus.tar("entry: unknown bytes after ustar", |tar| {
+        for member in &mut tar.members {
+            member.header.as_mut_bytes()[262..265].copy_from_slice(b"xyz");
+            member.header.set_cksum();
+        }
+    });
+    corpus.tar("entry: a name split into the prefix", |tar| {
+        let at = tar.members.len() - 3;
+        let path = tar.members[at].path();
+        let (prefix, name) = path.split_once('/').expect("a directory");
+        tar.members[at].rename(name);
+        let header = tar.members[at].header.as_mut_bytes();
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        header[345..500].fill(0);
+        header[345..345 + prefix.len()].copy_from_slice(prefix.as_bytes());
+        tar.members[at].header.set_cksum();
+    });
     corpus.tar("entry: type NUL", |tar| {
         let at = tar.members.len() - 3;
         tar.members[at].header.as_mut_bytes()[156] = 0;
@@ -274,12 +295,81 @@ fn entries(corpus: &mut Corpus) {
         });
     }
     corpus.tar("storage: an extra one, empty", |tar| insert(tar, Member::new("accounts/1000.1000", b'0', b"")));
+    corpus.tar("storage: newer than the bank", |tar| {
+        let at = *tar.storages().last().expect("a storage");
+        tar.members[at].rename("accounts/99.99");
+    });
     corpus.tar("storage: two of one slot", |tar| {
         let at = tar.storages()[3];
         let mut member = tar.members[at].clone();
         let slot = member.path().split(['/', '.']).nth(1).expect("a slot").to_string();
         member.rename(&format!("accounts/{slot}.77777"));
         tar.members.push(member);
+    });
+}
+
+/// Where the stakes of the bank file are, by what they are about.
+struct StakesAt {
+    leader: usize,
+    /// The first vote account: its address; stake, lamports and the length of its data follow, and its data.
+    vote_account: usize,
+    vote_data_bytes: usize,
+    /// The first delegation: the stake account's address; voter, stake, two epochs and a rate follow.
+    delegation: usize,
+}
+
+impl StakesAt {
+    fn of(content: &[u8]) -> Self {
+        let fields = FieldReader::new(content, content.len() as u64, "the bank file");
+        let (bank, _) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file");
+        let find = |key: &[u8; 32]| content.windows(32).position(|bytes| bytes == key).expect("an address");
+        let vote_account = find(&bank.stakes.vote_accounts[0].0);
+        let vote_data_bytes = u64_at(content, vote_account + 48) as usize;
+        let delegation = find(&bank.stakes.delegations[0].0);
+        Self { leader: find(&bank.leader.0), vote_account, vote_data_bytes, delegation }
+    }
+}
+
+/// What Agave compares with the epoch stakes, and with the accounts.
+fn leaders_and_stakes(corpus: &mut Corpus) {
+    let mut alter = |what: &str, alter: &dyn Fn(&mut Vec<u8>, StakesAt)| {
+        corpus.document(&format!("stakes: {what}"), is_bank_file, |content| alter(content, StakesAt::of(content)));
+    };
+    alter("another leader", &|content, at| content[at.leader] ^= 1);
+    alter("no leader", &|content, at| content[at.leader..at.leader + 32].fill(0));
+    alter("a vote account's stake", &|content, at| content[at.vote_account + 32] ^= 1);
+    alter("a vote account's lamports", &|content, at| content[at.vote_account + 40] ^= 1);
+    alter("the last byte of a vote account", &|content, at| {
+        content[at.vote_account + 56 + at.vote_data_bytes - 1] ^= 1
+    });
+    alter("a vote account's node", &|content, at| content[at.vote_account + 56 + 4] ^= 1);
+    alter("a vote account's executable flag", &|content, at| {
+        content[at.vote_account + 56 + at.vote_data_bytes + 32] ^= 1
+    });
+    alter("a vote account's rent epoch", &|content, at| content[at.vote_account + 56 + at.vote_data_bytes + 33] ^= 1);
+    alter("the address of a vote account", &|content, at| content[at.vote_account] ^= 1);
+    alter("a vote account of an unknown version", &|content, at| content[at.vote_account + 56] = 9);
+    alter("a vote account of another owner", &|content, at| content[at.vote_account + 56 + at.vote_data_bytes] ^= 1);
+    alter("a vote account too few", &|content, at| {
+        content[at.vote_account - 8] -= 1;
+        content.drain(at.vote_account..at.vote_account + 56 + at.vote_data_bytes + 32 + 1 + 8);
+    });
+    alter("the address of a delegation", &|content, at| content[at.delegation] ^= 1);
+    alter("a delegation's voter", &|content, at| content[at.delegation + 32] ^= 1);
+    alter("a delegation's stake", &|content, at| content[at.delegation + 64] ^= 1);
+    alter("a delegation's activation epoch", &|content, at| content[at.delegation + 72] ^= 1);
+    alter("a delegation's deactivation epoch", &|content, at| content[at.delegation + 80] ^= 1);
+    alter("a delegation's rate", &|content, at| content[at.delegation + 88] ^= 1);
+    alter("a delegation too few", &|content, at| {
+        content[at.delegation - 8] -= 1;
+        content.drain(at.delegation..at.delegation + 96);
+    });
+    // The same account in the stakes of an epoch: behind it come another's stake, or the end of all.
+    alter("a vote account of an epoch of an unknown version", &|content, at| {
+        let data = content[at.vote_account + 56..][..200].to_vec();
+        let last = content.windows(200).rposition(|bytes| bytes == data).expect("in the epoch stakes");
+        assert!(last > at.delegation);
+        content[last] = 9;
     });
 }
 

@@ -61,7 +61,7 @@ fn every_flipped_bit_is_found_or_without_meaning() {
     let path = small_archive(dir.path());
     let bytes = std::fs::read(&path).expect("read");
     let meaningless = meaningless(&path);
-    // Of headers, marks, index and seek table one bit of three, inside the frames, which checksums cover, one of some
+    // Of headers, hashes, index and seek table one bit of three, inside the frames, which checksums cover, one of some
     // thousand: that takes seconds. SLOTPRESS_EVERY_BIT takes all of them.
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
     let inner = |at: usize| {

@@ -2,14 +2,24 @@
 
 use {
     super::fixtures::*,
-    slotpress_format::ledger::names::Hash,
+    slotpress::{ArchiveOptions, Codec, archive},
+    slotpress_base::progress::NoProgress,
+    slotpress_format::{
+        archive::{
+            entry::{Entry, EntryKind},
+            seek_table::{parse_seek_table, seek_table_bytes, seek_table_frame},
+        },
+        ledger::names::Hash,
+    },
     slotpress_read::{
+        archive::{source::LocalFile, tail::Tail},
         rules::{
             clients::{Client, Rule},
             findings::Check,
         },
         verify::report::VerifyReport,
     },
+    std::path::{Path, PathBuf},
 };
 
 fn verify_tar(tar: &Tar) -> VerifyReport {
@@ -43,7 +53,7 @@ fn records() {
         assert_eq!((failure.place.offset_bytes, failure.place.account), (Some(at as u64), Some(account)));
         assert_eq!(failure.expected.as_deref(), Some("0 or 1"));
     }
-    let cut = of_rule(&report, Rule::RecordCutOff);
+    let cut = of_rule(&report, Rule::StorageTail);
     assert_eq!(cut[0].place.entry.as_deref(), Some(cut_entry.as_str()));
     assert_eq!(cut[0].place.offset_bytes, Some(at as u64));
     assert_eq!(of_rule(&report, Rule::StorageMapGap).len(), 1, "its length differs from the storage map");
@@ -71,20 +81,13 @@ fn twice_in_a_storage() {
     assert!(report.failures.iter().all(|failure| failure.check != Check::State), "that follows: {}", shown(&report));
 }
 
-/// Two damaged frames of an archive with an index are both reported, with their offsets, and the rest is read.
-#[test]
-fn frames() {
-    use {
-        slotpress::{ArchiveOptions, Codec, archive},
-        slotpress_base::progress::NoProgress,
-        slotpress_read::archive::{source::LocalFile, tail::Tail},
-    };
-    let dir = tempfile::tempdir().expect("a directory");
-    let ledger = dir.path().join("ledger");
+/// An archive with an index and many frames, checked when it was made.
+fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
+    let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
     tar::Archive::new(tar_of("ledger-at-40.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
     let options =
-        ArchiveOptions::new(ledger, dir.path()).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2).read_back(
+        ArchiveOptions::new(ledger, dir).codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2).read_back(
             std::sync::Arc::new(
                 slotpress_read::verify::own::FullReadBack::default()
                     .memory_bytes(64 << 20)
@@ -92,21 +95,65 @@ fn frames() {
             ),
         );
     let path = archive(&options, &NoProgress).expect("archived, and read back").path.expect("a file");
-    let mut bytes = std::fs::read(&path).expect("read");
+    let bytes = std::fs::read(&path).expect("read");
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
-    for number in [3, 7] {
-        let frame = tail.frames[number];
-        bytes[frame.offset_bytes as usize + frame.compressed_bytes as usize / 2] ^= 0x20;
+    (path, bytes, tail)
+}
+
+/// Damaged frames of an archive with an index are all reported, with their offsets, and the rest is read: also where
+/// damage lies across two of them, and where the start of a frame is damaged.
+#[test]
+fn frames() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, sound, tail) = archive_of_frames(dir.path());
+    let middle =
+        |number: usize| tail.frames[number].offset_bytes as usize + tail.frames[number].compressed_bytes as usize / 2;
+    let start = |number: usize| tail.frames[number].offset_bytes as usize;
+    let last = tail.frames.len() - 1;
+    for (numbers, places) in [
+        (vec![3, 7], vec![middle(3), middle(7)]),
+        (vec![3, 4, 5], vec![middle(3), middle(4), middle(5)]),
+        (vec![4], vec![start(4)]),
+        (vec![last], vec![start(last)]),
+        (vec![0], vec![middle(0)]),
+    ] {
+        let mut bytes = sound.clone();
+        places.iter().for_each(|at| bytes[*at] ^= 0x20);
+        std::fs::write(&path, bytes).expect("written");
+        let report = verify(&path, None, &[]);
+        let found = of_rule(&report, Rule::FrameDamaged);
+        let places: Vec<_> = found.iter().map(|failure| (failure.place.frame, failure.place.offset_bytes)).collect();
+        let expected: Vec<_> =
+            numbers.iter().map(|at| (Some(*at as u64), Some(tail.frames[*at].offset_bytes))).collect();
+        assert_eq!(places, expected, "{}", shown(&report));
+        assert_eq!(report.failures.len(), numbers.len(), "nothing follows from them: {}", shown(&report));
+        assert!(report.checks.last().is_some_and(|state| state.skipped.is_some()));
+        assert!(report.counts.records > 1000, "the other frames are read");
     }
-    std::fs::write(&path, bytes).expect("written");
-    let report = verify(&path, None, &[]);
-    let found = of_rule(&report, Rule::FrameDamaged);
-    let places: Vec<_> = found.iter().map(|failure| (failure.place.frame, failure.place.offset_bytes)).collect();
-    let expected: Vec<_> = [3, 7].map(|at| (Some(at as u64), Some(tail.frames[at].offset_bytes))).into();
-    assert_eq!(places, expected, "{}", shown(&report));
-    assert_eq!(report.failures.len(), 2, "what follows from them is not reported: {}", shown(&report));
-    assert!(report.checks.last().is_some_and(|state| state.skipped.is_some()));
-    assert!(report.counts.records > 1000, "the other frames are read");
+}
+
+/// A seek table whose sums are right, and that lies about where a frame ends: its frames are as they were.
+#[test]
+fn a_seek_table_that_lies() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, sound, tail) = archive_of_frames(dir.path());
+    let footer = sound.last_chunk().expect("a footer");
+    let table_at = sound.len() - seek_table_bytes(footer).expect("a seek table") as usize;
+    let items = parse_seek_table(&sound[table_at..]).expect("a seek table");
+    for by in [1, 700] {
+        let mut lying = items.clone();
+        lying[3].compressed_bytes += by;
+        lying[4].compressed_bytes -= by;
+        let bytes = [&sound[..table_at], &seek_table_frame(&lying).expect("few")].concat();
+        std::fs::write(&path, &bytes).expect("written");
+        assert_eq!(Tail::read(&LocalFile::open(&path).expect("opened")).expect("sums").map(|_| ()), Some(()));
+        let report = verify(&path, None, &[]);
+        assert_eq!(of_rule(&report, Rule::Index).len(), 1, "{}", shown(&report));
+        assert_eq!(report.failures.len(), 1, "{}", shown(&report));
+        assert!(report.clients.iter().all(|verdict| verdict.loads), "no client looks at it");
+        let is_storage = |entry: &&Entry| matches!(entry.kind, EntryKind::Storage { .. });
+        assert_eq!(report.counts.storages as usize, tail.index.entries.iter().filter(is_storage).count());
+    }
 }
 
 /// What a client tolerates is a warning for it, and a failure for the other.

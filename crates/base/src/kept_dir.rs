@@ -5,8 +5,11 @@
 //! which is the operator's.
 
 use {
-    crate::error::{Error, IoContext, Result},
-    crate::text::ShowPath,
+    crate::{
+        error::{Error, IoContext, Result},
+        owner::Owner,
+        text::ShowPath,
+    },
     rustix::{
         fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
         io::Errno,
@@ -78,7 +81,7 @@ impl KeptDir {
     }
 
     /// Opens a directory, or makes it and those above it that are missing; tells each that was made to `on_made`, with
-    /// the directory that it is in and its name.
+    /// the directory that it is in and its name. What root makes belongs to the owner of the directory above.
     ///
     /// # Errors
     /// One of them cannot be opened or made.
@@ -96,6 +99,7 @@ impl KeptDir {
             Component::Normal(name) => match above.make_dir(name) {
                 Ok(made) => {
                     on_made(&above, name);
+                    Owner::of(&above)?.take(&made).or_path("change the owner of", made.path())?;
                     made
                 }
                 // By somebody else, meanwhile; or a link that leads nowhere, which is said.

@@ -9,6 +9,7 @@ pub mod files;
 pub mod io;
 pub mod kept_dir;
 pub mod memory;
+pub mod owner;
 pub mod pipeline;
 pub mod pool;
 pub mod progress;

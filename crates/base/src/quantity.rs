@@ -162,6 +162,31 @@ pub fn significant(value: f64) -> String {
     }
 }
 
+/// The day of seconds since 1970, in UTC: `2026-11-21`.
+pub fn date(seconds: u64) -> String {
+    let mut days = seconds / 86_400;
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    loop {
+        let length = if is_leap(year) { 366 } else { 365 };
+        if days < length {
+            break;
+        }
+        days -= length;
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", days + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

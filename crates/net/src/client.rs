@@ -93,6 +93,11 @@ impl Client {
     /// # Errors
     /// The file of certificates or the proxy makes no sense, or threads cannot be started.
     pub fn new(options: &ClientOptions) -> Result<Self> {
+        Self::with_resolver(options, &|reach| Arc::new(Resolver { reach, unchecked: proxy_hosts(options) }))
+    }
+
+    /// The same, which looks names up by other means.
+    fn with_resolver(options: &ClientOptions, resolver: &dyn Fn(Reach) -> Arc<dyn Resolve>) -> Result<Self> {
         // The one provider of cryptography; fails only where one is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
@@ -105,8 +110,8 @@ impl Client {
         let certificates = options.ca_file.as_deref().map(read_certificates).transpose()?.unwrap_or_default();
         let inner = Inner {
             bucket: options.max_rate_bytes_per_second.map(Bucket::new),
-            anywhere: connections(options, &certificates, Reach::Anywhere)?,
-            public_only: connections(options, &certificates, Reach::PublicOnly)?,
+            anywhere: connections(options, &certificates, &resolver(Reach::Anywhere))?,
+            public_only: connections(options, &certificates, &resolver(Reach::PublicOnly))?,
             runtime: Some(runtime),
             options: options.clone(),
         };
@@ -159,11 +164,14 @@ impl Inner {
 }
 
 /// Two sets of connections: what may only reach public addresses never uses a connection to another one.
-fn connections(options: &ClientOptions, certificates: &[Certificate], reach: Reach) -> Result<reqwest::Client> {
+fn connections(
+    options: &ClientOptions,
+    certificates: &[Certificate],
+    resolver: &Arc<dyn Resolve>,
+) -> Result<reqwest::Client> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let proxy = options.proxy.as_deref().map(proxy_of).transpose()?;
-    let resolver = Arc::new(Resolver { reach, unchecked: proxy_hosts(options) });
     let builder = || {
         let builder = reqwest::Client::builder()
             .user_agent(concat!("slotpress/", env!("CARGO_PKG_VERSION")))
@@ -175,7 +183,7 @@ fn connections(options: &ClientOptions, certificates: &[Certificate], reach: Rea
             .tcp_nodelay(true)
             .connect_timeout(options.connect_timeout)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-            .dns_resolver(Arc::clone(&resolver));
+            .dns_resolver(Arc::clone(resolver));
         match &proxy {
             Some(proxy) => builder.proxy(proxy.clone()),
             None => builder,
@@ -247,7 +255,85 @@ fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Ve
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use super::*;
+    use {
+        super::*,
+        crate::fetch::{Ended, Limits, fetch_whole},
+        slotpress_base::progress::NoProgress,
+        std::{
+            io::{BufRead, BufReader, Write},
+            net::TcpListener,
+            sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+    };
+
+    /// Names that are not found for so many lookups, and then are those of this machine.
+    #[derive(Clone, Default)]
+    struct Away(Arc<AtomicUsize>);
+
+    impl Resolve for Away {
+        fn resolve(&self, _: Name) -> Resolving {
+            let is_away = self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+            Box::pin(async move {
+                match is_away {
+                    true => Err(std::io::Error::other("temporary failure in name resolution").into()),
+                    false => Ok(Box::new(std::iter::once(SocketAddr::from(([127, 0, 0, 1], 0)))) as Addrs),
+                }
+            })
+        }
+    }
+
+    /// Serves ranges of some bytes, one answer for a connection.
+    fn serve(listener: &TcpListener, bytes: &[u8]) {
+        for stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(&stream).lines().map_while(std::io::Result::ok);
+            let is_head = lines.next().is_some_and(|line| line.starts_with("HEAD"));
+            let range = lines.take_while(|line| !line.is_empty()).find_map(|line| {
+                let line = line.to_ascii_lowercase();
+                let (first, last) = line.strip_prefix("range: bytes=")?.split_once('-')?;
+                Some(first.parse::<usize>().ok()?..last.parse::<usize>().ok()? + 1)
+            });
+            let all = bytes.len();
+            let (status, body) = match &range {
+                Some(range) => (
+                    format!("206 x\r\nContent-Range: bytes {}-{}/{all}", range.start, range.end - 1),
+                    &bytes[range.clone()],
+                ),
+                None => ("200 x\r\nAccept-Ranges: bytes".to_string(), bytes),
+            };
+            let head = format!(
+                "HTTP/1.1 {status}\r\nETag: \"a\"\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            let body = if is_head { &[][..] } else { body };
+            (&stream).write_all(&[head.as_bytes(), body].concat()).expect("sent");
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_found_for_a_while() {
+        let away = Away::default();
+        let resolver = || -> Arc<dyn Resolve> { Arc::new(away.clone()) };
+        let client = Client::with_resolver(&ClientOptions::default(), &|_| resolver()).expect("a client");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let name = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
+        // A frame of 4,096 zeros: an archive, as far as that can be told without unpacking.
+        let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x00, 0x0f, 0x03, 0x80, 0x00, 0x00];
+        std::thread::spawn(move || serve(&listener, &bytes));
+        let url = Url::parse(&format!("http://mirror.example:{port}/{name}")).expect("a URL");
+        let remote = client.head(&url, &NoProgress).expect("a head");
+        let fetch = |failures, give_up_after| {
+            let dir = tempfile::tempdir().expect("a directory");
+            away.0.store(failures, Relaxed);
+            let limits = Limits::default().give_up_after(give_up_after);
+            let remotes = vec![remote.clone()];
+            fetch_whole(&client, dir.path(), name, remotes, &limits, &NoProgress, &mut |_| {}).map(drop)
+        };
+        fetch(5, Duration::from_secs(60)).expect("fetched, when the name is found again");
+        assert_eq!(away.0.load(Relaxed), 0);
+        let ended = fetch(usize::MAX, Duration::from_millis(300));
+        assert!(matches!(&ended, Err(Ended::Failed(error)) if error.kind().exit_code() == 4), "{ended:?}");
+    }
 
     #[test]
     fn names_that_lead_to_private_addresses() {

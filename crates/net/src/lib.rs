@@ -30,6 +30,7 @@ pub mod fetch;
 pub mod find;
 mod listing;
 pub mod options;
+pub mod patience;
 mod rate;
 mod redirect;
 mod remote;

@@ -4,7 +4,7 @@ use {
     super::{Client, NetError, NetErrorKind, Url},
     slotpress_base::progress::Progress,
     slotpress_format::archive::listing::PATH,
-    slotpress_read::catalog::listed::{ListedArchive, parse},
+    slotpress_read::catalog::listed::{Listed, parse},
 };
 
 /// The most bytes of a listing: tens of thousands of names, or some thousands of archives with all that is said of them.
@@ -15,7 +15,7 @@ impl Client {
     ///
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
-    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Vec<ListedArchive>>, NetError> {
+    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Listed>, NetError> {
         let mut list = url.clone();
         list.set_path(&format!("{}{PATH}", url.path().trim_end_matches('/')));
         match self.small(&list, LISTING_BYTES_MAX, stop) {

@@ -62,6 +62,12 @@ impl Remote {
         }
     }
 
+    /// Whether it is surely what it was before: the server tells versions of its file apart, and this is the same.
+    pub fn is_as(&self, before: &Self) -> bool {
+        let is_told = before.etag.is_some() || before.last_modified.is_some();
+        is_told && *self == Self { round_trip: self.round_trip, ..before.clone() }
+    }
+
     /// The server that has it: scheme, host and port.
     pub fn origin(&self) -> String {
         self.url.origin().ascii_serialization()

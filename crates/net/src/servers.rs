@@ -23,7 +23,7 @@ use {
     },
     slotpress_read::{
         archive::{
-            shape::is_plainly_cut,
+            cut::is_plainly_cut,
             source::{LocalFile, Source},
         },
         catalog::listed::ListedArchive,
@@ -203,7 +203,7 @@ impl Client {
         if self.is_operator
             && let Some(listed) = self.listing(url, stop)?
         {
-            return self.offers_of_list(url, &listed, stop);
+            return self.offers_of_list(url, &listed.archives, stop);
         }
         let mut offers = Vec::new();
         for (number, path) in [NEWEST_FULL, NEWEST_INCREMENTAL].into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use {
     super::transfers::Transfer,
     serde::Serialize,
-    slotpress_format::archive::listing,
+    slotpress_format::{archive::listing, ledger::slot_time::SlotTimeSource},
     slotpress_read::catalog::{
         Catalog,
         listing::{ArchiveFields, ChoiceFields, unix_ns},
@@ -17,6 +17,8 @@ struct Answer<'a> {
     software: &'static str,
     time_unix_seconds: u64,
     newest_slot: Option<u64>,
+    slot_ms: u64,
+    slot_time_source: SlotTimeSource,
     choice: Option<ChoiceFields>,
     archives: Vec<ArchiveFields>,
     transfers: Vec<TransferFields<'a>>,
@@ -37,6 +39,8 @@ pub fn archives(catalog: &Catalog, transfers: &[Arc<Transfer>], now: SystemTime)
         software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
         time_unix_seconds: unix_ns(now) / 1_000_000_000,
         newest_slot: catalog.newest_slot(),
+        slot_ms: catalog.slot_time.milliseconds(),
+        slot_time_source: catalog.slot_time.source(),
         choice: ChoiceFields::new(catalog),
         archives: catalog.archives().iter().map(|archive| ArchiveFields::new(archive, catalog, now)).collect(),
         transfers: transfers

@@ -47,10 +47,10 @@ impl ContentBody {
         match content {
             Content::None => Self::Bytes(None),
             Content::Bytes(bytes) => Self::Bytes(Some(bytes).filter(|bytes| !bytes.is_empty())),
-            Content::File(FileContent { reading, running }) => {
+            Content::File(FileContent { reading, running, client }) => {
                 let (sender, pieces) = mpsc::channel(1);
                 let range = reading.range();
-                let (admission, buffers) = (admission.clone(), buffers.clone());
+                let (admission, buffers) = (client.unwrap_or_else(|| admission.clone()), buffers.clone());
                 tokio::spawn(async move {
                     let mut offset = range.start;
                     while offset < range.end {

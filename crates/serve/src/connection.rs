@@ -6,12 +6,14 @@ use {
         body::ContentBody,
         limits::{Admission, HEAD_BYTES_MAX, HEADERS_MAX, Refusal},
         plain,
+        proxies::is_trusted,
         respond::{self, Origin, Purpose, answer},
-        stream::GuardedStream,
+        stream::{GuardedStream, with_strict_lines},
         tls::Certificates,
+        transfers::{Answered, Logged},
     },
     hyper::{
-        Request, StatusCode,
+        Request,
         body::{Body, Incoming},
         header::{CONNECTION, HeaderValue},
         server::conn::http1,
@@ -20,7 +22,7 @@ use {
     hyper_util::rt::{TokioIo, TokioTimer},
     std::{
         convert::Infallible,
-        net::SocketAddr,
+        net::IpAddr,
         pin::pin,
         sync::{Arc, atomic::Ordering::Relaxed},
         time::Duration,
@@ -64,19 +66,24 @@ pub async fn listen(
             Purpose::Archives => &server.limits,
             Purpose::Metrics => &server.metrics_limits,
         };
-        match limits.admit(client.ip()) {
+        let is_proxy = is_trusted(client.ip(), &server.trusted_proxies);
+        let admitted = if is_proxy { limits.admit_proxy() } else { limits.admit(client.ip()) };
+        match admitted {
             Ok(admission) => {
+                let origin = Origin { client, is_tls: certificates.is_some(), is_proxy };
                 let task =
-                    connection(server.clone(), stream, client, admission, purpose, certificates.clone(), stop.clone());
+                    connection(server.clone(), stream, origin, admission, purpose, certificates.clone(), stop.clone());
                 tokio::spawn(task);
             }
-            Err(refusal) => refuse(&server, &stream, refusal, certificates.is_some()),
+            Err(refusal) => refuse(&server, &stream, client.ip(), refusal, certificates.is_some()),
         }
     }
 }
 
-fn refuse(server: &Server, stream: &TcpStream, refusal: Refusal, is_tls: bool) {
+fn refuse(server: &Server, stream: &TcpStream, client: IpAddr, refusal: Refusal, is_tls: bool) {
     server.metrics.refused(refusal);
+    let answered = Answered { client, request: String::new(), status: 503, sent_bytes: 0 };
+    let _ = server.log.try_send(Logged::Answered(answered));
     if !is_tls {
         // A courtesy: whoever cannot take it at once is cut off without.
         let _ = stream.try_write(TOO_MANY);
@@ -86,7 +93,7 @@ fn refuse(server: &Server, stream: &TcpStream, refusal: Refusal, is_tls: bool) {
 async fn connection(
     server: Arc<Server>,
     stream: TcpStream,
-    client: SocketAddr,
+    origin: Origin,
     admission: Admission,
     purpose: Purpose,
     certificates: Option<Arc<Certificates>>,
@@ -101,11 +108,10 @@ async fn connection(
             let stream = GuardedStream::new(stream, server.timeouts.stall, server.metrics.clone());
             let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
             if let Ok(Ok(stream)) = tokio::time::timeout(server.timeouts.head, handshake).await {
-                let origin = Origin { client, is_tls: true };
-                talk(&server, stream, origin, &admission, purpose, stop).await;
+                talk(&server, with_strict_lines(stream), origin, &admission, purpose, stop).await;
             }
         }
-        None => plain::talk(&server, stream, Origin { client, is_tls: false }, &admission, purpose, stop).await,
+        None => plain::talk(&server, stream, origin, &admission, purpose, stop).await,
     }
 }
 
@@ -142,8 +148,7 @@ async fn talk(
         let response = match body.is_end_stream() {
             true => answer(server, origin, purpose, &parts).await,
             false => {
-                // Nobody has anything to send to us, and nobody here would read it.
-                let mut response = respond::plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n");
+                let mut response = respond::with_body(&parts.method);
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 response
             }

@@ -28,6 +28,7 @@ pub mod limits;
 mod metrics;
 mod page;
 mod plain;
+mod proxies;
 mod respond;
 mod shelf;
 mod stream;
@@ -49,20 +50,20 @@ use {
         progress::Progress,
         threads::available_threads,
     },
-    slotpress_read::catalog::Catalog,
+    slotpress_read::catalog::{Catalog, listing::unix_ns},
     std::{
-        net::{SocketAddr, TcpListener},
+        net::{IpAddr, SocketAddr, TcpListener},
         path::PathBuf,
         sync::{
             Arc,
             atomic::{AtomicBool, Ordering::Relaxed},
-            mpsc::{Receiver, RecvTimeoutError, sync_channel},
+            mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
         },
-        time::{Duration, Instant},
+        time::{Duration, Instant, SystemTime},
     },
     tls::{Certificates, TlsFiles},
     tokio::sync::watch,
-    transfers::{Finished, Transfers},
+    transfers::{Answered, Finished, Logged, Transfers},
 };
 
 /// Firedancer gives up on a server that is slower, in bytes per second.
@@ -84,6 +85,9 @@ pub struct ServeOptions {
     pub metrics: Option<SocketAddr>,
     /// Rates and connections.
     pub allowance: Allowance,
+    /// Proxies whose `X-Forwarded-For` tells the client; the limits of a client are then those of their clients.
+    #[setters(into)]
+    pub trusted_proxies: Vec<IpAddr>,
     /// How to treat the page cache.
     pub io_hint: IoHint,
     /// Threads that answer. Others, which may wait for the disk, are started as needed.
@@ -117,6 +121,7 @@ impl ServeOptions {
                 connections: CONNECTIONS_DEFAULT,
                 client_connections: CLIENT_CONNECTIONS_DEFAULT,
             },
+            trusted_proxies: Vec::new(),
             io_hint: IoHint::default(),
             threads: available_threads().min(THREADS_DEFAULT_MAX),
             timeouts: Timeouts { head: Duration::from_secs(15), stall: Duration::from_secs(60) },
@@ -148,6 +153,8 @@ pub enum Event {
     },
     /// A transfer has ended.
     Finished(Finished),
+    /// A request was answered without a transfer, or refused.
+    Answered(Answered),
     /// New certificates are in use.
     Reloaded,
     /// Asked to stop; so many connections are still open.
@@ -166,6 +173,8 @@ struct Server {
     buffers: Arc<Buffers>,
     limits: Arc<Limits>,
     metrics_limits: Arc<Limits>,
+    trusted_proxies: Vec<IpAddr>,
+    log: SyncSender<Logged>,
     metrics: Arc<Metrics>,
     io_hint: IoHint,
     timeouts: Timeouts,
@@ -179,7 +188,10 @@ impl Server {
         let (catalog, error) = self.shelf.look().await;
         let choice = catalog.choice();
         let incremental = choice.and_then(|choice| choice.incremental).map(|archive| archive.name.slot);
-        self.metrics.catalog(catalog.archives().len(), choice.map(|choice| choice.full.name.slot), incremental);
+        let now_ns = unix_ns(SystemTime::now());
+        let newest_age = choice.map(|choice| choice.incremental.unwrap_or(choice.full).age(now_ns));
+        let full = choice.map(|choice| choice.full.name.slot);
+        self.metrics.catalog(catalog.archives().len(), full, incremental, newest_age);
         (catalog, error)
     }
 }
@@ -221,7 +233,9 @@ pub fn run(
     let (sender, finished) = sync_channel(FINISHED_MAX);
     let server = Arc::new(Server {
         shelf,
-        transfers: Transfers::new(sender, metrics.clone()),
+        transfers: Transfers::new(sender.clone(), metrics.clone()),
+        trusted_proxies: options.trusted_proxies.clone(),
+        log: sender,
         files: OpenFiles::default(),
         buffers: Arc::default(),
         limits: Limits::new(options.allowance),
@@ -297,12 +311,13 @@ pub fn run(
     Ok(())
 }
 
-/// Tells of transfers that have ended, for a while.
-fn forward(finished: &Receiver<Finished>, time: Duration, on_event: &mut dyn FnMut(Event)) {
+/// Tells of transfers and answers, for a while.
+fn forward(finished: &Receiver<Logged>, time: Duration, on_event: &mut dyn FnMut(Event)) {
     let start = Instant::now();
     loop {
         match finished.recv_timeout(time.saturating_sub(start.elapsed())) {
-            Ok(finished) => on_event(Event::Finished(finished)),
+            Ok(Logged::Finished(finished)) => on_event(Event::Finished(finished)),
+            Ok(Logged::Answered(answered)) => on_event(Event::Answered(answered)),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
         }
     }

@@ -70,11 +70,13 @@ pub enum Refusal {
     ClientFull,
 }
 
-/// A connection that counts.
+/// A connection that counts, or a request of a client behind a proxy.
 #[derive(Debug)]
 pub struct Admission {
     limits: Arc<Limits>,
     client: Arc<Client>,
+    /// Whether it is one of all connections.
+    is_connection: bool,
 }
 
 impl Limits {
@@ -97,6 +99,31 @@ impl Limits {
         if self.connections.load(Relaxed) >= self.allowance.connections {
             return Err(Refusal::Full);
         }
+        let mut admission = self.admit_client(address)?;
+        self.connections.fetch_add(1, Relaxed);
+        admission.is_connection = true;
+        Ok(admission)
+    }
+
+    /// Lets in a connection of a proxy, which is none of a client's; its requests are, each by
+    /// [`admit_client`](Self::admit_client).
+    ///
+    /// # Errors
+    /// There are as many connections as may be.
+    pub fn admit_proxy(self: &Arc<Self>) -> Result<Admission, Refusal> {
+        if self.connections.load(Relaxed) >= self.allowance.connections {
+            return Err(Refusal::Full);
+        }
+        self.connections.fetch_add(1, Relaxed);
+        let client = Arc::new(Client { connections: AtomicUsize::new(1), turn: tokio::sync::Mutex::new(None) });
+        Ok(Admission { limits: self.clone(), client, is_connection: true })
+    }
+
+    /// Lets in a request of a client behind a proxy: it counts as a connection of that client.
+    ///
+    /// # Errors
+    /// The client has as many as one may have.
+    pub fn admit_client(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
         let mut clients = lock(&self.clients);
         let client = clients.entry(client_of(address)).or_insert_with(|| {
             let turn = tokio::sync::Mutex::new(self.allowance.client_rate.map(Bucket::new));
@@ -107,8 +134,7 @@ impl Limits {
         }
         // Only here do they grow, under the lock.
         client.connections.fetch_add(1, Relaxed);
-        self.connections.fetch_add(1, Relaxed);
-        Ok(Admission { limits: self.clone(), client: client.clone() })
+        Ok(Admission { limits: self.clone(), client: client.clone(), is_connection: false })
     }
 
     /// How many connections there are.
@@ -157,7 +183,9 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         self.client.connections.fetch_sub(1, Relaxed);
-        self.limits.connections.fetch_sub(1, Relaxed);
+        if self.is_connection {
+            self.limits.connections.fetch_sub(1, Relaxed);
+        }
     }
 }
 

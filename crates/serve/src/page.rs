@@ -55,7 +55,9 @@ pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: 
     if archives.is_empty() {
         html += "<p>There are no archives yet.</p>\n";
     } else {
-        let _ = writeln!(html, "<p>{count} archive{}, newest slot {newest}.</p>", if count == 1 { "" } else { "s" });
+        let plural = if count == 1 { "" } else { "s" };
+        let slot_time = catalog.slot_time;
+        let _ = writeln!(html, "<p>{count} archive{plural}, newest slot {newest}. A slot takes {slot_time}.</p>");
         table(&mut html, catalog, now);
         commands(&mut html, catalog, &origin);
     }
@@ -75,7 +77,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
     let newest = catalog.newest_slot().unwrap_or_default();
     html.push_str(
         "<div class=\"scroll\"><table id=\"archives\">\n<thead><tr><th>Archive<th>Kind<th class=\"n\">Slot\
-         <th class=\"n\">Slots behind<th class=\"n\">Age<th class=\"n\">Size<th>Root</tr></thead>\n<tbody>\n",
+         <th class=\"n\">Behind<th class=\"n\">Age<th class=\"n\">Size<th>Root</tr></thead>\n<tbody>\n",
     );
     for archive in catalog.archives() {
         let is_chosen = |other: &Archive| other.name == archive.name;
@@ -95,7 +97,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
             if archive.is_full() { " class=\"full\"" } else { "" },
             if is_chosen { " <b title=\"A new node would take it\">newest</b>" } else { "" },
             archive.name.slot,
-            newest.saturating_sub(archive.name.slot),
+            catalog.slot_time.show(newest.saturating_sub(archive.name.slot)),
             quantity::age(archive.age(unix_ns(now))),
             quantity::bytes(archive.size_bytes),
         );

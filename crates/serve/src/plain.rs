@@ -67,6 +67,7 @@ pub async fn talk(
         let is_old = head.as_ref().is_ok_and(|head| head.parts.version == Version::HTTP_10);
         let response = match head {
             Ok(head) => answer(server, origin, purpose, &head.parts).await,
+            Err(StatusCode::METHOD_NOT_ALLOWED) => respond::not_allowed(),
             Err(status) => respond::plain(status, "Bad request.\n"),
         };
         if connection.respond(response, is_last, is_old, admission).await.is_err() {
@@ -155,7 +156,8 @@ impl Connection<'_> {
     }
 
     async fn send_file(&mut self, content: FileContent, admission: &Admission) -> io::Result<()> {
-        let FileContent { reading, running } = content;
+        let FileContent { reading, running, client } = content;
+        let admission = client.as_deref().unwrap_or(admission);
         let range = reading.range();
         let _late = DropLate(reading.clone());
         let mut offset = range.start;
@@ -324,8 +326,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, StatusCode> {
     let has_body = parts.headers.contains_key(TRANSFER_ENCODING)
         || parts.headers.get_all(CONTENT_LENGTH).iter().any(|length| length.as_bytes() != b"0");
     if has_body {
-        // Nobody has anything to send to us, and nobody here would read it.
-        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        return Err(respond::with_body(&parts.method).status());
     }
     let says = |word: &str| {
         let values = parts.headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());

@@ -5,19 +5,22 @@ use {
         Server, api,
         conditions::{Verdict, Version, judge},
         files::Reading,
+        limits::Admission,
+        metrics::TextFormat,
         page,
-        transfers::Running,
+        proxies::client_behind,
+        transfers::{Answered, Logged, Running},
     },
     hyper::{
         HeaderMap, Method, Response, StatusCode,
         body::Bytes,
         header::{
-            ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, HeaderName,
-            HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
+            ACCEPT, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST,
+            HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RETRY_AFTER, SERVER,
         },
         http::request::Parts,
     },
-    slotpress_base::bytes::range_bytes,
+    slotpress_base::{bytes::range_bytes, text::cut},
     slotpress_format::{archive::listing, ledger::names::Extension},
     slotpress_read::catalog::{Archive, scan},
     std::{
@@ -45,6 +48,8 @@ pub struct FileContent {
     pub reading: Arc<Reading>,
     /// Counts what was sent.
     pub running: Running,
+    /// The client behind a proxy, whose limits count in place of the connection's.
+    pub client: Option<Arc<Admission>>,
 }
 
 const METHODS: &str = "GET, HEAD, OPTIONS";
@@ -56,6 +61,8 @@ pub struct Origin {
     pub client: SocketAddr,
     /// Whether the connection is encrypted.
     pub is_tls: bool,
+    /// Whether it is a trusted proxy, and each request tells its client.
+    pub is_proxy: bool,
 }
 
 /// What a listening socket is for.
@@ -70,22 +77,75 @@ pub enum Purpose {
 /// Answers a request without a body.
 pub async fn answer(server: &Arc<Server>, origin: Origin, purpose: Purpose, request: &Parts) -> Response<Content> {
     let mut response = match purpose {
-        Purpose::Archives => respond(server, origin, request).await,
+        Purpose::Archives if origin.is_proxy => {
+            let client = client_behind(origin.client.ip(), &request.headers, &server.trusted_proxies);
+            let origin = Origin { client: SocketAddr::new(client, 0), ..origin };
+            match server.limits.admit_client(client) {
+                Ok(admission) => respond(server, origin, Some(Arc::new(admission)), request).await,
+                Err(refusal) => {
+                    server.metrics.refused(refusal);
+                    let response = plain(StatusCode::SERVICE_UNAVAILABLE, "Too many requests of one client.\n");
+                    logged(server, origin, request, with(response, RETRY_AFTER, "5"))
+                }
+            }
+        }
+        Purpose::Archives => respond(server, origin, None, request).await,
         Purpose::Metrics => respond_metrics(server, request).await,
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("slotpress"));
     response
 }
 
-async fn respond(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
-    let response = match request.method {
+async fn respond(
+    server: &Arc<Server>,
+    origin: Origin,
+    client: Option<Arc<Admission>>,
+    request: &Parts,
+) -> Response<Content> {
+    let mut response = match request.method {
         _ if !is_for_one_host(request) => plain(StatusCode::BAD_REQUEST, "One Host field, please.\n"),
         Method::GET | Method::HEAD => route(server, origin, request).await,
         Method::OPTIONS => with(plain(StatusCode::NO_CONTENT, ""), ALLOW, METHODS),
-        _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS),
+        _ => not_allowed(),
     };
-    server.metrics.response(response.status().as_u16());
-    without_body(request, response)
+    if let Content::File(content) = response.body_mut() {
+        content.client = client;
+    }
+    logged(server, origin, request, without_body(request, response))
+}
+
+/// Counts an answer, and tells the log of one that no transfer belongs to, which tells of itself at its end.
+fn logged(server: &Server, origin: Origin, request: &Parts, response: Response<Content>) -> Response<Content> {
+    let status = response.status().as_u16();
+    server.metrics.response(status);
+    let sent_bytes = match response.body() {
+        Content::File(_) => return response,
+        Content::Bytes(bytes) => bytes.len() as u64,
+        Content::None => 0,
+    };
+    let request = cut(&format!("{} {}", request.method, request.uri.path()), LOGGED_CHARS_MAX);
+    let answered = Answered { client: origin.client.ip().to_canonical(), request, status, sent_bytes };
+    // The log may be slow; no client waits for it.
+    let _ = server.log.try_send(Logged::Answered(answered));
+    response
+}
+
+/// The most of a request that the log has.
+const LOGGED_CHARS_MAX: usize = 256;
+
+/// What answers other methods.
+pub fn not_allowed() -> Response<Content> {
+    with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET, HEAD and OPTIONS.\n"), ALLOW, METHODS)
+}
+
+/// What answers a request with a body: nothing here reads one.
+pub fn with_body(method: &Method) -> Response<Content> {
+    match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => {
+            plain(StatusCode::PAYLOAD_TOO_LARGE, "Requests have no body here.\n")
+        }
+        _ => not_allowed(),
+    }
 }
 
 /// Whether it is clear for which host the request is (RFC 9112, 3.2).
@@ -107,7 +167,9 @@ async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Cont
     let response = match (&request.method, request.uri.path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
             server.look().await;
-            text(super::metrics::CONTENT_TYPE, server.metrics.text())
+            let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+            let format = TextFormat::of_accept(accept);
+            text(format.content_type(), server.metrics.text(format))
         }
         (&Method::GET | &Method::HEAD, _) => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
         _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD"),
@@ -210,7 +272,7 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
         let running = server.transfers.start(archive.name.to_string(), origin.client, range.clone(), is_whole);
         let shared = server.files.share(file, id, modified_ns, length_bytes, server.io_hint);
         let reading = Arc::new(Reading::new(shared, range));
-        *response.body_mut() = Content::File(FileContent { reading, running });
+        *response.body_mut() = Content::File(FileContent { reading, running, client: None });
     }
     response
 }

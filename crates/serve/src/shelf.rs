@@ -29,13 +29,20 @@ struct State {
     error: Option<String>,
 }
 
+/// What there is, and how long its slots take.
+fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
+    let mut catalog = scan::scan_again(dirs, known)?;
+    scan::look_for_slot_time(&mut catalog, known);
+    Ok(catalog)
+}
+
 impl Shelf {
     /// Looks for the first time.
     ///
     /// # Errors
     /// A directory cannot be read.
     pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
-        let catalog = Arc::new(scan::scan(&dirs)?);
+        let catalog = Arc::new(look(&dirs, &Catalog::default())?);
         Ok(Self { dirs, state: Mutex::new(State { catalog, looked_at: Instant::now(), error: None }) })
     }
 
@@ -45,7 +52,7 @@ impl Shelf {
         let mut state = self.state.lock().await;
         if state.looked_at.elapsed() >= FRESH {
             let (dirs, known) = (self.dirs.clone(), state.catalog.clone());
-            let scanned = tokio::task::spawn_blocking(move || scan::scan_again(&dirs, &known)).await;
+            let scanned = tokio::task::spawn_blocking(move || look(&dirs, &known)).await;
             state.looked_at = Instant::now();
             match scanned {
                 Ok(Ok(catalog)) => {

@@ -1,4 +1,4 @@
-//! A socket whose reader may be slow, but not stand still.
+//! A socket whose reader may be slow, but not stand still; and one whose lines end as HTTP wants it.
 
 use {
     super::metrics::Metrics,
@@ -11,7 +11,7 @@ use {
         time::Duration,
     },
     tokio::{
-        io::{AsyncRead, AsyncWrite, ReadBuf},
+        io::{AsyncRead, AsyncWrite, Join, ReadBuf, ReadHalf, WriteHalf, join, split},
         net::TcpStream,
         time::{Instant, Sleep},
     },
@@ -126,5 +126,37 @@ impl AsyncWrite for GuardedStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// A stream of request heads, whose lines end in CR LF. A LF alone, which hyper would take too, becomes a byte that no head may
+/// have: two readers of one head must not see two different ones. Requests have no bodies.
+pub fn with_strict_lines<S: AsyncRead + AsyncWrite>(stream: S) -> Join<StrictLines<ReadHalf<S>>, WriteHalf<S>> {
+    let (stream, writer) = split(stream);
+    join(StrictLines { stream, last: 0 }, writer)
+}
+
+/// See [`with_strict_lines`].
+#[derive(Debug)]
+pub struct StrictLines<S> {
+    stream: S,
+    last: u8,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for StrictLines<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        for byte in buffer.filled_mut().iter_mut().skip(before) {
+            let last = std::mem::replace(&mut self.last, *byte);
+            if *byte == b'\n' && last != b'\r' {
+                *byte = 0;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }

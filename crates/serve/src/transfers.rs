@@ -6,7 +6,7 @@ use {
     slotpress_base::bytes::range_bytes,
     std::{
         collections::BTreeMap,
-        net::SocketAddr,
+        net::{IpAddr, SocketAddr},
         ops::Range,
         sync::{
             Arc, Mutex, MutexGuard, PoisonError,
@@ -70,12 +70,34 @@ pub struct Finished {
     pub is_complete: bool,
 }
 
+/// A request that was answered without a transfer, or a connection that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Answered {
+    /// Who asked.
+    pub client: IpAddr,
+    /// What was asked for, as the client spelt it, cut to 256 characters; empty for a connection that was refused.
+    pub request: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// Bytes of the answer behind its head.
+    pub sent_bytes: u64,
+}
+
+/// What the log is told.
+#[derive(Clone, Debug)]
+pub enum Logged {
+    /// A transfer has ended.
+    Finished(Finished),
+    /// Anything else was answered.
+    Answered(Answered),
+}
+
 /// All that run.
 #[derive(Debug)]
 pub struct Transfers {
     running: Mutex<BTreeMap<u64, Arc<Transfer>>>,
     next_number: AtomicU64,
-    finished: SyncSender<Finished>,
+    log: SyncSender<Logged>,
     metrics: Arc<Metrics>,
 }
 
@@ -87,9 +109,9 @@ pub struct Running {
 }
 
 impl Transfers {
-    /// Those that end are told to `finished`; when nobody takes them, they are left out.
-    pub fn new(finished: SyncSender<Finished>, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), finished, metrics })
+    /// Those that end are told to `log`; while it is full, they are left out.
+    pub fn new(log: SyncSender<Logged>, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { running: Mutex::default(), next_number: AtomicU64::new(0), log, metrics })
     }
 
     /// One more.
@@ -136,8 +158,8 @@ impl Drop for Running {
             is_complete: sent_bytes == self.transfer.total_bytes(),
         };
         self.transfers.metrics.finished(finished.is_complete);
-        // Whoever writes the log may be slow; nobody waits for it.
-        let _ = self.transfers.finished.try_send(finished);
+        // The log may be slow; no transfer waits for it.
+        let _ = self.transfers.log.try_send(Logged::Finished(finished));
     }
 }
 

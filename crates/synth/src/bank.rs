@@ -18,7 +18,6 @@ use {
         chain,
         fields::Out,
         keys,
-        leaders::{Voter, leader},
         rng::{Rng, mix},
         stakes::{EPOCHS, Stakes},
         staking::WARMUP_RATE,
@@ -27,6 +26,7 @@ use {
     slotpress_format::ledger::{
         bank_hash::{BankHashParts, hard_forks_between},
         lattice::LatticeHash,
+        leaders::{Voter, leader},
         names::Hash,
     },
     std::io::{Error, Result, Write},

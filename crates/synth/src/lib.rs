@@ -29,7 +29,6 @@ mod fields;
 mod genesis;
 mod keys;
 mod layout;
-mod leaders;
 mod mix;
 mod rng;
 mod stakes;

@@ -6,12 +6,14 @@
 //! On mainnet the same delegation comes again in the next epoch's stakes some 150 MB later, out of reach of every
 //! level that is used. A small file has no such distance: there, each epoch holds a sample of its own.
 
-use super::{
-    chain, keys,
-    leaders::Voter,
-    rng::{Rng, mix},
-    staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES},
-    universe::Universe,
+use {
+    super::{
+        chain, keys,
+        rng::{Rng, mix},
+        staking::{self, Delegation, STAKE_BYTES, VOTE_BYTES},
+        universe::Universe,
+    },
+    slotpress_format::ledger::leaders::Voter,
 };
 
 /// How many vote accounts and delegations the stakes of one epoch have.

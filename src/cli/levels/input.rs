@@ -73,7 +73,10 @@ impl SourceArgs {
 
     /// The input's path, and a ledger's other directories.
     pub fn paths(&self) -> LedgerPaths {
-        self.directories.paths(&self.path)
+        match self.path.is_dir() || self.directories.is_given() {
+            true => self.directories.paths(&self.path),
+            false => LedgerPaths::new(&self.path),
+        }
     }
 
     /// Reads the input in frames of one size, or a sample of it, limited in size where no other amount was asked for,

@@ -79,6 +79,9 @@ fn show(section: &Section, subject: &Subject, ui: &Ui) {
         section.tables().flat_map(json::lines).for_each(|line| ui.print_json(&line));
         return;
     }
+    if ui.is_quiet() {
+        return;
+    }
     ui.print(&subject.name);
     ui.print(&format!("  {}", subject.describe()));
     terminal::lines(section, ui.columns()).iter().for_each(|line| ui.print_verbatim(line));

@@ -3,7 +3,7 @@
 use {
     crate::cli::restore::shell_word,
     slotpress_base::text::ShowPath,
-    slotpress_base::threads::available_threads,
+    slotpress_base::{quantity, threads::available_threads},
     std::{
         fs,
         path::Path,
@@ -42,27 +42,7 @@ fn processor(cpuinfo: &str) -> Option<String> {
 
 /// `2026-11-21 18:57 UTC` of seconds since 1970.
 fn show_date(seconds: u64) -> String {
-    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    loop {
-        let length = if is_leap(year) { 366 } else { 365 };
-        if days < length {
-            break;
-        }
-        days -= length;
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    format!("{year}-{month:02}-{:02} {:02}:{:02} UTC", days + 1, rest / 3600, rest / 60 % 60)
+    format!("{} {:02}:{:02} UTC", quantity::date(seconds), seconds / 3600 % 24, seconds / 60 % 60)
 }
 
 #[cfg(test)]

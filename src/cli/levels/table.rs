@@ -167,7 +167,7 @@ impl<'a> Screen<'a> {
     }
 
     fn is_table(&self) -> bool {
-        self.style == Style::Table && !self.ui.is_json()
+        self.style == Style::Table && !self.ui.is_json() && !self.ui.is_quiet()
     }
 
     fn row(&mut self, row: LevelRow) -> Result<()> {
@@ -181,6 +181,7 @@ impl<'a> Screen<'a> {
         }
         match self.style {
             _ if self.ui.is_json() => json::lines(&table).iter().for_each(|line| self.ui.print_json(line)),
+            _ if self.ui.is_quiet() => {}
             Style::Zstd => self.ui.print(&zstd_line(&self.subject.name, row)),
             Style::Table => {
                 terminal::row_lines(&table, 0, columns).iter().for_each(|line| self.ui.print_verbatim(line))

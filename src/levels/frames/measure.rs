@@ -90,8 +90,8 @@ fn fill(
     let lost_percent = 100.0 - taken.cpu_percent();
     if lost_percent > LOST_PERCENT_MAX && taken.elapsed >= RUN_TIME_MIN {
         progress.warn(&format!(
-            "{lost_percent:.0} % of the time was spent waiting for a core, which is in the averages and the longest times: \
-             another load runs; stop it, and measure again"
+            "{lost_percent:.0} % of the time was spent waiting for a core, since other programs run; averages and longest times \
+             include it: stop the other programs, and measure again"
         ));
     }
     let Some(units) = units else { return Ok(()) };

@@ -11,6 +11,7 @@ pub mod pipes;
 pub mod priority;
 pub mod reader;
 pub mod residency;
+pub mod space;
 pub mod writer;
 
 use {

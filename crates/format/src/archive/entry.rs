@@ -129,6 +129,9 @@ impl Entry {
     }
 }
 
+/// Where a header says that it is of ustar, or a descendant: Firedancer looks at no more, Agave at nothing.
+const MAGIC: std::ops::Range<usize> = 257..262;
+
 /// A tar header as it stands, before anything is asked of it but that it can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarHeader {
@@ -138,8 +141,10 @@ pub struct TarHeader {
     pub flag: u8,
     /// Bytes of content that follow.
     pub content_bytes: u64,
-    /// Whether it is of a kind that both clients read: GNU or ustar.
-    pub is_gnu_or_ustar: bool,
+    /// Whether it is of a kind that both clients read: GNU or ustar, or something else that begins with `ustar`.
+    pub is_ustar: bool,
+    /// Whether its name is split into the prefix field.
+    pub is_split: bool,
 }
 
 /// Why a header does not belong into an archive that every client reads.
@@ -153,6 +158,8 @@ pub enum Oddity {
     Extension,
     /// A header from before ustar.
     Old,
+    /// A name that is split into the prefix field of a ustar header.
+    Split,
     /// A size that nothing in an archive can have.
     Size,
 }
@@ -171,6 +178,7 @@ impl Oddity {
             Self::Old => {
                 Error::damaged(format!("the entry {shown:?} has a header of an old kind: neither GNU nor ustar"))
             }
+            Self::Split => Error::damaged(format!("the name {shown:?} is split into the prefix field of its header")),
             Self::Size => Error::damaged(format!("the entry {shown:?} claims {} bytes", header.content_bytes)),
         }
     }
@@ -191,7 +199,8 @@ impl TarHeader {
             path: header.path_bytes().into_owned(),
             flag: header.entry_type().as_byte(),
             content_bytes,
-            is_gnu_or_ustar: header.as_gnu().is_some() || header.as_ustar().is_some(),
+            is_ustar: block.get(MAGIC).is_some_and(|magic| magic == b"ustar"),
+            is_split: header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0)),
         })
     }
 
@@ -214,12 +223,16 @@ impl TarHeader {
         if self.content_bytes > ENTRY_BYTES_MAX || (kind.is_dir() && self.content_bytes != 0) {
             return Some(Oddity::Size);
         }
-        (!self.is_gnu_or_ustar).then_some(Oddity::Old)
+        match (self.is_ustar, self.is_split) {
+            (false, _) => Some(Oddity::Old),
+            (true, true) => Some(Oddity::Split),
+            (true, false) => None,
+        }
     }
 
-    /// The entry that it begins, unless something other than its age is odd.
+    /// The entry that it begins, unless something other than the kind of its header is odd.
     pub fn entry(&self) -> Option<Entry> {
-        let is_readable = matches!(self.oddity(), None | Some(Oddity::Old));
+        let is_readable = matches!(self.oddity(), None | Some(Oddity::Old | Oddity::Split));
         let entry = Entry { kind: self.kind()?, content_bytes: self.content_bytes };
         is_readable.then_some(entry)
     }
@@ -318,6 +331,23 @@ mod tests {
             assert_eq!(EntryKind::parse(path), None, "{path:?}");
         }
         assert_eq!(EntryKind::parse("snapshots/26"), Some(EntryKind::SlotDir(26)), "as Agave writes it");
+    }
+
+    #[test]
+    fn headers_that_are_odd() {
+        let header = |path: &str, flag: u8, content_bytes: u64| TarHeader {
+            path: path.into(),
+            flag,
+            content_bytes,
+            is_ustar: true,
+            is_split: false,
+        };
+        assert_eq!(header("version", b'0', ENTRY_BYTES_MAX).oddity(), None);
+        assert_eq!(header("version", b'0', ENTRY_BYTES_MAX + 1).oddity(), Some(Oddity::Size));
+        assert_eq!(header("snapshots/", b'5', 1).oddity(), Some(Oddity::Size));
+        assert_eq!(header("snapshots/", b'0', 0).oddity(), Some(Oddity::Kind));
+        assert_eq!(header("version", b'5', 0).oddity(), Some(Oddity::Kind));
+        assert_eq!(header("a\nb", b'0', 0).shown_path(), "ab");
     }
 
     #[test]

@@ -273,7 +273,6 @@ impl EntryParser {
             if content_bytes > EXTENSION_BYTES_MAX {
                 return Err(Oddity::Size.error(header));
             }
-            self.extension.restart();
             self.state = match content_bytes {
                 0 => State::Header,
                 _ => State::Extension { flag: header.flag, content_bytes },
@@ -321,6 +320,132 @@ mod tests {
         parser.feed(&entry.header(), &mut |_| Ok(())).expect("a header");
         assert_eq!(parser.position(), u64::MAX);
         assert!(parser.feed(&[b'x'; 1024], &mut |_| Ok(())).is_err(), "no header");
+    }
+
+    const VERSION: Entry = Entry { kind: EntryKind::Version, content_bytes: 5 };
+
+    /// What a parser finds: entries, as they begin and end.
+    fn found_by(parser: &mut EntryParser, tar: &[u8]) -> Result<Vec<(bool, Entry)>> {
+        let mut found = Vec::new();
+        parser.feed(tar, &mut |event| {
+            match event {
+                TarEvent::Begin(entry) => found.push((true, entry)),
+                TarEvent::End(entry) => found.push((false, entry)),
+                TarEvent::Content { .. } => {}
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// A header of any kind, with its content and padding.
+    fn entry_of(path: &str, flag: u8, content: &[u8]) -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.set_path(path).expect("short");
+        header.set_entry_type(tar::EntryType::new(flag));
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        let mut tar = header.as_bytes().to_vec();
+        tar.extend_from_slice(content);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+        tar
+    }
+
+    #[test]
+    fn how_a_stream_ends() {
+        let end_of = |bytes: &[u8]| {
+            let mut parser = EntryParser::new();
+            parser.feed(&entry_of("version", b'0', b"1.2.0"), &mut |_| Ok(())).expect("an entry");
+            parser.feed(bytes, &mut |_| Ok(())).expect("an end");
+            (parser.end(), parser.end_zero_bytes(), parser.finish().is_ok())
+        };
+        assert_eq!(end_of(&[]), (TarEnd::Inside, 0, false));
+        assert_eq!(end_of(&[0; 512]), (TarEnd::Short, 512, false));
+        assert_eq!(end_of(&[0; 1024]), (TarEnd::Clean, 1024, true));
+        assert_eq!(end_of(&[0; 1536]), (TarEnd::Long, 1536, true));
+        let junk = [vec![0; 1024], vec![1], vec![0; 512]].concat();
+        assert_eq!(end_of(&junk), (TarEnd::Junk, 1024, true));
+    }
+
+    #[test]
+    fn where_a_stream_may_be_cut() {
+        let tar = [entry_of("version", b'0', b"1.2.0"), vec![0; 1024]].concat();
+        let mut parser = EntryParser::new();
+        let mut between = Vec::new();
+        for (at, byte) in tar.iter().enumerate() {
+            if parser.is_between_entries() {
+                between.push(at);
+            }
+            parser.feed(&[*byte], &mut |_| Ok(())).expect("a good stream");
+        }
+        assert_eq!(between.first(), Some(&0));
+        assert_eq!(between.get(1), Some(&1024), "after the entry, not inside it or a header");
+        assert_eq!(between.get(2), Some(&1536), "after the first block of zeros");
+    }
+
+    #[test]
+    fn no_more_entries_than_a_client_reads() {
+        let mut parser = EntryParser { entries: ENTRIES_MAX - 1, ..EntryParser::new() };
+        let tar = entry_of("version", b'0', b"");
+        parser.feed(&tar, &mut |_| Ok(())).expect("the last one");
+        assert!(!parser.is_full());
+        assert!(parser.feed(&tar, &mut |_| Ok(())).is_err() && parser.is_full());
+    }
+
+    #[test]
+    fn a_parser_that_starts_at_the_end_of_an_entry() {
+        let entry = Entry { kind: EntryKind::StatusCache, content_bytes: 512 };
+        assert!(EntryParser::inside(entry, 511).is_none() && EntryParser::inside(entry, 1025).is_none());
+        let mut parser = EntryParser::inside(entry, 1024).expect("at its end");
+        let found = found_by(&mut parser, &entry_of("version", b'0', b"1.2.0")).expect("an entry");
+        assert_eq!(found, [(true, VERSION), (false, VERSION)]);
+    }
+
+    /// What extensions say of the next entry is taken over by a tolerant parser, and refused by any other.
+    #[test]
+    fn extensions() {
+        let records = b"12 path=xyz\n16 path=version\n9 size=5\n11 other=1\n";
+        let file = [entry_of("no-name", b'0', b"1.2.0"), vec![0; 1024]].concat();
+        for (extensions, oddities, is_version) in [
+            (vec![(b'L', &b"version\0junk"[..])], 1, true),
+            (vec![(b'x', b"16 path=version\n")], 1, true),
+            (vec![(b'x', records)], 1, false),
+            (vec![(b'L', b"version"), (b'x', records)], 2, true),
+            (vec![(b'x', b"16 path=version\n"), (b'K', b"a link")], 2, true),
+            (vec![(b'L', b"")], 1, false),
+            (vec![(b'x', b"version\n")], 1, false),
+        ] {
+            let tar: Vec<u8> = extensions.iter().flat_map(|(flag, said)| entry_of("ext", *flag, said)).collect();
+            let tar = [tar, file.clone()].concat();
+            let mut parser = EntryParser::tolerant();
+            let found = found_by(&mut parser, &tar).expect("passed over");
+            assert_eq!(!found.is_empty(), is_version, "{extensions:?}");
+            // A name that is none of a snapshot's is one more.
+            assert_eq!(parser.take_oddities().len(), oddities + usize::from(!is_version), "{extensions:?}");
+            assert!(parser.take_oddities().is_empty());
+            assert_eq!(parser.end(), TarEnd::Clean, "{extensions:?}");
+            assert!(EntryParser::new().feed(&tar, &mut |_| Ok(())).is_err());
+        }
+        let stated = [entry_of("ext", b'x', b"9 size=5\n"), entry_of("version", b'0', b"")].concat();
+        let mut parser = EntryParser::tolerant();
+        assert_eq!(found_by(&mut parser, &stated).expect("a header"), [(true, VERSION)], "five bytes are to come");
+        let long = entry_of("ext", b'x', &vec![b'y'; EXTENSION_BYTES_MAX as usize]);
+        EntryParser::tolerant().feed(&long, &mut |_| Ok(())).expect("just not too long");
+        let longer = entry_of("ext", b'x', &vec![b'y'; EXTENSION_BYTES_MAX as usize + 1]);
+        assert!(EntryParser::tolerant().feed(&longer, &mut |_| Ok(())).is_err());
+    }
+
+    /// Entries that have no place in a snapshot are passed over by a tolerant parser.
+    #[test]
+    fn foreign_entries() {
+        let tar = [entry_of("genesis.bin", b'0', &[7; 600]), entry_of("version", b'0', b"1.2.0")].concat();
+        let mut parser = EntryParser::tolerant();
+        assert_eq!(found_by(&mut parser, &tar).expect("passed over"), [(true, VERSION), (false, VERSION)]);
+        let mut header = tar::Header::new_gnu();
+        header.set_path("genesis.bin").expect("short");
+        header.set_size(u64::MAX / 2 + 1);
+        header.set_cksum();
+        assert!(EntryParser::tolerant().feed(header.as_bytes(), &mut |_| Ok(())).is_err(), "half of all there can be");
     }
 
     fn tar_of(contents: &[Vec<u8>]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {

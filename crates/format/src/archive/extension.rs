@@ -15,11 +15,6 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// Another begins.
-    pub fn restart(&mut self) {
-        self.content.clear();
-    }
-
     /// Some of its content.
     pub fn push(&mut self, bytes: &[u8]) {
         self.content.extend_from_slice(bytes);

@@ -67,6 +67,11 @@ pub fn to_frame(hashes: &[FrameHash]) -> Option<Vec<u8>> {
     skippable_frame(FRAME_HASHES_KIND, &content)
 }
 
+/// Whether the content of a skippable frame begins as that of frame hashes does.
+pub fn is_begin_of_hashes(kind: u8, content: &[u8]) -> bool {
+    kind == FRAME_HASHES_KIND && content.starts_with(MAGIC)
+}
+
 /// Reads such a frame, of an archive with so many frames that hold tar.
 ///
 /// # Errors

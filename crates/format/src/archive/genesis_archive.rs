@@ -43,11 +43,17 @@ mod tests {
     use {super::*, std::io::Write};
 
     fn archive(name: &str, content: &[u8]) -> Vec<u8> {
+        archive_of(&[(name, content)])
+    }
+
+    fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, name, content).expect("appended");
+        for (name, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, name, *content).expect("appended");
+        }
         let tar = tar.into_inner().expect("finished");
         let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
         bzip2.write_all(&tar).expect("compressed");
@@ -60,6 +66,11 @@ mod tests {
         for bad in [archive("other", b"abc"), archive("genesis.bin", b""), b"no archive".to_vec(), Vec::new()] {
             assert!(unpack(&bad).is_err());
         }
+        // As large as Agave takes, behind others that are small.
+        let largest = vec![7; 10 << 20];
+        let found = unpack(&archive_of(&[("rocksdb/CURRENT", &[1; 9000]), ("genesis.bin", &largest)]));
+        assert!(found.expect("unpacked") == largest);
+        assert!(unpack(&archive("genesis.bin", &vec![7; (10 << 20) + 1])).is_err());
         // A bomb: 64 MiB of zeros in a few bytes.
         let bomb = archive("genesis.bin", &vec![0; 64 << 20]);
         assert!(bomb.len() < 10_000 && unpack(&bomb).is_err());

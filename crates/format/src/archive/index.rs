@@ -224,6 +224,19 @@ mod tests {
         proptest::collection::vec(entry, 0..100)
     }
 
+    /// A table that another wrote may claim what no archive holds.
+    #[test]
+    fn impossible_entries() {
+        let table = |kind, content_bytes| {
+            let table = write_table(&[Entry { kind, content_bytes }]);
+            read_table(&table, 1).map(|entries| entries.len())
+        };
+        assert_eq!(table(EntryKind::StatusCache, ENTRY_BYTES_MAX), Some(1));
+        assert_eq!(table(EntryKind::StatusCache, ENTRY_BYTES_MAX + 1), None);
+        assert_eq!(table(EntryKind::AccountsDir, 0), Some(1));
+        assert_eq!(table(EntryKind::AccountsDir, 1), None);
+    }
+
     proptest! {
         #[test]
         fn indexes_round_trip(entries in entries(), frame_size_bytes in any::<u64>()) {

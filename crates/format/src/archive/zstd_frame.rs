@@ -11,22 +11,18 @@ pub const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 /// Bytes in front of a skippable frame's content: magic and length.
 pub const SKIPPABLE_HEADER_BYTES: usize = 8;
 
-/// The skippable frame that `pzstd` writes in front of each frame: magic, length 4, the frame's compressed length.
-pub const PZSTD_FRAME_BYTES: usize = 12;
-
 /// The most bytes that a frame header takes: magic, descriptor, window, dictionary id, content size.
 pub const FRAME_HEADER_BYTES_MAX: usize = 4 + 1 + 1 + 4 + 8;
 
 /// The most bytes that one block expands to.
 pub const BLOCK_CONTENT_BYTES_MAX: u64 = 128 * 1024;
 
-/// The skippable frame of `pzstd`, which tells the length of the frame after it.
-pub fn pzstd_frame(compressed_bytes: u32) -> [u8; PZSTD_FRAME_BYTES] {
-    let mut frame = [0; PZSTD_FRAME_BYTES];
-    frame[..4].copy_from_slice(&SKIPPABLE_MAGIC.to_le_bytes());
-    frame[4..8].copy_from_slice(&4u32.to_le_bytes());
-    frame[8..].copy_from_slice(&compressed_bytes.to_le_bytes());
-    frame
+/// What a mark of `pzstd` says: the length of the frame after it, in bytes. The mark is a skippable frame of kind 0 that
+/// holds this length as a u32. Archives by older slotpress have them too. `None` for any other frame: others pad with
+/// zeros, and no frame is that short.
+pub fn pzstd_mark(frame: FrameStart, content: &[u8]) -> Option<u32> {
+    let length = content.first_chunk().filter(|_| frame == FrameStart::Skippable { kind: 0, content_bytes: 4 })?;
+    Some(u32::from_le_bytes(*length)).filter(|length| *length > 0)
 }
 
 /// A skippable frame of the given kind (0 to 15) around some content; `None` when that is 4 GiB or more.
@@ -188,8 +184,13 @@ mod tests {
 
     #[test]
     fn skippable() {
-        let frame = pzstd_frame(77);
-        assert_eq!(parse_frame_start(&frame).expect("skippable"), FrameStart::Skippable { kind: 0, content_bytes: 4 });
-        assert_eq!(skippable_frame(0, &77u32.to_le_bytes()).expect("small"), frame);
+        let mark = |kind, content: &[u8]| {
+            let frame = skippable_frame(kind, content).expect("small");
+            let start = parse_frame_start(&frame).expect("skippable");
+            assert_eq!(start, FrameStart::Skippable { kind, content_bytes: content.len() as u32 });
+            pzstd_mark(start, &frame[SKIPPABLE_HEADER_BYTES..])
+        };
+        assert_eq!(mark(0, &77u32.to_le_bytes()), Some(77));
+        assert_eq!([mark(0, &[0; 4]), mark(1, &[1; 4]), mark(0, &[1; 5]), mark(0, &[])], [None; 4]);
     }
 }

@@ -10,10 +10,12 @@ use {
         blockhash_queue::BlockhashQueue,
         fields::FieldReader,
         lattice::{LATTICE_HASH_BYTES, LatticeHash},
+        leaders::leader,
         names::Hash,
+        stakes::{Keep, Stakes, Voters, read_stakes},
     },
     slotpress_base::error::{Error, Result},
-    std::{io::BufRead, path::Path},
+    std::{io::BufRead, path::Path, sync::Arc},
 };
 
 /// The fields that other parts of slotpress, or an operator, look at.
@@ -51,6 +53,14 @@ pub struct BankFile {
     pub block_height: u64,
     /// The leader of this slot.
     pub leader: Hash,
+    /// The bank's stakes, where they are kept.
+    pub stakes: Arc<Stakes>,
+    /// Who it must be by the epoch stakes.
+    pub scheduled_leader: ScheduledLeader,
+    /// A vote account in the stakes, of the bank or of an epoch, that Agave cannot read.
+    pub invalid_vote_account: Option<Hash>,
+    /// How long a slot is meant to take, in nanoseconds.
+    pub ns_per_slot: u128,
     /// Slots in an epoch, after the warm-up.
     pub slots_per_epoch: u64,
     /// The first epoch of full length.
@@ -79,6 +89,18 @@ pub struct BankFile {
     pub length_bytes: u64,
 }
 
+/// The leader of a bank's slot by the stakes of its epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScheduledLeader {
+    /// It is not known: slot 0 has none, and more voters, or slots of an epoch, than are looked at tell nothing.
+    #[default]
+    Unknown,
+    /// There are no stakes of this epoch, or nobody has stake in them.
+    Nobody,
+    /// This one.
+    Node(Hash),
+}
+
 impl BankFile {
     /// The hash that an archive of this bank carries in its name.
     pub fn snapshot_hash(&self) -> Hash {
@@ -99,14 +121,21 @@ impl BankFile {
 
     /// The bank's epoch, by the epoch schedule.
     pub fn epoch(&self) -> u64 {
+        self.epoch_and_index().0
+    }
+
+    /// The bank's epoch, and its slot's place in it.
+    fn epoch_and_index(&self) -> (u64, u64) {
         if let Some(slots) = self.slot.checked_sub(self.first_normal_slot) {
-            return self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
+            let epoch = self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
+            return (epoch, slots.checked_rem(self.slots_per_epoch).unwrap_or(0));
         }
         // While warming up, epochs double from 32 slots (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
         const FIRST_END_LOG: u32 = 32u64.trailing_zeros() + 1;
         let end = self.slot.saturating_add(32 + 1).checked_next_power_of_two();
         let end_log = end.map_or(u64::BITS, u64::trailing_zeros);
-        u64::from(end_log.saturating_sub(FIRST_END_LOG))
+        let start = 1u64.checked_shl(end_log.saturating_sub(1)).map_or(u64::MAX, |start| start.saturating_sub(32));
+        (u64::from(end_log.saturating_sub(FIRST_END_LOG)), self.slot.saturating_sub(start))
     }
 }
 
@@ -131,19 +160,24 @@ pub fn parse_bank_file<R: BufRead>(
     r: FieldReader<R>,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
 ) -> Result<BankFile> {
-    match parse_bank_file_and_end(r, on_storage)? {
+    match parse_bank_file_and_end(r, on_storage, false)? {
         (bank, None) => Ok(bank),
         (_, Some(error)) => Err(error),
     }
 }
 
-/// The same, but what is wrong after the lattice hash comes beside the bank: Agave does not mind it.
+/// The same, but what is wrong after the lattice hash comes beside the bank: Agave does not mind it. `keeps_stakes` tells
+/// whether the bank's stakes are kept: about 100 bytes for each delegation.
 pub fn parse_bank_file_and_end<R: BufRead>(
     mut r: FieldReader<R>,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
+    keeps_stakes: bool,
 ) -> Result<(BankFile, Option<Error>)> {
     let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
-    read_bank_fields(&mut r, &mut bank)?;
+    read_front(&mut r, &mut bank)?;
+    let mut stakes = Stakes::default();
+    read_bank_fields(&mut r, &mut bank, if keeps_stakes { Keep::All(&mut stakes) } else { Keep::Nothing })?;
+    bank.stakes = Arc::new(stakes);
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
     let end_error = read_extra_fields(&mut r, &mut bank)?;
     if bank.accounts_slot != bank.slot {
@@ -155,8 +189,18 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     Ok((bank, end_error))
 }
 
-/// The bank fields: from the blockhash queue to the stakes.
-fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+/// The time that a slot is meant to take, in nanoseconds: it stands in the first bytes of a bank file.
+///
+/// # Errors
+/// They make no sense, or `r` ends before.
+pub fn read_ns_per_slot<R: BufRead>(mut r: FieldReader<R>) -> Result<u128> {
+    let mut bank = BankFile::default();
+    read_front(&mut r, &mut bank)?;
+    Ok(bank.ns_per_slot)
+}
+
+/// The first bank fields: from the blockhash queue to the time of a slot.
+fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
     r.skip_items("the ancestors", 16)?;
     bank.hash = Hash(r.array()?);
@@ -172,7 +216,12 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> 
         r.skip(8)?;
     }
     bank.ticks_per_slot = r.u64()?;
-    r.skip(16)?; // ns per slot
+    bank.ns_per_slot = u128::from_le_bytes(r.array()?);
+    Ok(())
+}
+
+/// The bank fields that follow, to the stakes.
+fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: Keep<'_>) -> Result<()> {
     bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
     r.skip(8)?; // slots per year
     bank.accounts_data_bytes = r.u64()?;
@@ -190,7 +239,8 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> 
     bank.first_normal_epoch = r.u64()?;
     bank.first_normal_slot = r.u64()?;
     r.skip(6 * 8)?; // inflation
-    let stakes = skip_stakes(r, "the stakes", false)?;
+    let stakes = read_stakes(r, "the stakes", false, keep)?;
+    bank.invalid_vote_account = stakes.invalid_vote_account;
     bank.vote_account_count = stakes.vote_account_count;
     bank.delegation_count = stakes.delegation_count;
     bank.stakes_epoch = stakes.epoch;
@@ -251,8 +301,16 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
     r.optional_hash("the epoch accounts hash")?;
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
+    let (epoch, slot_index) = bank.epoch_and_index();
+    let mut voters = Voters::default();
     for _ in 0..bank.epoch_stakes_count {
-        skip_epoch_stakes(r)?;
+        if let Some(invalid) = read_epoch_stakes(r, epoch, &mut voters)? {
+            bank.invalid_vote_account.get_or_insert(invalid);
+        }
+    }
+    if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && !voters.has_more {
+        bank.scheduled_leader = leader(epoch, slot_index, voters.by_address())
+            .map_or(ScheduledLeader::Nobody, |leader| ScheduledLeader::Node(Hash(leader.node)));
     }
     bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
         LatticeHash::from_bytes(&r.array::<LATTICE_HASH_BYTES>()?)
@@ -271,41 +329,26 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
 }
 
+/// Slots of an epoch whose leaders are drawn: clusters have 432,000.
+const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
+
 const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;
-const DELEGATION_BYTES: u64 = 32 + 32 + 8 + 8 + 8 + 8;
-
-struct StakesSummary {
-    vote_account_count: u64,
-    delegation_count: u64,
-    epoch: u64,
-}
-
-/// Passes over a stakes cache. In the epoch stakes, each delegation carries its credits observed too.
-fn skip_stakes<R: BufRead>(r: &mut FieldReader<R>, name: &str, with_credits: bool) -> Result<StakesSummary> {
-    // An account: lamports, data, owner, executable, rent epoch.
-    let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
-    for _ in 0..vote_account_count {
-        r.skip(32 + 8 + 8)?;
-        r.skip_items("a vote account's data", 1)?;
-        r.skip(32)?;
-        r.flag("a vote account's executable flag")?;
-        r.skip(8)?;
-    }
-    let delegation_bytes = if with_credits { DELEGATION_BYTES + 8 } else { DELEGATION_BYTES };
-    let delegation_count = r.skip_items("the delegations", delegation_bytes)?;
-    r.skip(8)?; // always 0
+/// Reads the stakes of an epoch; `voters` gets those of the epoch that is asked for. Returns a vote account that Agave
+/// cannot read.
+fn read_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>, wanted: u64, voters: &mut Voters) -> Result<Option<Hash>> {
     let epoch = r.u64()?;
-    r.skip_items("the stake history", 4 * 8)?;
-    Ok(StakesSummary { vote_account_count, delegation_count, epoch })
-}
-
-fn skip_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
-    let _epoch = r.u64()?;
     match r.u32()? {
         0 => {}
         other => return Err(r.damaged(format!("epoch stakes of the unknown kind {other}"))),
     }
-    skip_stakes(r, "the epoch stakes", true)?;
+    let keep = match epoch == wanted {
+        true => {
+            *voters = Voters::default(); // of two, the later counts
+            Keep::Voters(voters)
+        }
+        false => Keep::Nothing,
+    };
+    let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
     r.skip(8)?; // total stake
     for _ in 0..r.count("the vote accounts of nodes", 32 + 8 + 8)? {
         r.skip(32)?;
@@ -313,7 +356,7 @@ fn skip_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
         r.skip(8)?;
     }
     r.skip_items("the authorized voters", 64)?;
-    Ok(())
+    Ok(stakes.invalid_vote_account)
 }
 
 #[cfg(test)]

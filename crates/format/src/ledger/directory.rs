@@ -130,6 +130,9 @@ impl BankSnapshot {
     }
 }
 
+/// What to do about a ledger that a later version has written in another way.
+pub const NEWER_AGAVE: &str = "look for a newer slotpress, or recompress the validator's own archives";
+
 /// The one version of the snapshot format that is in use.
 pub const SNAPSHOT_VERSION: &str = "1.2.0";
 
@@ -211,21 +214,28 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
     Ok(slots)
 }
 
+/// Whether a bank snapshot directory has the file that a validator writes last, `fastboot_version`.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn is_complete(snapshots_dir: &Path, slot: u64) -> Result<bool> {
+    is_file(&snapshots_dir.join("snapshots").join(slot.to_string()).join("fastboot_version"))
+}
+
 fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshots_dir = paths.snapshots_dir();
     let slots = bank_snapshot_slots(snapshots_dir)?;
     let dir_of = |slot: u64| snapshots_dir.join("snapshots").join(slot.to_string());
-    let is_complete = |slot: u64| is_file(&dir_of(slot).join("fastboot_version"));
     let found = match slot {
         Some(slot) if !slots.contains(&slot) => {
             return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).shown()))
                 .hint(format!("bank snapshots there: {}", list_slots(&slots))));
         }
-        Some(slot) => is_complete(slot)?.then_some(slot),
+        Some(slot) => is_complete(snapshots_dir, slot)?.then_some(slot),
         None => {
             let mut found = None;
             for slot in &slots {
-                if is_complete(*slot)? {
+                if is_complete(snapshots_dir, *slot)? {
                     found = Some(*slot);
                     break;
                 }
@@ -240,7 +250,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
                 .hint("give the validator's ledger directory; where the validator runs with `snapshots`, give that too")
         } else {
             Error::failed(format!(
-                "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the mark that a validator \
+                "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the file that a validator \
                  writes last",
                 snapshots_dir.join("snapshots").shown()
             ))
@@ -250,22 +260,23 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let dir = dir_of(slot);
     let version_path = dir.join("fastboot_version");
     let version = read_short(&version_path)?;
-    let major = version.trim().split('.').next().and_then(parse_number);
-    let layout = match major {
-        Some(3) => Layout::StoragesList,
-        Some(2) => Layout::HardLinks,
-        Some(4..=5) => Layout::TaggedList,
-        Some(6..) => {
+    let mut numbers = version.trim().split('.').map(parse_number);
+    // Of 4.x and 5.x Agave promises nothing: a later minor version may be anything.
+    let layout = match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(3), _) => Layout::StoragesList,
+        (Some(2), _) => Layout::HardLinks,
+        (Some(4..=5), Some(0)) => Layout::TaggedList,
+        (Some(4..), _) => {
             return Err(Error::failed(format!(
-                "{} says {}: a layout newer than Agave 4.5's is not supported yet",
+                "{} says {}: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0",
                 version_path.shown(),
                 version.trim()
             ))
-            .hint("look for a newer slotpress, or recompress the validator's own archives"));
+            .hint(NEWER_AGAVE));
         }
         _ => {
             return Err(Error::failed(format!(
-                "{} says {:?}, which is not a layout that slotpress knows (2.x to 5.x)",
+                "{} says {:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
                 version_path.shown(),
                 version.trim()
             )));

@@ -1,12 +1,13 @@
-//! Whether somebody holds a ledger's lock, without touching it: even a lock that is held for a microsecond makes a
+//! Which process holds a ledger's lock, without touching it: even a lock that is held for a microsecond makes a
 //! validator fail that starts in it. Linux lists all locks in `/proc/locks` (`proc_locks(5)`).
 
 use {
     rustix::fs::{Mode, OFlags},
+    slotpress_base::text::escaped,
     std::{
         fs,
         io::{self, BufRead, BufReader},
-        os::fd::{AsRawFd, OwnedFd},
+        os::fd::{AsFd, AsRawFd, BorrowedFd},
         path::Path,
     },
 };
@@ -22,34 +23,64 @@ struct LockedFile {
     inode: u64,
 }
 
-/// Whether a process holds `<ledger>/ledger.lock`; `None` where the system does not tell. Locks of processes that this
-/// one cannot see, in containers beside it or around it, are not listed. Nothing is made, changed or locked.
-pub fn is_ledger_lock_held(ledger: &Path) -> Option<bool> {
-    let path = ledger.join("ledger.lock");
+/// The process that holds a lock, as far as the system tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Its number; `None` where it is in another container, or where the lock belongs to no process.
+    pub pid: Option<u32>,
+    /// The name of its program, at most 15 bytes; `None` where it is not known.
+    pub program: Option<String>,
+}
+
+impl LockHolder {
+    fn new(pid: Option<u32>) -> Self {
+        let name = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+        Self { pid, program: name.map(|name| escaped(name.trim_end()).into_owned()) }
+    }
+}
+
+impl std::fmt::Display for LockHolder {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.program, self.pid) {
+            (Some(program), Some(pid)) => write!(to, "{program} (process {pid})"),
+            (None, Some(pid)) => write!(to, "process {pid}"),
+            _ => to.write_str("a process that is not visible from here"),
+        }
+    }
+}
+
+/// The process that holds `<ledger>/ledger.lock`, `Some(None)` where the lock is free, `None` where the system does not
+/// tell. Locks of processes in containers beside this one, or around it, may not be listed. Nothing is made, changed or
+/// locked.
+pub fn ledger_lock_holder(ledger: &Path) -> Option<Option<LockHolder>> {
     // A path alone: needs no right to read it, and waits for nothing.
-    let file = match rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(file) => file,
-        Err(rustix::io::Errno::NOENT) => return Some(false),
-        Err(_) => return None,
-    };
-    let stat = rustix::fs::fstat(&file).ok()?;
+    match rustix::fs::open(ledger.join("ledger.lock"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => lock_holder(&file),
+        Err(rustix::io::Errno::NOENT) => Some(None),
+        Err(_) => None,
+    }
+}
+
+/// The same for an open file.
+pub fn lock_holder(file: &impl AsFd) -> Option<Option<LockHolder>> {
+    let stat = rustix::fs::fstat(file).ok()?;
     let inode = stat.st_ino;
     // btrfs gives each subvolume a device number of its own, but lists locks under that of the file system, which is
     // what the table of mounts has. Elsewhere the two are one.
     let of_stat = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let devices = [Some(of_stat), device_of_mount(&file)];
+    let devices = [Some(of_stat), device_of_mount(file.as_fd())];
     let files: Vec<LockedFile> = devices.into_iter().flatten().map(|device| LockedFile { device, inode }).collect();
-    let mut is_held = false;
+    let mut holder = None;
     for_each_line(Path::new("/proc/locks"), |line| {
-        is_held = parse_lock(line).is_some_and(|locked| files.contains(&locked));
-        !is_held
+        holder = parse_lock(line).filter(|(locked, _)| files.contains(locked)).map(|(_, pid)| pid);
+        holder.is_none()
     })
     .ok()?;
-    Some(is_held)
+    Some(holder.map(LockHolder::new))
 }
 
 /// The device number of the file system on which an open file is.
-fn device_of_mount(file: &OwnedFd) -> Option<(u32, u32)> {
+fn device_of_mount(file: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let mut mount = None;
     for_each_line(&Path::new("/proc/self/fdinfo").join(file.as_raw_fd().to_string()), |line| {
         mount = line.strip_prefix("mnt_id:").map(|id| id.trim().to_string());
@@ -82,19 +113,21 @@ fn for_each_line(path: &Path, mut wants_more: impl FnMut(&str) -> bool) -> io::R
     }
 }
 
-/// The file of a lock that is held: `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`. A line with `->` is of
-/// somebody who waits for the lock above it; leases are no locks.
-fn parse_lock(line: &str) -> Option<LockedFile> {
+/// The file of a lock that is held, and the process that took it, unless that is in another container or the lock belongs
+/// to an open file: `4: FLOCK  ADVISORY  WRITE 27749 fe:00:10100749 0 EOF`. A line with `->` is of a process that waits for
+/// the lock above it; leases are no locks.
+fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     let mut words = line.split_ascii_whitespace();
     words.next()?.strip_suffix(':')?;
     if !matches!(words.next()?, "FLOCK" | "POSIX" | "OFDLCK") {
         return None;
     }
-    let mut file = words.nth(3)?.split(':');
+    let pid = words.nth(2)?.parse().ok().filter(|pid| *pid > 0);
+    let mut file = words.next()?.split(':');
     let number = |text: Option<&str>| u32::from_str_radix(text?, 16).ok();
     let device = (number(file.next())?, number(file.next())?);
     let inode = file.next()?.parse().ok()?;
-    file.next().is_none().then_some(LockedFile { device, inode })
+    file.next().is_none().then_some((LockedFile { device, inode }, pid))
 }
 
 /// The device number in a line of `mountinfo`, where it is that of the mount:
@@ -114,11 +147,12 @@ mod tests {
 
     #[test]
     fn lines_of_the_lock_table() {
-        let found = |inode| Some(LockedFile { device: (0xfe, 0x1f), inode });
+        let found = |inode, pid| Some((LockedFile { device: (0xfe, 0x1f), inode }, pid));
         for (line, expected) in [
-            ("4: FLOCK  ADVISORY  WRITE 27749 fe:1f:10100749 0 EOF", found(10_100_749)),
-            ("1: POSIX  ADVISORY  READ  4216 fe:1f:12 128 128", found(12)),
-            ("12: OFDLCK ADVISORY  WRITE -1 fe:1f:18446744073709551615 0 EOF", found(u64::MAX)),
+            ("4: FLOCK  ADVISORY  WRITE 27749 fe:1f:10100749 0 EOF", found(10_100_749, Some(27749))),
+            ("1: POSIX  ADVISORY  READ  4216 fe:1f:12 128 128", found(12, Some(4216))),
+            ("12: OFDLCK ADVISORY  WRITE -1 fe:1f:18446744073709551615 0 EOF", found(u64::MAX, None)),
+            ("4: FLOCK  ADVISORY  WRITE 0 fe:1f:12 0 EOF", found(12, None)),
             ("4: -> FLOCK  ADVISORY  WRITE 27750 fe:1f:10100749 0 EOF", None),
             ("4:  -> POSIX  ADVISORY  WRITE 27750 fe:1f:10100749 0 EOF", None),
             ("5: LEASE  ACTIVE    READ  27751 fe:1f:12 0 EOF", None),
@@ -145,16 +179,19 @@ mod tests {
     #[test]
     fn locks_of_this_process() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert_eq!(is_ledger_lock_held(dir.path()), Some(false), "there is none");
+        let own = Some(Some(LockHolder::new(Some(std::process::id()))));
+        let found = || ledger_lock_holder(dir.path());
+        assert_eq!(found(), Some(None), "there is none");
         assert!(!dir.path().join("ledger.lock").exists());
         let file = File::create(dir.path().join("ledger.lock")).expect("created");
-        assert_eq!(is_ledger_lock_held(dir.path()), Some(false));
+        assert_eq!(found(), Some(None));
         file.try_lock_shared().expect("free");
-        assert_eq!(is_ledger_lock_held(dir.path()), Some(true));
+        assert_eq!(found(), own);
         file.unlock().expect("unlocked");
         file.try_lock().expect("free");
-        assert_eq!(is_ledger_lock_held(dir.path()), Some(true));
-        assert!(device_of_mount(&OwnedFd::from(file)).is_some());
-        assert_eq!(is_ledger_lock_held(dir.path()), Some(false), "it went with its file");
+        assert_eq!(found(), own);
+        assert!(device_of_mount(file.as_fd()).is_some());
+        drop(file);
+        assert_eq!(found(), Some(None), "it went with its file");
     }
 }

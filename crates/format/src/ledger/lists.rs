@@ -3,6 +3,7 @@
 
 use {
     crate::ledger::{
+        directory::NEWER_AGAVE,
         fields::FieldReader,
         record::{ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, align8},
         split::{META_ALIGNMENT, record_bytes},
@@ -122,7 +123,11 @@ pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<V
             0 => APPEND_VEC,
             1 if r.flag("a split storage")? => SPLIT_WITH_DATA,
             1 => SPLIT,
-            kind => return Err(r.damaged(format!("a storage of the unknown kind {kind}"))),
+            kind => {
+                return Err(r
+                    .damaged(format!("a storage of kind {kind}, where slotpress knows 0 and 1"))
+                    .hint(NEWER_AGAVE));
+            }
         };
         let (id, slot) = (r.u32()?, r.u64()?);
         storages.push(ListedStorage { slot, id, endings });
@@ -380,7 +385,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_read() {
+        let storages = [(5u64, 1u32), (9, u32::MAX)];
+        let mut list = Vec::new();
+        write_storages_list(&mut list, storages.into_iter()).expect("written");
+        let read = |bytes: &[u8]| parse_storages_list(FieldReader::new(bytes, bytes.len() as u64, "the list"));
+        assert_eq!(read(&list).expect("sound"), storages);
+        assert!(read(&list[..list.len() - 1]).is_err() && read(&[&list[..], &[0]].concat()).is_err());
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("list"), &list).expect("written");
+        assert_eq!(read_storages_list(&dir.path().join("list")).expect("sound"), storages);
+        let mut obsolete = Vec::new();
+        write_no_obsolete_accounts(&mut obsolete, storages.into_iter()).expect("written");
+        let mut found = Vec::new();
+        let r = FieldReader::new(obsolete.as_slice(), obsolete.len() as u64, "the obsolete records");
+        scan_obsolete_accounts(r, ObsoleteFormat::Wide, &|_, _| None, &mut |one| {
+            found.push((one.slot, one.id, one.count, one.cut_bytes));
+            Ok(())
+        })
+        .expect("sound");
+        assert_eq!(found, [(5, 1, 0, 0), (9, u64::from(u32::MAX), 0, 0)]);
+    }
+
+    /// In a split storage: an offset inside the `.meta` file, and data that an account can have.
+    #[test]
+    fn what_cutting_takes_out() {
+        let storage = |kind| StorageFile { slot: 1, id: 1, root: 0, file_bytes: 1000, modified_ns: 0, kind };
+        let split = storage(StorageKind::Split { data: None });
+        let cut = |offset, data_len| cut_by(ObsoleteItem { offset, data_len }, &split).ok();
+        assert_eq!([cut(64, 5), cut(999, 0), cut(1000, 0)], [Some(144), Some(136), None]);
+        assert_eq!(cut(64, ACCOUNT_DATA_BYTES_MAX), Some(ACCOUNT_DATA_BYTES_MAX + 136));
+        assert_eq!(cut(64, ACCOUNT_DATA_BYTES_MAX + 1), None);
+        let item = ObsoleteItem { offset: 8, data_len: 5 };
+        assert_eq!(cut_by(item, &storage(StorageKind::AppendVec)), Ok(144));
+    }
+
+    #[test]
     fn overlaps_are_refused() {
+        let after = kept_between(&[0..10, 10..12], 20).map(|kept| kept.len());
+        assert_eq!(after, Ok(1), "nothing is kept between two that touch");
         assert!(kept_between(&[0..10, 8..12], 20).is_err());
         assert!(kept_between(&[0..10, 0..10], 20).is_err());
     }

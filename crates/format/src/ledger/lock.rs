@@ -1,7 +1,10 @@
 //! The lock that tells whether a validator runs on a ledger.
 
 use {
-    crate::ledger::directory::{GRACEFUL_STOP, bank_snapshot_slots},
+    crate::ledger::{
+        directory::{GRACEFUL_STOP, bank_snapshot_slots},
+        held_lock::lock_holder,
+    },
     rustix::{
         fs::{AtFlags, FileType, Mode, OFlags},
         io::Errno,
@@ -10,10 +13,10 @@ use {
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir},
+        owner::Owner,
     },
     std::{
         fs::{File, TryLockError},
-        io,
         os::unix::fs::MetadataExt,
         path::Path,
         sync::Arc,
@@ -31,6 +34,10 @@ pub struct LedgerLock {
 
 /// Its name in a ledger.
 const LOCK_NAME: &str = "ledger.lock";
+
+/// What can be done while the lock is held.
+const BESIDE_A_VALIDATOR: &str = "Beside a running validator, slotpress can verify, recompress and serve the archives \
+     that the validator writes itself";
 
 /// What a ledger directory holds: one of these, or bank snapshots.
 const LEDGER_NAMES: [&str; 5] = ["ledger.lock", "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
@@ -88,7 +95,8 @@ impl LedgerLock {
         let opened = match open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
                 let file = File::from(file);
-                give_to_owner_of(ledger, &file).or_path("change the owner of", &path)?;
+                // One that root made must not keep out the validator, which often runs as another user.
+                Owner::of(ledger)?.take(&file).or_path("change the owner of", &path)?;
                 made = Some((ledger.clone(), rustix::fs::fstat(&file).or_path("read", &path)?.into()));
                 Ok(file)
             }
@@ -115,12 +123,13 @@ impl LedgerLock {
             // Whoever made it has removed it since: what is locked is not what the next one finds.
             Ok(()) if file.metadata().or_path("read", &path)?.nlink() == 0 => Ok(None),
             Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
-            Err(TryLockError::WouldBlock) => Err(Error::failed(format!(
-                "the ledger {} is in use: its lock {} is held by a running validator or another slotpress",
-                ledger.path().shown(),
-                path.shown()
-            ))
-            .hint(GRACEFUL_STOP)),
+            Err(TryLockError::WouldBlock) => {
+                let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
+                let holder = holder.map_or("a running validator or another slotpress".into(), |one| one.to_string());
+                let (ledger, path) = (ledger.path().shown(), path.shown());
+                Err(Error::failed(format!("the ledger {ledger} is in use: its lock {path} is held by {holder}"))
+                    .hint(format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}")))
+            }
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
         }
     }
@@ -139,15 +148,6 @@ impl Drop for LedgerLock {
             let _ = file.unlock();
         }
     }
-}
-
-/// A lock that root made must not keep out the validator, which often runs as another user and opens it for writing.
-fn give_to_owner_of(ledger: &KeptDir, file: &File) -> io::Result<()> {
-    let (wanted, own) = (rustix::fs::fstat(ledger)?, file.metadata()?);
-    if !rustix::process::geteuid().is_root() || (wanted.st_uid, wanted.st_gid) == (own.uid(), own.gid()) {
-        return Ok(());
-    }
-    std::os::unix::fs::fchown(file, Some(wanted.st_uid), Some(wanted.st_gid))
 }
 
 #[cfg(test)]

@@ -18,13 +18,16 @@ pub mod held_lock;
     reason = "it parses nothing: it hashes accounts that were parsed, in arrays of fixed sizes, and is the hottest of all"
 )]
 pub mod lattice;
+pub mod leaders;
 pub mod lists;
 pub mod lock;
 pub mod names;
 pub mod programs;
 pub mod record;
 pub mod records;
+pub mod slot_time;
 pub mod split;
+pub mod stakes;
 pub mod startup_hints;
 pub mod status_cache;
 pub mod storages;

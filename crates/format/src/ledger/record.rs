@@ -239,6 +239,18 @@ mod tests {
     }
 
     #[test]
+    fn where_records_begin() {
+        let start = |data_len| {
+            let header = RecordHeader { data_len, lamports: 1, ..RecordHeader::parse(&[0; RECORD_HEADER_BYTES]) };
+            RecordStart::of(&header.to_bytes())
+        };
+        let most = ACCOUNT_DATA_BYTES_MAX;
+        assert_eq!(start(most), RecordStart::Record { data_bytes: 10 << 20 });
+        assert_eq!([most + 1, most * 2, u64::MAX].map(start), [RecordStart::TooLong; 3]);
+        assert_eq!(RecordStart::of(&[0; RECORD_HEADER_BYTES]), RecordStart::End);
+    }
+
+    #[test]
     fn alignment() {
         assert_eq!([0, 1, 7, 8, 9].map(align8), [0, 8, 8, 8, 16]);
         assert_eq!(align8(u64::MAX), u64::MAX - 7);

@@ -24,8 +24,10 @@ pub struct Record<'a> {
 /// What can be wrong with the bytes of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFaultKind {
-    /// The storage ends inside a record, or something that is no record follows the last.
+    /// The storage ends inside the data of a record, or something that is no record follows the last.
     CutOff,
+    /// The storage ends inside the header of a record: clients pass over so few bytes.
+    Tail,
     /// Zero bytes follow the last record, as Agave leaves them on disk; Firedancer takes them for an account.
     Padded,
     /// A record claims more data than an account can hold. What follows cannot be told apart.
@@ -132,8 +134,9 @@ impl RecordWalker {
             _ => self.carried.len(),
         };
         let account = self.carried.get(field::PUBKEY).and_then(|bytes| bytes.try_into().ok());
+        let is_tail = self.carried.len() < RECORD_HEADER_BYTES;
         sink.fault(RecordFault {
-            kind: RecordFaultKind::CutOff,
+            kind: if is_tail { RecordFaultKind::Tail } else { RecordFaultKind::CutOff },
             offset_bytes: self.offset_bytes,
             account: account.filter(|_| self.carried.len() >= RECORD_HEADER_BYTES),
             expected: format!("a record of {needed} bytes"),
@@ -297,7 +300,28 @@ mod tests {
             let in_record = expected.iter().any(|(at, _, _, data)| {
                 (*at as usize) < cut && cut < *at as usize + 136 + data.len()
             });
-            prop_assert_eq!(found.faults.iter().any(|(kind, _)| *kind == RecordFaultKind::CutOff), in_record);
+            let is_cut = |kind: &RecordFaultKind| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::Tail);
+            prop_assert_eq!(found.faults.iter().any(|(kind, _)| is_cut(kind)), in_record);
+        }
+
+        /// The account is named as soon as its header is there.
+        #[test]
+        fn a_record_that_is_cut_off_is_named(cut in 0usize..200) {
+            #[derive(Default)]
+            struct Accounts(Vec<Option<[u8; 32]>>);
+            impl RecordSink for Accounts {
+                fn record(&mut self, _: Record<'_>) {}
+                fn fault(&mut self, fault: RecordFault) {
+                    self.0.push(fault.account);
+                }
+            }
+            let (bytes, _) = storage(&[(7, 1, vec![1; 64])], false);
+            let mut found = Accounts::default();
+            let mut walker = RecordWalker::default();
+            walker.feed(&bytes[..cut.min(199)], &mut found);
+            walker.finish(&mut found);
+            let named = (cut >= RECORD_HEADER_BYTES).then_some([7; 32]);
+            prop_assert_eq!(found.0, if cut == 0 { vec![] } else { vec![named] });
         }
 
         #[test]

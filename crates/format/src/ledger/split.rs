@@ -13,7 +13,10 @@
 //! `archive::split`.
 
 use {
-    crate::ledger::record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, align8},
+    crate::ledger::{
+        directory::NEWER_AGAVE,
+        record::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, align8},
+    },
     slotpress_base::{
         bytes::{array_at, at_most_mut, to_usize, u32_at, u64_at},
         error::{Error, Result},
@@ -70,7 +73,8 @@ impl SplitFile {
         let version = [u64_at::<16, _>(header), u64_at::<24, _>(header), u64_at::<32, _>(header)];
         if version != VERSION {
             let [major, minor, patch] = version;
-            return Err(damaged(16, format_args!("version {major}.{minor}.{patch}, where slotpress knows 0.1.0")));
+            let why = format_args!("version {major}.{minor}.{patch} of split files, where slotpress knows 0.1.0");
+            return Err(damaged(16, why).hint(NEWER_AGAVE));
         }
         Ok(u64_at::<40, _>(header))
     }
@@ -288,4 +292,135 @@ fn damaged(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
     Error::damaged(format!("{why}, at offset {offset}"))
         .at_offset(offset)
         .hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_header(file: SplitFile, version: [u64; 3], uid: u64) -> [u8; FILE_HEADER_BYTES] {
+        let mut header = [0; FILE_HEADER_BYTES];
+        header[..16].copy_from_slice(file.magic());
+        for (at, number) in version.into_iter().chain([uid]).enumerate() {
+            header[16 + at * 8..][..8].copy_from_slice(&number.to_le_bytes());
+        }
+        header
+    }
+
+    #[test]
+    fn file_headers() {
+        for (file, other) in [(SplitFile::Meta, SplitFile::Data), (SplitFile::Data, SplitFile::Meta)] {
+            assert_eq!(file.uid(&file_header(file, VERSION, 77)).expect("sound"), 77);
+            assert!(file.uid(&file_header(other, VERSION, 77)).is_err());
+            for version in [[1, 1, 0], [0, 2, 0], [0, 1, 1]] {
+                assert!(file.uid(&file_header(file, version, 77)).is_err());
+            }
+        }
+        assert!(check_uids(7, 7).is_ok() && check_uids(7, 8).is_err());
+    }
+
+    #[test]
+    fn data_headers() {
+        let mut header = [9; DATA_HEADER_BYTES];
+        header[32..].copy_from_slice(&5000u32.to_le_bytes());
+        assert!(check_data_header(&header, 4096, &[9; 32], 5000).is_ok());
+        assert!(check_data_header(&header, 4096, &[8; 32], 5000).is_err());
+        assert!(check_data_header(&header, 4096, &[9; 32], 5001).is_err());
+    }
+
+    /// An entry: its fixed part, then data, or where that is.
+    fn entry(key: u8, data_len: u32, payload: &[u8]) -> Vec<u8> {
+        let mut entry =
+            [&[key; 32][..], &[key + 1; 32], &7u64.to_le_bytes(), &8u64.to_le_bytes(), &[1, 0, 0, 0]].concat();
+        entry.extend_from_slice(&data_len.to_le_bytes());
+        entry.extend_from_slice(payload);
+        entry
+    }
+
+    /// A file of entries, each at its place. What follows the last one is not padded.
+    fn file_of(entries: &[Vec<u8>]) -> Vec<u8> {
+        let mut file = vec![0; FILE_HEADER_BYTES];
+        for entry in entries {
+            file.resize(file.len().next_multiple_of(META_ALIGNMENT as usize), 0);
+            file.extend_from_slice(entry);
+        }
+        file
+    }
+
+    type Found = Vec<(u64, [u8; RECORD_HEADER_BYTES], u32, Option<u64>, Vec<u8>)>;
+
+    /// Walks over a file, and says how much was read beyond `limit`.
+    fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, limit: u64) -> Result<(Found, u64)> {
+        let mut read_to = 0;
+        let mut read = |to: &mut [u8], offset: u64| {
+            let bytes = file.get(offset as usize..offset as usize + to.len()).expect("inside the file");
+            read_to = read_to.max(offset + to.len() as u64);
+            to.copy_from_slice(bytes);
+            Ok(())
+        };
+        let range = MetaRange { meta_bytes: file.len() as u64, data_bytes, first: 64, limit, window_bytes };
+        let (mut window, mut found) = (Vec::new(), Vec::new());
+        let mut walk = MetaWalk::new(range, &mut window, &mut read);
+        while let Some(entry) = walk.next_entry()?.filter(|entry| entry.offset < limit) {
+            assert_eq!(entry.record_bytes(), (136 + u64::from(entry.data_len)).next_multiple_of(8));
+            let (at, data) = match entry.data {
+                AccountData::Inline(data) => (None, data.to_vec()),
+                AccountData::At(at) => (Some(at), Vec::new()),
+            };
+            found.push((entry.offset, entry.record_header(), entry.data_len, at, data));
+        }
+        Ok((found, read_to))
+    }
+
+    #[test]
+    fn entries_are_found_whatever_the_window() {
+        let most_inline = vec![3; INLINE_DATA_BYTES_MAX as usize];
+        let entries = [
+            entry(1, 0, b""),
+            entry(2, 5, b"small"),
+            entry(3, INLINE_DATA_BYTES_MAX, &most_inline),
+            entry(4, INLINE_DATA_BYTES_MAX + 1, &4096u64.to_le_bytes()),
+            entry(5, 100_000, &12_288u64.to_le_bytes()),
+        ];
+        let file = file_of(&entries);
+        let data_bytes = 12_288 + 36 + 100_000;
+        for window_bytes in [1, 88, 100, 4096, 1 << 20] {
+            let (found, _) = walk(&file, Some(data_bytes), window_bytes, u64::MAX).expect("sound");
+            let offsets: Vec<u64> = found.iter().map(|(offset, ..)| *offset).collect();
+            assert_eq!(offsets, [64, 160, 256, 4352, 4448]);
+            let places: Vec<Option<u64>> = found.iter().map(|(_, _, _, at, _)| *at).collect();
+            assert_eq!(places, [None, None, None, Some(4096), Some(12_288)]);
+            assert_eq!((&found[1].4[..], &found[2].4), (&b"small"[..], &most_inline));
+            let header = RecordHeader::parse(&found[1].1);
+            assert_eq!((header.pubkey, header.owner, header.data_len), ([2; 32], [3; 32], 5));
+            assert_eq!((header.lamports, header.rent_epoch, header.executable), (7, 8, 1));
+            assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
+        }
+        // No more is read than the entry that begins before the limit.
+        let (found, read_to) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
+        assert_eq!((found.len(), read_to), (1, 160 + 88 + 5));
+    }
+
+    #[test]
+    fn entries_that_cannot_be() {
+        let large = |at: u64| entry(4, 5000, &at.to_le_bytes());
+        let end = 4096 + 36 + 5000;
+        for (what, file, data_bytes, is_sound) in [
+            ("the end of the data", file_of(&[large(4096)]), Some(end), true),
+            ("past the end of the data", file_of(&[large(4096)]), Some(end - 1), false),
+            ("no data file", file_of(&[large(4096)]), None, false),
+            ("inside the file header", file_of(&[large(0)]), Some(1 << 20), false),
+            ("not aligned", file_of(&[large(4097)]), Some(1 << 20), false),
+            ("behind the last", file_of(&[large(4096), large(12_288)]), Some(1 << 20), true),
+            ("inside the last", file_of(&[large(4096), large(8192)]), Some(1 << 20), false),
+            ("the same twice", file_of(&[large(4096), large(4096)]), Some(1 << 20), false),
+            ("far away", file_of(&[large(u64::MAX - 4095)]), Some(u64::MAX), true),
+            ("the largest account", file_of(&[entry(1, 10 << 20, &4096u64.to_le_bytes())]), Some(1 << 30), true),
+            ("one byte more", file_of(&[entry(1, (10 << 20) + 1, &4096u64.to_le_bytes())]), Some(1 << 30), false),
+            ("cut in its data", file_of(&[entry(2, 5, b"shor")]), None, false),
+            ("cut in its header", file_of(&[entry(2, 0, b"")[..87].to_vec()]), None, false),
+        ] {
+            assert_eq!(walk(&file, data_bytes, 4096, u64::MAX).is_ok(), is_sound, "{what}");
+        }
+    }
 }

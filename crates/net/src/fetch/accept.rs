@@ -67,6 +67,10 @@ pub fn accept(
     }
     let hashes = Tail::read(source)?.and_then(|tail| Some((tail.hashes?, tail.frames)));
     let root = hashes.as_ref().map(|(hashes, _)| hashes.root);
+    // Without the end that leads to them, nothing would be compared.
+    if shape.has_hashes && root.is_none() {
+        return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
+    }
     if let Some(expected) = wanted.root.filter(|expected| Some(*expected) != root) {
         let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
         return wrong(format!("not the archive of root {expected}: {found}"));

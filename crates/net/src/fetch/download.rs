@@ -146,6 +146,9 @@ impl Download {
             });
             let fetched = guarded_ended(|| self.fetch(&stopping));
             is_over.store(true, Relaxed);
+            if let Ok(clerk) = &clerk {
+                clerk.thread().unpark();
+            }
             // Who reads to the end waits until it is told that this is it.
             self.file.end(fetched.as_ref().map(drop).map_err(Ended::error));
             let kept = clerk.and_then(|clerk| clerk.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
@@ -207,10 +210,10 @@ impl Download {
         let (mut synced, mut window) = (Instant::now(), Instant::now());
         let mut bytes_before = self.given_bytes();
         // What is not in the journal is fetched again after a kill: no more than about one request of each connection.
-        let piece_bytes = ranged::piece_bytes(self.length_bytes().unwrap_or_default(), self.limits.streams);
+        let piece_bytes = ranged::piece_bytes(self.length_bytes().unwrap_or_default(), &self.limits);
         let unsynced_max = piece_bytes.saturating_mul(self.limits.streams as u64) / 2;
         while !is_over.load(Relaxed) {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20));
             panic_point("journal");
             let unsynced_bytes = self.file.unsynced_bytes();
             if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_EVERY && unsynced_bytes > 0) {

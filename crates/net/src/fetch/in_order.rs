@@ -7,7 +7,7 @@ use {
     super::{Ended, Limits, lease::Lease, mirrors::Mirror, partial::PartialFile},
     crate::{Client, Outcome},
     slotpress_base::{
-        bytes::{split_at_most, to_usize},
+        bytes::{count, split_at_most, to_usize},
         error::{Error, Result},
         progress::Progress,
         quantity::bytes,
@@ -82,19 +82,28 @@ fn put(
 ) -> Result<(), Ended> {
     slotpress_base::threads::panic_point("whole file");
     let file = lease.file();
-    let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(offset_bytes)));
-    let same = file.compare(offset_bytes, kept, buffer).map_err(Ended::Failed)?;
-    let at = offset_bytes.saturating_add(same as u64);
-    if same < kept.len() {
-        if at < shown_bytes {
-            return Err(Ended::Lost(Error::new(
-                slotpress_base::error::ErrorKind::Network,
-                format!("the server sends another archive under the same name now: byte {at} differs"),
-            )));
+    let (mut at, mut bytes) = (offset_bytes, bytes);
+    // What is kept may have gaps.
+    while !bytes.is_empty() {
+        let (kept, _) = split_at_most(bytes, to_usize(file.kept_from(at)));
+        let same = file.compare(at, kept, buffer).map_err(Ended::Failed)?;
+        count(&mut at, same as u64);
+        bytes = split_at_most(bytes, same).1;
+        if same < kept.len() {
+            if at < shown_bytes {
+                return Err(Ended::Lost(Error::new(
+                    slotpress_base::error::ErrorKind::Network,
+                    format!("the server sends another archive under the same name now: byte {at} differs"),
+                )));
+            }
+            file.forget_from(at).map_err(Ended::Failed)?;
         }
-        file.forget_from(at).map_err(Ended::Failed)?;
+        let (missing, rest) = split_at_most(bytes, to_usize(file.missing_from(at)));
+        lease.put(at, missing).map_err(Ended::Failed)?;
+        count(&mut at, missing.len() as u64);
+        bytes = rest;
     }
-    lease.put(at, split_at_most(bytes, same).1).map(drop).map_err(Ended::Failed)
+    Ok(())
 }
 
 /// The error for more than an operator wants.

@@ -9,13 +9,12 @@ use {
     serde::{Deserialize, Serialize},
     slotpress_base::{
         error::{IoContext, Result},
-        files::open_file,
+        kept_dir::KeptDir,
     },
     slotpress_format::archive::frame_hashes::Root,
     std::{
-        fs::{self, File},
+        fs::File,
         io::{BufWriter, Read, Write},
-        path::{Path, PathBuf},
     },
 };
 
@@ -124,12 +123,12 @@ struct Lines {
 
 impl Journal {
     /// Reads a journal; `None` where there is none that makes sense.
-    pub fn read(path: &Path) -> Result<Option<Self>> {
-        if !path.exists() {
+    pub fn read(dir: &KeptDir, name: &str) -> Result<Option<Self>> {
+        if dir.found(name)?.is_none() {
             return Ok(None);
         }
         let mut bytes = Vec::new();
-        open_file(path)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", path)?;
+        dir.open_file(name)?.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &dir.path_of(name))?;
         Ok(Self::parse(&bytes))
     }
 
@@ -150,8 +149,9 @@ impl Journal {
         })
     }
 
-    /// Replaces the journal at `path`. The bytes that it tells of must be on disk.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    /// Replaces the journal of a name. The bytes that it tells of must be on disk.
+    pub fn write(&self, dir: &KeptDir, name: &str) -> Result<()> {
+        let path = &dir.path_of(name);
         let lines = Lines {
             slotpress_fetch: VERSION,
             identity: self.identity.clone(),
@@ -161,21 +161,20 @@ impl Journal {
             doubt: self.doubt.clone(),
         };
         // Whoever writes it has locked the download, so that nobody else writes here: one that a killed run left is replaced.
-        let new = new_path(path);
+        let new = new_name(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o666)).or_path("create", &new)?;
+        let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o666));
+        let file = file.or_path("create", &dir.path_of(&new))?;
         let mut file = BufWriter::new(File::from(file));
         serde_json::to_writer(&mut file, &lines).map_err(std::io::Error::from).or_path("write", path)?;
         file.flush().and_then(|()| file.get_ref().sync_data()).or_path("write", path)?;
-        fs::rename(&new, path).or_path("write", path)
+        dir.rename(&new, dir, name).or_path("write", path)
     }
 }
 
-/// Where a journal is until it is on disk.
-pub fn new_path(journal: &Path) -> PathBuf {
-    let mut name = journal.as_os_str().to_owned();
-    name.push(".new");
-    PathBuf::from(name)
+/// What a journal is called until it is on disk.
+pub fn new_name(journal: &str) -> String {
+    format!("{journal}.new")
 }
 
 /// A root as its digits, or nothing.
@@ -236,9 +235,9 @@ mod tests {
             }
             journal.doubt("a check");
             let dir = tempfile::tempdir().expect("a directory");
-            let path = dir.path().join("journal");
-            journal.write(&path).expect("written");
-            prop_assert_eq!(Journal::read(&path).expect("read"), Some(journal));
+            let kept = KeptDir::open(dir.path()).expect("opened");
+            journal.write(&kept, "journal").expect("written");
+            prop_assert_eq!(Journal::read(&kept, "journal").expect("read"), Some(journal));
             prop_assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 1);
         }
 

@@ -5,7 +5,11 @@
 
 use {
     super::Ended,
-    crate::{NetError, NetErrorKind, Remote, shown},
+    crate::{
+        NetError, NetErrorKind, Remote,
+        patience::{Patience, Verdict},
+        shown,
+    },
     slotpress_base::{error::Result, progress::Progress, text::one_line},
     std::{
         sync::{
@@ -15,12 +19,6 @@ use {
         time::{Duration, Instant},
     },
 };
-
-/// The pause after the first failure; it doubles.
-const PAUSE_FIRST: Duration = Duration::from_millis(500);
-
-/// The longest pause, unless the server asks for a longer one.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A server that has the archive.
 #[derive(Debug)]
@@ -34,30 +32,16 @@ pub struct Mirror {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Whether its bytes may go into the file.
     standing: Standing,
-    /// Failures one after the other; those of streams that fail while it is left alone anyway are one.
-    failures: u32,
-    /// When the first of them was: nothing of it has been kept since.
-    failing_since: Option<Instant>,
+    /// Its failures since something of it was kept.
+    patience: Patience,
     /// Whether its file is gone, or another one.
     is_lost: bool,
     /// Whether its bytes failed a check.
     is_wrong: bool,
-    pause_until: Option<Instant>,
-}
-
-/// What becomes of a server that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// It is asked again, after a pause.
-    Again,
-    /// The same, and somebody should be told.
-    Tell(Duration),
-    /// It is not asked again.
-    Over,
 }
 
 /// Whether a server may give bytes.
@@ -75,7 +59,9 @@ pub enum Standing {
 impl Mirror {
     /// A server of which nothing is known but what it says of the file.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
-        Self { remote, given_bytes: AtomicU64::default(), give_up_after, state: Mutex::default() }
+        let patience = Patience::new(give_up_after);
+        let state = State { standing: Standing::default(), patience, is_lost: false, is_wrong: false };
+        Self { remote, given_bytes: AtomicU64::default(), give_up_after, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -125,48 +111,35 @@ impl Mirror {
     pub fn gave(&self, kept_bytes: u64) {
         if kept_bytes > 0 {
             self.given_bytes.fetch_add(kept_bytes, Relaxed);
-            let mut state = self.lock();
-            (state.failures, state.failing_since, state.pause_until) = (0, None, None);
+            self.lock().patience.renew();
         }
     }
 
     /// A request failed: it is asked again after a pause, unless that cannot help, or nothing has been kept of it for too
     /// long.
-    pub fn failed(&self, error: &NetError, now: Instant) -> Patience {
+    pub fn failed(&self, error: &NetError, now: Instant) -> Verdict {
         let mut state = self.lock();
         state.is_lost |= matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Changed);
-        let since = *state.failing_since.get_or_insert(now);
-        let left = self.give_up_after.saturating_sub(now.saturating_duration_since(since));
-        if !error.is_retryable() || left.is_zero() {
-            let why = match left.is_zero() {
-                true => format!("{error}; nothing of it was kept for {} s", self.give_up_after.as_secs_f32()),
-                false => error.to_string(),
-            };
-            if !matches!(state.standing, Standing::Dropped(_)) {
-                state.standing = Standing::Dropped(one_line(&why));
-            }
-            return Patience::Over;
+        let verdict = state.patience.failed(error, now);
+        let why = match verdict {
+            Verdict::TooLong => format!("{error}; nothing of it was kept for {} s", self.give_up_after.as_secs_f32()),
+            Verdict::Useless => error.to_string(),
+            Verdict::Again | Verdict::Tell(_) => return verdict,
+        };
+        if !matches!(state.standing, Standing::Dropped(_)) {
+            state.standing = Standing::Dropped(one_line(&why));
         }
-        if state.pause_until.is_some_and(|until| now < until) {
-            return Patience::Again;
-        }
-        state.failures = state.failures.saturating_add(1);
-        let pause = PAUSE_FIRST.saturating_mul(1 << state.failures.saturating_sub(1).min(16)).min(PAUSE_MAX);
-        // The last try is when its time is up.
-        let pause = pause.max(error.retry_after().unwrap_or_default()).min(left);
-        state.pause_until = now.checked_add(pause);
-        // The first failure is an accident.
-        if state.failures == 2 { Patience::Tell(pause) } else { Patience::Again }
+        verdict
     }
 
-    /// The same, and what is to be told is told.
-    pub fn failed_with(&self, error: &NetError, progress: &dyn Progress) -> Patience {
-        let patience = self.failed(error, Instant::now());
-        if let Patience::Tell(pause) = &patience {
-            let (pause, end) = (pause.as_secs_f32(), self.give_up_after.as_secs_f32());
-            progress.warn(&format!("{error}: asked again in {pause} s, and given up when nothing is kept for {end} s"));
+    /// The same, and what is to be told is told. Whether it is asked again.
+    pub fn failed_with(&self, error: &NetError, progress: &dyn Progress) -> bool {
+        let verdict = self.failed(error, Instant::now());
+        if let Verdict::Tell(pause) = verdict {
+            let told = self.lock().patience.told(error, pause);
+            progress.warn(&told);
         }
-        patience
+        matches!(verdict, Verdict::Again | Verdict::Tell(_))
     }
 
     /// Asks until there is an answer, or the server is given up.
@@ -181,7 +154,7 @@ impl Mirror {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
                 Err(error) => {
-                    if self.failed_with(&error, progress) == Patience::Over {
+                    if !self.failed_with(&error, progress) {
                         return Err(Ended::of_net(error));
                     }
                 }
@@ -191,8 +164,7 @@ impl Mirror {
 
     /// How long it must not be asked.
     pub fn pause(&self) -> Duration {
-        let until = self.lock().pause_until;
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+        self.lock().patience.pause()
     }
 
     /// Bytes that it gave.
@@ -218,12 +190,12 @@ mod tests {
         let mut tries = 0;
         let mut at = start;
         // As if somebody asked whenever it may be asked; eight streams fail at the same moment.
-        while mirror.failed(&timeout(), at) != Patience::Over {
+        while mirror.failed(&timeout(), at) != Verdict::TooLong {
             for _ in 0..7 {
-                assert_eq!(mirror.failed(&timeout(), at), Patience::Again);
+                assert_eq!(mirror.failed(&timeout(), at), Verdict::Again);
             }
             tries += 1;
-            at = mirror.lock().pause_until.expect("a pause");
+            at = mirror.lock().patience.pause_until().expect("a pause");
         }
         assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
         assert!((6..12).contains(&tries), "{tries}");
@@ -232,12 +204,12 @@ mod tests {
         let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
         mirror.failed(&timeout(), start);
         mirror.gave(1);
-        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER), Patience::Again);
+        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER), Verdict::Again);
         mirror.gave(0);
-        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER * 2), Patience::Over);
+        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER * 2), Verdict::TooLong);
         let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
         mirror.approve();
-        assert_eq!(mirror.failed(&error(NetErrorKind::Gone), start), Patience::Over, "at once");
+        assert_eq!(mirror.failed(&error(NetErrorKind::Gone), start), Verdict::Useless, "at once");
         assert!(mirror.is_lost());
     }
 }

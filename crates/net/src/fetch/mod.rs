@@ -46,6 +46,10 @@ pub const STREAMS_DEFAULT: usize = 8;
 /// Connections at a time at most: more are an attack.
 pub const STREAMS_MAX: usize = 64;
 
+/// Fetched by one request at most, unless told otherwise: long enough that the time between two requests does not count,
+/// short enough that a reader who waits for the oldest does not wait for long.
+const PIECE_BYTES_MAX_DEFAULT: u64 = 16 * 1024 * 1024;
+
 /// A server of which nothing was kept for so long is given up: longer than a machine takes to start.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(120);
 
@@ -60,11 +64,13 @@ pub struct Limits {
     pub max_bytes: u64,
     /// An end that is longer than this is not fetched first.
     pub tail_bytes_max: u64,
+    /// The most that one request asks for; the least, in a small archive, is a sixteenth of it.
+    pub piece_bytes_max: u64,
     /// Slower than this over 15 seconds, the download is ended.
     pub min_rate_bytes_per_second: Option<u64>,
     /// The root that the archive must have.
     pub expect_root: Option<Root>,
-    /// A server that fails, and of which nothing was kept for so long, is given up.
+    /// A server that fails, and of which nothing was kept for so long, is given up. Pauses grow up to a quarter of it.
     pub give_up_after: Duration,
 }
 
@@ -76,6 +82,7 @@ impl Default for Limits {
             max_bytes: 4 << 40,
             // The most that a reader takes of an index and a seek table.
             tail_bytes_max: 512 << 20,
+            piece_bytes_max: PIECE_BYTES_MAX_DEFAULT,
             min_rate_bytes_per_second: None,
             expect_root: None,
             give_up_after: GIVE_UP_AFTER_DEFAULT,

@@ -1,8 +1,8 @@
 //! The partial file of a download: bytes at their place, in any order, and whoever reads them as they arrive.
 //!
 //! The file is the channel. A reader that falls behind holds no connection back, and what has arrived can be read
-//! again. It lies in the archives directory under a name of slotpress's own, which no starting validator and no other
-//! run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
+//! again. It lies in the archives directory, which is found by its descriptor, under a name of slotpress's own, which no
+//! starting validator and no other run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
 
 mod naming;
 mod reading;
@@ -11,7 +11,6 @@ pub use naming::remove_left_journal;
 pub(in crate::fetch) use reading::Patient;
 
 use {
-    self::naming::journal_path,
     super::{
         accept::Accepted,
         journal::{Identity, Journal},
@@ -23,6 +22,7 @@ use {
     slotpress_base::{
         bytes::{count, range_bytes, split_at_most, to_usize},
         error::{Error, IoContext, Result},
+        kept_dir::KeptDir,
     },
     slotpress_read::store::dir_lock::{Locked, try_lock},
     std::{
@@ -32,7 +32,7 @@ use {
         ops::Range,
         os::{fd::OwnedFd, unix::fs::FileExt},
         path::{Path, PathBuf},
-        sync::{Condvar, Mutex, MutexGuard, PoisonError},
+        sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     },
 };
 
@@ -42,9 +42,16 @@ pub const FETCH_PREFIX: &str = "slotpress-fetch-";
 /// What names of journals end with.
 const JOURNAL_SUFFIX: &str = ".journal";
 
+/// The name of the journal of a partial file.
+fn journal_name(partial: &str) -> String {
+    format!("{partial}{JOURNAL_SUFFIX}")
+}
+
 /// A file that is being downloaded.
 #[derive(Debug)]
 pub struct PartialFile {
+    dir: Arc<KeptDir>,
+    name: String,
     path: PathBuf,
     file: File,
     state: Mutex<State>,
@@ -84,9 +91,20 @@ impl PartialFile {
     /// # Errors
     /// Somebody else is fetching it; what is there is no ordinary file.
     pub fn open(dir: &Path, archive_name: &str) -> Result<Self> {
-        let path = dir.join(format!("{FETCH_PREFIX}{archive_name}"));
+        Self::open_in(&Arc::new(KeptDir::open(dir)?), archive_name)
+    }
+
+    /// The same in an open directory.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn open_in(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
+        let name = format!("{FETCH_PREFIX}{archive_name}");
+        let path = dir.path_of(&name);
+        // One name, and no path.
+        dir.found(&name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file: OwnedFd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
+        let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
         if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
             return Err(Error::failed(format!("another slotpress is fetching {}", path.shown()))
                 .hint("wait for it, or choose another directory"));
@@ -96,13 +114,17 @@ impl PartialFile {
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown())));
         }
-        let journal_path = journal_path(&path);
-        let mut journal = Journal::read(&journal_path)?.unwrap_or_default();
+        let mut journal = Journal::read(dir, &journal_name(&name))?.unwrap_or_default();
         // What was cut off since is not there.
         journal.ranges.remove(metadata.len()..u64::MAX);
         journal.given.remove(metadata.len()..u64::MAX);
         let state = Mutex::new(State { journal, ..State::default() });
-        Ok(Self { path, file, state, changed: Condvar::new(), journal: Mutex::default(), leases: Leases::default() })
+        let (journal, leases) = (Mutex::default(), Leases::default());
+        Ok(Self { dir: dir.clone(), name, path, file, state, changed: Condvar::new(), journal, leases })
+    }
+
+    fn write_journal(&self, journal: &Journal) -> Result<()> {
+        journal.write(&self.dir, &journal_name(&self.name))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -131,7 +153,7 @@ impl PartialFile {
         if !keeps {
             state.journal = Journal { identity: identity.clone(), ..Journal::default() };
             // Before anything is overwritten, the journal must not tell of it any more.
-            state.journal.write(&journal_path(&self.path))?;
+            self.write_journal(&state.journal)?;
             self.file.set_len(0).or_path("write", &self.path)?;
         }
         if let Some(length_bytes) = identity.length_bytes {
@@ -153,8 +175,7 @@ impl PartialFile {
 
     /// The archive's name.
     pub fn archive_name(&self) -> &str {
-        let name = self.path.file_name().and_then(|name| name.to_str());
-        name.and_then(|name| name.strip_prefix(FETCH_PREFIX)).unwrap_or_default()
+        self.name.strip_prefix(FETCH_PREFIX).unwrap_or_default()
     }
 
     /// What is there failed a check: the next run looks at it again, or fetches it again.
@@ -273,12 +294,19 @@ impl PartialFile {
             state.journal.given.remove(offset_bytes..u64::MAX);
             state.journal.clone()
         };
-        journal.write(&journal_path(&self.path))
+        self.write_journal(&journal)
     }
 
     /// How many bytes are there from a place on, without a gap.
     pub fn kept_from(&self, offset_bytes: u64) -> u64 {
         self.lock().journal.ranges.get(&offset_bytes).map_or(0, |range| range.end.saturating_sub(offset_bytes))
+    }
+
+    /// How many bytes are missing from a place on, up to the next that are there.
+    pub fn missing_from(&self, offset_bytes: u64) -> u64 {
+        let state = self.lock();
+        let gap = state.journal.ranges.gaps(&(offset_bytes..u64::MAX)).next();
+        gap.filter(|gap| gap.start == offset_bytes).map_or(0, |gap| range_bytes(&gap))
     }
 
     /// The file ends here.
@@ -312,7 +340,7 @@ impl PartialFile {
         }
         // Connections and readers do not wait for the journal's own sync.
         drop(state);
-        synced.write(&journal_path(&self.path))
+        self.write_journal(&synced)
     }
 
     /// No more comes: all of it is there, or why not.

@@ -4,6 +4,7 @@
 //! nothing to do takes over the oldest unfinished one: the last piece does not wait for the slowest connection.
 
 use {
+    super::Limits,
     rangemap::RangeSet,
     slotpress_base::bytes::range_bytes,
     std::{ops::Range, time::Duration},
@@ -39,13 +40,25 @@ pub struct Job {
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     pieces: Vec<Piece>,
+    takeover: Takeover,
 }
 
-/// What is left of a piece must be worth a second request.
-const SECOND_BYTES_MIN: u64 = 256 * 1024;
+/// When a piece is taken over from a request that is under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Takeover {
+    /// What is left of the piece must be worth a second request.
+    pub bytes_min: u64,
+    /// A request that is younger is not slow; twice that after each time that the piece was taken over.
+    pub after: Duration,
+}
 
-/// A request that is younger is not slow; twice that after each time that the piece was taken over.
-const SECOND_AFTER: Duration = Duration::from_secs(2);
+impl Takeover {
+    /// 256 KiB and two seconds, where limits are as usual.
+    pub fn of(limits: &Limits) -> Self {
+        let after = limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2));
+        Self { bytes_min: limits.piece_bytes_max / 64, after }
+    }
+}
 
 impl Pieces {
     /// Pieces in their order, less what is `done`. What is missing of a piece goes from its first missing byte to its last,
@@ -54,6 +67,7 @@ impl Pieces {
         pieces: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,
         widened: impl Fn(Range<u64>) -> Range<u64>,
+        takeover: Takeover,
     ) -> Self {
         let missing = |piece: Range<u64>| {
             let mut gaps = done.gaps(&piece);
@@ -65,7 +79,7 @@ impl Pieces {
         let pieces = pieces.into_iter().filter_map(missing);
         let begun = Duration::ZERO;
         let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, only: None };
-        Self { pieces: pieces.map(piece).collect() }
+        Self { pieces: pieces.map(piece).collect(), takeover }
     }
 
     /// What is to be fetched next from a server, at a time that only grows; `None` where there is nothing for one more to
@@ -74,10 +88,10 @@ impl Pieces {
         let is_wanted = |piece: &Piece| !piece.missing.is_empty() && piece.only.is_none_or(|only| only == server);
         let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
         let is_slow = |piece: &Piece| {
-            let patience = SECOND_AFTER.saturating_mul(1 << piece.takeovers.min(8));
+            let patience = self.takeover.after.saturating_mul(1 << piece.takeovers.min(8));
             piece.workers > 0
                 && is_wanted(piece)
-                && range_bytes(&piece.missing) >= SECOND_BYTES_MIN
+                && range_bytes(&piece.missing) >= self.takeover.bytes_min
                 && now.saturating_sub(piece.begun) >= patience
         };
         let oldest = || {
@@ -164,7 +178,9 @@ mod tests {
 
     #[test]
     fn pieces_are_taken_in_order_and_the_last_by_two() {
-        let mut pieces = Pieces::new(cut_pieces(2_500_000, |_| 1_000_000), &RangeSet::new(), |missing| missing);
+        let takeover = Takeover::of(&Limits::default());
+        let pieces = cut_pieces(2_500_000, |_| 1_000_000);
+        let mut pieces = Pieces::new(pieces, &RangeSet::new(), |missing| missing, takeover);
         let at = Duration::from_secs;
         let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1), 0).expect("a job")).collect();
         assert_eq!(jobs[2].range, 2_000_000..2_500_000);
@@ -204,7 +220,9 @@ mod tests {
                     done.insert(range);
                 }
             }
-            let mut pieces = Pieces::new(cut_pieces(length, |left| (left / 4).max(piece)), &done, |missing| missing.start / 10 * 10..missing.end.next_multiple_of(10));
+            let widened = |missing: Range<u64>| missing.start / 10 * 10..missing.end.next_multiple_of(10);
+            let pieces = cut_pieces(length, |left| (left / 4).max(piece));
+            let mut pieces = Pieces::new(pieces, &done, widened, Takeover::default());
             let mut failures = failures.into_iter();
             while let Some(job) = pieces.take(Duration::ZERO, 0) {
                 prop_assert!(job.range.end <= length && !job.range.is_empty());

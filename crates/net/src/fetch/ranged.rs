@@ -8,9 +8,9 @@ use {
     super::{
         Ended, Limits,
         lease::Lease,
-        mirrors::{Mirror, Patience, Standing},
+        mirrors::{Mirror, Standing},
         partial::PartialFile,
-        pieces::{Job, Pieces, cut_pieces, pieces_of_frames},
+        pieces::{Job, Pieces, Takeover, cut_pieces, pieces_of_frames},
         receive::{Receiver, Receiving, Trouble},
         tail::{Frames, fetch_tail, mark_tail, settle_doubt},
     },
@@ -29,13 +29,6 @@ use {
     },
 };
 
-/// Fetched by one request: long enough that the time between two requests does not count, short enough that a reader
-/// who waits for the oldest does not wait for long.
-const PIECE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-
-/// The same, of a small archive: all connections have something to do.
-const PIECE_BYTES_MIN: u64 = 1024 * 1024;
-
 /// A transfer of which so much was kept ended early, and did not fail.
 const KEPT_BYTES_MIN: u64 = 64 * 1024;
 
@@ -48,8 +41,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What one request fetches where so much is left. Pieces get shorter towards the end: what all connections fetch at the
 /// same time is read by whoever waits for it in order, and what has come of the last pieces by then is read after the last
 /// byte.
-pub fn piece_bytes(left_bytes: u64, streams: usize) -> u64 {
-    (left_bytes / 8).checked_div(streams.max(1) as u64).unwrap_or_default().clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
+pub fn piece_bytes(left_bytes: u64, limits: &Limits) -> u64 {
+    let most = limits.piece_bytes_max.max(1);
+    (left_bytes / 8).checked_div(limits.streams.max(1) as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
 }
 
 /// Fetches what is missing of an archive. The first mirror's bytes are the archive; others may give bytes where frame
@@ -80,7 +74,7 @@ pub fn fetch_ranges(
         file.set_root(root);
     }
     mark_tail(file, frames.as_ref(), &fetched, progress).map_err(Ended::Failed)?;
-    let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits.streams);
+    let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
     let ranges = match &frames {
         Some(frames) => {
             let end = frames.ends.last().copied().unwrap_or(0);
@@ -99,7 +93,7 @@ pub fn fetch_ranges(
         Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),
         None => missing,
     };
-    let pieces = Pieces::new(ranges, &file.done(), widened);
+    let pieces = Pieces::new(ranges, &file.done(), widened, Takeover::of(limits));
     let shared_from = hashes.map(|hashes| hashes.offset_bytes);
     let fetching = Fetching {
         client,
@@ -279,8 +273,7 @@ impl Fetching<'_> {
             // What ends a long transfer does not keep the next one waiting.
             (None, Err(error)) if error.is_retryable() && receiver.kept_bytes >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
-                let is_last = mirror.failed_with(&error, self.to.progress) == Patience::Over;
-                if is_last && self.mirrors.len() > 1 {
+                if !mirror.failed_with(&error, self.to.progress) && self.mirrors.len() > 1 {
                     self.to.progress.warn(&format!("{error}: nothing more is taken from there"));
                 }
             }

@@ -10,8 +10,11 @@ use {
         progress::Progress,
         text::one_line,
     },
-    slotpress_format::ledger::names::Hash,
-    std::collections::BTreeMap,
+    slotpress_format::ledger::{
+        names::Hash,
+        slot_time::{SlotTime, SlotTimeSource},
+    },
+    std::{collections::BTreeMap, time::Duration},
 };
 
 /// A public cluster.
@@ -68,8 +71,13 @@ pub struct ClusterFacts {
 #[derive(Debug, Default)]
 pub struct Known {
     pub facts: ClusterFacts,
+    /// By the first that tells it.
+    pub slot_time: Option<SlotTime>,
     pub peers: Vec<Url>,
 }
+
+/// Samples that are asked for: of a minute each.
+const SAMPLES: usize = 10;
 
 /// What is read of a node.
 #[derive(Deserialize)]
@@ -98,7 +106,7 @@ pub fn ask(
     };
     known.facts.genesis_hash = expected;
     for url in &servers {
-        match ask_one(client, url, &mut known.facts, &mut nodes, progress) {
+        match ask_one(client, url, &mut known, &mut nodes, progress) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Network => {
                 relaxed.push(format!("an RPC server was left out: {error}"));
@@ -122,12 +130,13 @@ pub fn ask(
 fn ask_one(
     client: &Client,
     url: &Url,
-    facts: &mut ClusterFacts,
+    known: &mut Known,
     nodes: &mut Vec<Node>,
     progress: &dyn Progress,
 ) -> Result<()> {
     let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
     let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
+    let Known { facts, slot_time, .. } = known;
     let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
     let genesis: Hash = genesis.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| bad("no genesis hash"))?;
     match facts.genesis_hash {
@@ -149,6 +158,11 @@ fn ask_one(
     {
         facts.version = version.get("solana-core").and_then(Value::as_str).map(one_line);
     }
+    if slot_time.is_none()
+        && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLES]), RPC_BYTES_MAX)
+    {
+        *slot_time = slot_time_of(&samples);
+    }
     if let Ok(highest) = call("getHighestSnapshotSlot", json!([]), RPC_BYTES_MAX) {
         let slots = (highest.get("full").and_then(Value::as_u64), highest.get("incremental").and_then(Value::as_u64));
         (facts.highest_full_slot, facts.highest_incremental_slot) =
@@ -160,6 +174,17 @@ fn ask_one(
         nodes.extend(list.into_iter().take(left).filter_map(|node| serde_json::from_value::<Node>(node).ok()));
     }
     progress.check()
+}
+
+/// How long slots took, by samples of a minute each.
+fn slot_time_of(samples: &Value) -> Option<SlotTime> {
+    let sum = |field: &str| {
+        let mut samples = samples.as_array()?.iter().take(SAMPLES);
+        samples.try_fold(0u64, |sum, sample| sum.checked_add(sample.get(field)?.as_u64()?))
+    };
+    let (slots, seconds) = (sum("numSlots")?, sum("samplePeriodSecs")?);
+    let micros = seconds.checked_mul(1_000_000)?.checked_div(slots)?;
+    SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }
 
 /// The RPC servers of peers of one shred version.
@@ -185,6 +210,17 @@ fn most_common(versions: impl Iterator<Item = u16>) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slot_times() {
+        let time = |samples: Value| slot_time_of(&samples).map(SlotTime::milliseconds);
+        let sample = |slots: u64| json!({"slot": 5, "numSlots": slots, "samplePeriodSecs": 60, "numTransactions": 1});
+        assert_eq!(time(json!([sample(150), sample(300)])), Some(267));
+        for nothing in [json!([]), json!([sample(0)]), json!([sample(u64::MAX), sample(1)]), json!({}), json!([{}])] {
+            assert_eq!(time(nothing), None);
+        }
+        assert_eq!(time(json!([sample(1)])), None, "a minute is no slot");
+    }
 
     #[test]
     fn peers_of_one_cluster() {

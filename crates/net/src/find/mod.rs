@@ -21,10 +21,17 @@ use {
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         progress::Progress,
-        text,
+        quantity, text,
         threads::{guarded, panic_point, spawn_workers},
     },
-    slotpress_format::ledger::names::Hash,
+    slotpress_format::ledger::{
+        names::Hash,
+        slot_time::{SlotTime, SlotTimeSource},
+    },
+    slotpress_read::catalog::{
+        Catalog,
+        scan::{look_for_slot_time, scan},
+    },
     std::{
         collections::BTreeSet,
         sync::{
@@ -67,8 +74,9 @@ pub struct FindOptions {
     pub rpc: Vec<Url>,
     /// A cluster whose public RPC server is asked too.
     pub cluster: Option<Cluster>,
-    /// The oldest that a state may be at boot, in slots.
-    pub max_age_slots: u64,
+    /// The oldest that a state may be at boot.
+    #[setters(into)]
+    pub max_age: MaxAge,
     /// Whether incremental archives are of use.
     pub wants_incremental: bool,
     /// Compressed bytes that the machine restores in a second: assumed, not measured.
@@ -87,7 +95,7 @@ impl Default for FindOptions {
             sources: Vec::new(),
             rpc: Vec::new(),
             cluster: None,
-            max_age_slots: MAX_AGE_SLOTS_DEFAULT,
+            max_age: MaxAge::Time(MAX_AGE_DEFAULT),
             wants_incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
@@ -97,14 +105,39 @@ impl Default for FindOptions {
     }
 }
 
-/// Two and a quarter hours of slots. A validator catches up at about twice the cluster's speed, so that this costs as
-/// long again; a full archive of mainnet alone is older than that most of the time, and is refused then.
-pub const MAX_AGE_SLOTS_DEFAULT: u64 = 20_000;
+/// Two and a quarter hours. A validator catches up at about twice the cluster's speed, so that this costs as long again; a
+/// full archive of mainnet alone is older than that most of the time, and is refused then.
+pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
+
+/// The oldest that a state may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxAge {
+    /// By time.
+    Time(Duration),
+    /// By slots, however long these take.
+    Slots(u64),
+}
+
+impl From<Duration> for MaxAge {
+    fn from(time: Duration) -> Self {
+        Self::Time(time)
+    }
+}
+
+impl MaxAge {
+    /// As a time.
+    pub fn time(self, slot_time: SlotTime) -> Duration {
+        match self {
+            Self::Time(time) => time,
+            Self::Slots(slots) => slot_time.of_slots(slots),
+        }
+    }
+}
 
 /// What a machine for a validator restores, in bytes of the archive; about 700 MB/s of storages.
 pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;
 
-/// A state that can be had: a full archive, and an incremental one on it.
+/// A state that can be fetched: a full archive, alone or with an incremental one that builds on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Candidate {
     /// The full archive.
@@ -118,6 +151,9 @@ pub struct Candidate {
     pub is_operator: bool,
     /// Slots since its newest bank; `None` where nobody tells the current slot.
     pub age_slots: Option<u64>,
+    /// The same as a time.
+    #[serde(rename = "age_seconds", serialize_with = "text::optional_seconds")]
+    pub age: Option<Duration>,
     /// Bytes of one connection in a second, where that was measured; a local disk is not.
     pub rate_bytes_per_second: Option<u64>,
     /// How old the state will be when it boots, as far as that can be told.
@@ -168,6 +204,9 @@ pub struct FindReport {
     /// Sources and peers that were asked.
     #[serde(rename = "asked")]
     pub asked_count: usize,
+    /// How long slots take.
+    #[serde(skip)]
+    pub slot_time: SlotTime,
     /// What was assumed for restoring.
     #[serde(rename = "assumed_restore_bytes_per_second")]
     pub restore_bytes_per_second: u64,
@@ -225,12 +264,18 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     if options.wants_incremental && !candidates.is_empty() && candidates.iter().all(|one| one.incremental.is_none()) {
         report.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
     }
+    let slot_time = known.slot_time.or_else(|| local_slot_time(&options.sources)).unwrap_or_default();
+    if slot_time.source() == SlotTimeSource::Assumed {
+        report.relaxed.push(format!("nobody tells how long slots take: ages are by slots of {slot_time}"));
+    }
+    report.slot_time = slot_time;
     for candidate in &mut candidates {
         candidate.age_slots = slot.map(|slot| slot.saturating_sub(candidate.slot()));
+        candidate.age = candidate.age_slots.map(|slots| slot_time.of_slots(slots));
     }
     rank::sort(&mut candidates, options.restore_bytes_per_second);
     // What is too old before a byte has come need not be measured.
-    report.drop_stale(&mut candidates, options.max_age_slots);
+    report.drop_stale(&mut candidates, options.max_age);
     // What was assumed to be faster than what was measured is measured too, and may fall behind in turn.
     for _ in 0..MEASURE_ROUNDS_MAX {
         if candidates.len() > 1 || options.measures_single {
@@ -241,10 +286,13 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
             break;
         }
     }
-    report.drop_stale(&mut candidates, options.max_age_slots);
+    report.drop_stale(&mut candidates, options.max_age);
     report.candidates = candidates;
     Ok(report)
 }
+
+/// Sources whose reasons an error gives.
+const REASONS_MAX: usize = 4;
 
 impl FindReport {
     /// An error where there is no candidate.
@@ -256,12 +304,26 @@ impl FindReport {
             return Ok(best);
         }
         let stale = self.refused.iter().filter(|refused| refused.is_stale).count();
-        let message = format!("no source has a usable snapshot ({} asked)", self.asked_count);
+        let reasons =
+            self.refused.iter().take(REASONS_MAX).map(|refused| match refused.why.contains(&refused.source) {
+                true => refused.why.clone(),
+                false => format!("{}: {}", refused.source, refused.why),
+            });
+        let reasons: Vec<String> = reasons.collect();
+        let more = match self.refused.len().saturating_sub(REASONS_MAX) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let message = match reasons.is_empty() {
+            true => format!("no source has a usable snapshot ({} asked)", self.asked_count),
+            false => format!("no source has a usable snapshot: {}{more}", reasons.join("; ")),
+        };
         Err(match stale {
-            0 => Error::new(ErrorKind::Network, message)
-                .hint("`slotpress find` shows why each was refused; try again later, or give other sources"),
+            0 => Error::new(ErrorKind::Network, message).hint(
+                "check the addresses, try again later, or give other sources; `slotpress find --source URL` tries one",
+            ),
             stale => Error::new(ErrorKind::Network, format!("{message}: {stale} would be too old at boot"))
-                .hint("`max_age_slots` allows older ones; the validator then takes longer to catch up"),
+                .hint("`max_age` allows older ones; the validator then takes longer to catch up"),
         })
     }
 
@@ -271,11 +333,13 @@ impl FindReport {
         }
     }
 
-    fn drop_stale(&mut self, candidates: &mut Vec<Candidate>, max_age_slots: u64) {
-        let limit = rank::slots_to_time(max_age_slots);
+    fn drop_stale(&mut self, candidates: &mut Vec<Candidate>, max_age: MaxAge) {
+        let limit = max_age.time(self.slot_time);
         for stale in candidates.extract_if(.., |candidate| candidate.expected_age > limit) {
-            let age = rank::time_to_slots(stale.expected_age);
-            let why = format!("slot {} would be {age} slots old at boot, more than {max_age_slots}", stale.slot());
+            let slots = quantity::count(self.slot_time.slots_in(stale.expected_age));
+            let [age, limit] = [stale.expected_age, limit].map(quantity::age);
+            let slot = stale.slot();
+            let why = format!("slot {slot} would be {age} ({slots} slots) old at boot, more than {limit}");
             self.refuse(stale.source, why, true);
         }
     }
@@ -288,8 +352,18 @@ impl Candidate {
     }
 
     fn facts(&self) -> Facts {
-        Facts { age_slots: self.age_slots, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
+        Facts { age: self.age, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
     }
+}
+
+/// How long slots take, by archives in directories that were named.
+fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
+    sources.iter().find_map(|source| {
+        let SourceArg::LocalDir(dir) = source else { return None };
+        let mut catalog = scan(std::slice::from_ref(dir)).ok()?;
+        look_for_slot_time(&mut catalog, &Catalog::default());
+        Some(catalog.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed)
+    })
 }
 
 /// Asks everybody, many at a time, for as long as the time allows. An answer is offers, or why there are none.

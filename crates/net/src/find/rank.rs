@@ -1,16 +1,13 @@
 //! Which state boots newest. Pure.
 //!
-//! The expected age at boot is what it is now, and the time to fetch and to restore it, all on one scale: slots take
-//! 0.4 s. What nobody has measured is assumed to be slow, so that it never beats what is known to be as good.
+//! The expected age at boot is what it is now, and the time to fetch and to restore it. What nobody has measured is assumed
+//! to be slow, so that it never beats what is known to be as good.
 
 use {
     super::Candidate,
     crate::servers::{Offer, Place},
     std::{cmp::Reverse, time::Duration},
 };
-
-/// How long a slot takes, in milliseconds: `DEFAULT_MS_PER_SLOT` of the clients.
-const SLOT_MS: u64 = 400;
 
 /// Assumed of a connection that was not measured: a quarter of what a server on a 1 Gbit/s line gives.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
@@ -21,8 +18,8 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 /// What the rank depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Slots since the newest bank.
-    pub age_slots: Option<u64>,
+    /// Time since the newest bank.
+    pub age: Option<Duration>,
     /// Bytes to fetch.
     pub bytes: Option<u64>,
     /// How fast they come.
@@ -33,7 +30,7 @@ pub struct Facts {
 pub fn expected_age(facts: Facts, restore_bytes_per_second: u64) -> Duration {
     let bytes = facts.bytes.unwrap_or(UNKNOWN_BYTES);
     let rate = facts.rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND).max(1);
-    let age = slots_to_time(facts.age_slots.unwrap_or_default());
+    let age = facts.age.unwrap_or_default();
     age.saturating_add(time_for(bytes, rate)).saturating_add(time_for(bytes, restore_bytes_per_second.max(1)))
 }
 
@@ -41,16 +38,6 @@ fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
     let thousands = u128::from(bytes).saturating_mul(1000);
     let milliseconds = thousands.checked_div(u128::from(bytes_per_second)).and_then(|time| time.try_into().ok());
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
-}
-
-/// How long slots take.
-pub fn slots_to_time(slots: u64) -> Duration {
-    Duration::from_millis(slots.saturating_mul(SLOT_MS))
-}
-
-/// How many slots a time is.
-pub fn time_to_slots(time: Duration) -> u64 {
-    time.as_millis().checked_div(u128::from(SLOT_MS)).and_then(|slots| slots.try_into().ok()).unwrap_or(u64::MAX)
 }
 
 /// Computes every expected age, and puts the newest at boot first. What is equal keeps one order: sources that the
@@ -90,6 +77,7 @@ pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> V
             source,
             is_operator,
             age_slots: None,
+            age: None,
             rate_bytes_per_second: None,
             expected_age: Duration::MAX,
         }
@@ -122,8 +110,8 @@ mod tests {
 
     fn facts() -> impl Strategy<Value = Facts> {
         let option = || proptest::option::of(0u64..1 << 45);
-        (option(), option(), option()).prop_map(|(age_slots, bytes, rate)| Facts {
-            age_slots,
+        (option(), option(), option()).prop_map(|(age_ms, bytes, rate)| Facts {
+            age: age_ms.map(Duration::from_millis),
             bytes,
             rate_bytes_per_second: rate,
         })
@@ -131,11 +119,10 @@ mod tests {
 
     #[test]
     fn mainnet() {
-        // 110 GB at 1 Gbit/s: 880 s, restored in 550 s, 500 slots old.
-        let facts =
-            Facts { age_slots: Some(500), bytes: Some(110_000_000_000), rate_bytes_per_second: Some(125_000_000) };
+        // 110 GB at 1 Gbit/s: 880 s, restored in 550 s, 200 s old.
+        let age = Some(Duration::from_secs(200));
+        let facts = Facts { age, bytes: Some(110_000_000_000), rate_bytes_per_second: Some(125_000_000) };
         assert_eq!(expected_age(facts, 200_000_000), Duration::from_secs(200 + 880 + 550));
-        assert_eq!(time_to_slots(slots_to_time(12_345)), 12_345);
     }
 
     #[test]
@@ -155,7 +142,7 @@ mod tests {
         #[test]
         fn older_larger_and_slower_is_never_better(facts in facts(), more in 1u64..1 << 40, restore in 1u64..1 << 40) {
             let age = expected_age(facts, restore);
-            let older = Facts { age_slots: facts.age_slots.map(|age| age + more), ..facts };
+            let older = Facts { age: facts.age.map(|age| age + Duration::from_millis(more)), ..facts };
             prop_assert!(expected_age(older, restore) >= age);
             let larger = Facts { bytes: facts.bytes.map(|bytes| bytes + more), ..facts };
             prop_assert!(expected_age(larger, restore) >= age);
@@ -166,7 +153,7 @@ mod tests {
 
         #[test]
         fn nothing_overflows(age in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore in any::<u64>()) {
-            let _ = expected_age(Facts { age_slots: Some(age), bytes: Some(bytes), rate_bytes_per_second: Some(rate) }, restore);
+            let _ = expected_age(Facts { age: Some(Duration::from_nanos(age)), bytes: Some(bytes), rate_bytes_per_second: Some(rate) }, restore);
         }
 
         #[test]
@@ -174,7 +161,7 @@ mod tests {
             let order = |list: Vec<(Offer, String, bool)>| {
                 let mut candidates = pair_up(list, true);
                 for candidate in &mut candidates {
-                    candidate.age_slots = Some(100 - candidate.slot());
+                    candidate.age = Some(Duration::from_secs(100 - candidate.slot()));
                 }
                 sort(&mut candidates, 1_000_000);
                 candidates.into_iter().map(|one| (one.source, one.full, one.incremental)).collect::<Vec<_>>()

@@ -3,8 +3,8 @@
 //!
 //! The index is a hint: what stands in front of a frame must be skippable, the headers that are decoded must be those
 //! that it promised, and what contradicts it makes it worthless ([`ReadError::Index`]); the archive is then read in
-//! order instead. A frame that does not decode is damage where the mark in front of it agrees with the index about its
-//! length, and otherwise another contradiction.
+//! order instead. A frame that does not decode is damage where its neighbours show that it lies where the index says:
+//! by their hashes, or by frames that begin there. Otherwise it is another contradiction.
 //!
 //! What lies across the ends of frames (a record, a document) is passed on: the worker of a frame tells that of the next
 //! one where it stands, as soon as it has walked over its headers. Frames are taken in order, so whoever waits, waits for
@@ -17,6 +17,7 @@ use {
         Archive, HashCheck, Pass, ReadArchive, ReadError,
         decode::FrameDecoder,
         documents::{DocumentReader, Documents},
+        passing::hash_range,
         source::Pieces,
         tail::{DataFrame, Tail, check_skippable},
         visit::{EntryUse, Problem, RecordWorker, Visitor},
@@ -26,7 +27,7 @@ use {
     events::{Carry, Events},
     slotpress_base::{
         bytes::{split_at_most, to_usize},
-        error::{Error, ErrorKind, Result},
+        error::{Error, ErrorKind, IoContext, Result},
         pipeline::run_in_order,
         progress::{Part, timed},
     },
@@ -36,7 +37,7 @@ use {
             entry_parser::{EntryParser, TarEnd},
             frame_hashes::{FrameHash, frame_hash},
             frames::FrameSpan,
-            zstd_frame::{FRAME_HEADER_BYTES_MAX, FrameStart, PZSTD_FRAME_BYTES, parse_frame_start, pzstd_frame},
+            zstd_frame::{FRAME_HEADER_BYTES_MAX, FrameStart, parse_frame_start},
         },
         ledger::records::RecordWalker,
     },
@@ -52,7 +53,7 @@ pub enum Extent {
     /// All of them.
     #[default]
     Everything,
-    /// Those that hold something wanted; of the others, mark and header.
+    /// Those that hold something wanted; of the others, the header.
     WantedAndHeaders,
     /// Those that hold something wanted.
     Wanted,
@@ -215,14 +216,11 @@ impl Reading<'_> {
             self.pieces.read(&range, &mut worker.compressed)
         })?;
         let (gap, bytes) = split_at_most(bytes, to_usize(frame.gap_bytes));
-        check_skippable(gap).map_err(|error| self.contradiction(error))?;
-        let mark = mark_of(gap);
-        if gap != pzstd_frame(frame.compressed_bytes) {
-            let (offset_bytes, compressed_bytes) = (frame.offset_bytes, u64::from(frame.compressed_bytes));
-            let number = number as u64;
-            self.visitor.problem(Problem::WrongMark { number, offset_bytes, compressed_bytes, mark })?;
+        let mark = check_skippable(gap).map_err(|error| self.contradiction(error))?;
+        if let Some(mark) = mark.filter(|mark| *mark != frame.compressed_bytes) {
+            let DataFrame { offset_bytes, compressed_bytes, .. } = frame;
+            self.visitor.problem(Problem::WrongMark { number: number as u64, offset_bytes, compressed_bytes, mark })?;
         }
-        let has_witness = mark == Some(u64::from(frame.compressed_bytes));
         let decoded = self.check_header(number, &frame, bytes).and_then(|()| match is_decoded {
             true => timed(progress, Part::Decompressing, || {
                 worker.decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), content)
@@ -230,7 +228,7 @@ impl Reading<'_> {
             false => Ok(()),
         });
         match decoded {
-            Err(error) if error.kind() == ErrorKind::Damaged && has_witness => {
+            Err(error) if error.kind() == ErrorKind::Damaged && self.is_in_place(number, &frame)? => {
                 let number = number as u64;
                 self.visitor.problem(Problem::LostFrame { number, error: &error, is_after_end: false })?;
                 self.visitor.problem(Problem::LostRecords { which: "not those in frames that do not decode" })?;
@@ -257,6 +255,25 @@ impl Reading<'_> {
         read.compressed_bytes = u64::from(frame.compressed_bytes);
         read.content_bytes = u64::from(frame.content_bytes);
         Ok(read)
+    }
+
+    /// Whether both ends of a frame that does not decode are where the seek table says: a frame begins there, or the
+    /// neighbour on the other side is the one that its hash is of.
+    fn is_in_place(&self, number: usize, frame: &DataFrame) -> Result<bool> {
+        let is_end = |at: u64, neighbour: Option<usize>| -> Result<bool> {
+            let mut start = [0; FRAME_HEADER_BYTES_MAX];
+            let read = self.archive.source.read_up_to(&mut start, at).or_path("read", self.archive.path())?;
+            Ok(parse_frame_start(split_at_most(&start, read).0).is_ok()
+                || neighbour.map_or(Ok(false), |neighbour| self.is_right(neighbour))?)
+        };
+        Ok(is_end(frame.gap_at(), number.checked_sub(1))? && is_end(frame.end_bytes(), number.checked_add(1))?)
+    }
+
+    /// Whether a frame is the one that its hash is of; false where it has none.
+    fn is_right(&self, number: usize) -> Result<bool> {
+        let (Some(frame), Some(hash)) = (self.tail.frames.get(number), self.hash_of(number)) else { return Ok(false) };
+        let range = frame.gap_at()..frame.end_bytes();
+        Ok(hash_range(self.archive.source.as_ref(), range, &mut Vec::new())? == *hash)
     }
 
     /// Whether a frame is compared with its hash.
@@ -336,13 +353,6 @@ impl Reading<'_> {
         events.suspend()?;
         Ok(events.documents.finish())
     }
-}
-
-/// What a mark of `pzstd` in a gap says.
-fn mark_of(gap: &[u8]) -> Option<u64> {
-    let mark = gap.get(gap.len().checked_sub(PZSTD_FRAME_BYTES)?..)?;
-    let length = mark.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))?;
-    (mark == pzstd_frame(length)).then_some(u64::from(length))
 }
 
 /// The last frames first; frames that are linked stay behind each other, since each waits for the one before.

@@ -50,13 +50,17 @@ pub struct ParsedBank {
 /// Parses the bank file from fields, keeping its storage map.
 pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
     let mut map = Vec::new();
-    let (bank, end_error) = parse_bank_file_and_end(fields, &mut |item| {
-        if map.len() as u64 >= STORAGES_MAX {
-            return Err(Error::damaged(format!("the storage map names more than {STORAGES_MAX} storages")));
-        }
-        map.push(item);
-        Ok(())
-    })?;
+    let (bank, end_error) = parse_bank_file_and_end(
+        fields,
+        &mut |item| {
+            if map.len() as u64 >= STORAGES_MAX {
+                return Err(Error::damaged(format!("the storage map names more than {STORAGES_MAX} storages")));
+            }
+            map.push(item);
+            Ok(())
+        },
+        true,
+    )?;
     Ok(ParsedBank { bank, map, end_error })
 }
 

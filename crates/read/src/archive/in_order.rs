@@ -118,14 +118,14 @@ pub fn read_in_order(
                 Problem::of_end(&parser, &mut |problem| visitor.problem(problem))?;
                 read.is_whole = is_over || parser.is_between_entries();
                 if !read.is_whole {
-                    visitor.problem(Problem::LostRecords { which: "it ends at the damage" })?;
+                    visitor.problem(Problem::LostRecords { which: "nothing behind the damage" })?;
                 }
             }
         }
         Err(error) if error.kind() == ErrorKind::Damaged => {
             visitor.problem(Problem::Unreadable { error: &error, is_after_end: is_over })?;
             if !is_over {
-                visitor.problem(Problem::LostRecords { which: "it ends at the damage" })?;
+                visitor.problem(Problem::LostRecords { which: "nothing behind the damage" })?;
             }
             read.is_whole = is_over;
         }
@@ -189,7 +189,7 @@ impl Reading<'_> {
         }
         self.lose(match self.damaged_headers {
             ..DAMAGED_HEADERS_MAX => "not those behind a damaged header, up to the next entry",
-            _ => "it ends at the damage",
+            _ => "nothing behind the damage",
         })?;
         // The header may have begun before these bytes; the next one does not.
         Ok(Some(to_usize(used).min(bytes.len())))

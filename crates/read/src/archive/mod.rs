@@ -4,27 +4,17 @@
 //! `by_index`, every worker on its own, or [`in_order`], as a stream. Both tell a [`Visitor`] what
 //! they find; what is wrong is the visitor's to judge, by the book of rules or by its own.
 //!
-//! Where bytes come from is a [`Source`]. Here live also the decoders of every compression that archives ever had, and
+//! Where bytes come from is a [`Source`](source::Source). Here live also the decoders of every compression that archives ever had, and
 //! the parsing of documents while they stream by. Not here: what an archive may hold, and what becomes of it.
-
-// Everything here reads what others wrote.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
 
 pub mod arriving;
 mod batches;
 pub(crate) mod by_index;
 pub mod compression;
+pub mod cut;
 pub mod decode;
 pub mod documents;
+pub mod front;
 pub mod in_order;
 pub mod named;
 pub mod passing;
@@ -44,7 +34,7 @@ use {
         compression::{Compression, sniff},
         documents::Documents,
         in_order::read_in_order,
-        source::{LocalFile, SharedSource, Source, stream},
+        source::{LocalFile, SharedSource, stream},
         tail::Tail,
         visit::Visitor,
         walk::FrameStatistics,
@@ -192,7 +182,7 @@ impl Archive {
     ) -> Result<Self> {
         let path = source.path();
         let mut start = [0; BLOCK];
-        let read = read_start(source.as_ref(), &mut start).or_path("read", path)?;
+        let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
         let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
         let mut archive = Self { source, name, compression, tail: None, index_error: None, manners: manners.clone() };
         if policy != IndexPolicy::Ignore && compression == Compression::Zstd {
@@ -278,17 +268,4 @@ impl Archive {
         decode::decode_in_order(reader, compression, threads, progress, on_content)
             .map_err(|error| error.within_damaged(self.path().shown()))
     }
-}
-
-fn read_start(source: &dyn Source, to: &mut [u8]) -> std::io::Result<usize> {
-    let mut read = 0;
-    while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
-        match source.read_at(left, read as u64) {
-            Ok(0) => break,
-            Ok(more) => read = read.saturating_add(more),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(read)
 }

@@ -10,10 +10,13 @@ use {
         error::{Error, ErrorKind, IoContext, Result},
     },
     slotpress_format::archive::{
-        frame_hashes::{FrameHasher, HashesDigest, Root},
+        frame_hashes::{FrameHash, FrameHasher, HashesDigest, Root},
         zstd_frame::FrameStart,
     },
-    std::sync::{Mutex, PoisonError},
+    std::{
+        ops::Range,
+        sync::{Mutex, PoisonError},
+    },
 };
 
 /// Read at once: some of a pipe, and little enough to stay in a core's cache.
@@ -32,7 +35,6 @@ struct Passing {
     /// Whether the frame that was seen last holds tar. It ends where the next one starts.
     is_tar: bool,
     hashes: HashesDigest,
-    hasher: FrameHasher,
     piece: Vec<u8>,
 }
 
@@ -78,15 +80,22 @@ impl Passing {
         if !std::mem::take(&mut self.is_tar) {
             return Ok(());
         }
-        self.piece.resize(PIECE_BYTES, 0);
-        while self.hashed_bytes < end_bytes {
-            let left = to_usize(end_bytes.saturating_sub(self.hashed_bytes));
-            let piece = at_most_mut(&mut self.piece, left);
-            source.read_exact_at(piece, self.hashed_bytes).or_path("read", source.path())?;
-            self.hasher.update(piece);
-            count(&mut self.hashed_bytes, piece.len() as u64);
-        }
-        self.hashes.add(&self.hasher.finish());
+        let range = std::mem::replace(&mut self.hashed_bytes, end_bytes)..end_bytes;
+        self.hashes.add(&hash_range(source, range, &mut self.piece)?);
         Ok(())
     }
+}
+
+/// The hash of a range of a source. `piece` is kept between calls.
+pub fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
+    let mut hasher = FrameHasher::default();
+    piece.resize(PIECE_BYTES, 0);
+    let mut at = range.start;
+    while at < range.end {
+        let piece = at_most_mut(piece, to_usize(range.end.saturating_sub(at)));
+        source.read_exact_at(piece, at).or_path("read", source.path())?;
+        hasher.update(piece);
+        count(&mut at, piece.len() as u64);
+    }
+    Ok(hasher.finish())
 }

@@ -20,9 +20,10 @@ use {
     },
     slotpress_format::archive::{
         entry::{BLOCK, END_OF_ARCHIVE},
+        frame_hashes::is_begin_of_hashes,
         zstd_frame::{
-            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, PZSTD_FRAME_BYTES, parse_block_header, parse_frame_start,
-            pzstd_frame, skippable_frame_bytes,
+            FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, parse_block_header,
+            parse_frame_start, skippable_frame_bytes,
         },
     },
     std::{
@@ -40,6 +41,8 @@ pub struct Shape {
     pub frames: u64,
     /// Its length in bytes.
     pub length_bytes: u64,
+    /// Whether a frame of frame hashes is among its frames.
+    pub has_hashes: bool,
 }
 
 /// Between two looks at whether the user asks to stop.
@@ -54,44 +57,9 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Shape>
     let read = read_up_to(source, &mut start, 0)?;
     let compression = sniff(split_at_most(&start, read).0)?;
     match compression {
-        Compression::Zstd => Frames { source, progress, frames: 0, blocks: 0, last: None }.walk(),
+        Compression::Zstd => Frames { source, progress, frames: 0, blocks: 0, last: None, has_hashes: false }.walk(),
         other => walk_stream(source, other, progress),
     }
-}
-
-/// Frames that are passed by their marks, at most: four times those of mainnet's archives.
-const MARKS_MAX: usize = 250_000;
-
-/// Whether it can be told with few reads that a file is not a whole archive: it is empty, or of frames that are marked
-/// with their lengths, as slotpress and `pzstd` make them, and ends within one. Not found so: the cut of an archive
-/// without marks, such as Agave's, or between two frames.
-///
-/// # Errors
-/// It cannot be read.
-pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
-    let Some(length_bytes) = source.length_bytes() else { return Ok(false) };
-    if length_bytes == 0 {
-        return Ok(true);
-    }
-    let mut at = 0u64;
-    for _ in 0..MARKS_MAX {
-        let mut mark = [0; PZSTD_FRAME_BYTES];
-        let read = read_up_to(source, &mut mark, at)?;
-        let frame_bytes = mark.last_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)).unwrap_or_default();
-        let is_mark = read == mark.len() && mark == pzstd_frame(frame_bytes);
-        match parse_frame_start(split_at_most(&mark, read).0) {
-            // Behind the frames: hashes, index, seek table. Whole ones end where the file ends.
-            _ if at >= length_bytes => return Ok(at > length_bytes),
-            Ok(_) if is_mark => count(&mut at, u64::from(frame_bytes).saturating_add(mark.len() as u64)),
-            Ok(FrameStart::Skippable { content_bytes, .. }) if at > 0 => {
-                count(&mut at, skippable_frame_bytes(content_bytes));
-            }
-            // Less than a mark is left.
-            _ if read < mark.len() => return Ok(at > 0),
-            _ => return Ok(false),
-        }
-    }
-    Ok(false)
 }
 
 /// The frames of a zstd stream, as far as they were walked.
@@ -102,6 +70,7 @@ struct Frames<'a> {
     blocks: u64,
     /// The last frame that holds content, and the most bytes that it decodes to.
     last: Option<(Range<u64>, u64)>,
+    has_hashes: bool,
 }
 
 impl Frames<'_> {
@@ -115,7 +84,11 @@ impl Frames<'_> {
             }
             let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| damaged_at(error, at))?;
             match start {
-                FrameStart::Skippable { content_bytes, .. } => count(&mut at, skippable_frame_bytes(content_bytes)),
+                FrameStart::Skippable { kind, content_bytes } => {
+                    let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
+                    self.has_hashes |= is_begin_of_hashes(kind, content);
+                    count(&mut at, skippable_frame_bytes(content_bytes));
+                }
                 FrameStart::Zstd(header) => {
                     let (end, content_bytes_max) = self.walk_frame(at, &header)?;
                     count(&mut self.frames, 1);
@@ -138,7 +111,8 @@ impl Frames<'_> {
         if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
             self.check_end(last, content_bytes_max)?;
         }
-        Ok(Shape { compression: Compression::Zstd, frames: self.frames, length_bytes: at })
+        let has_hashes = self.has_hashes;
+        Ok(Shape { compression: Compression::Zstd, frames: self.frames, length_bytes: at, has_hashes })
     }
 
     /// Where a frame ends, and the most bytes that it decodes to.
@@ -192,7 +166,7 @@ fn walk_stream(source: &dyn Source, compression: Compression, progress: &dyn Pro
         recycler.give(bytes);
     }
     check_zeros(&end)?;
-    Ok(Shape { compression, frames: 0, length_bytes: reader.position })
+    Ok(Shape { compression, frames: 0, length_bytes: reader.position, has_hashes: false })
 }
 
 struct Counting<'a> {
@@ -217,20 +191,8 @@ fn check_zeros(end: &[u8]) -> Result<()> {
 }
 
 /// Fills `to`, or what there is of it.
-fn read_up_to(source: &dyn Source, to: &mut [u8], mut offset_bytes: u64) -> Result<usize> {
-    let mut read = 0usize;
-    while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
-        match source.read_at(left, offset_bytes) {
-            Ok(0) => break,
-            Ok(more) => {
-                read = read.saturating_add(more);
-                count(&mut offset_bytes, more as u64);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(of_reading(source, error)),
-        }
-    }
-    Ok(read)
+pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    source.read_up_to(to, offset_bytes).map_err(|error| of_reading(source, error))
 }
 
 fn of_reading(source: &dyn Source, error: io::Error) -> Error {
@@ -249,7 +211,7 @@ fn damaged_at(error: Error, offset_bytes: u64) -> Error {
 
 #[cfg(test)]
 #[allow(clippy::expect_used)]
-mod tests {
+pub(super) mod tests {
     use {super::*, crate::archive::source::LocalFile, proptest::prelude::*, slotpress_base::progress::NoProgress};
 
     fn walk(bytes: &[u8]) -> Result<Shape> {
@@ -259,7 +221,7 @@ mod tests {
         walk_shape(&LocalFile::open(&path).expect("opened"), &NoProgress)
     }
 
-    fn tar(content: &[u8]) -> Vec<u8> {
+    pub fn tar(content: &[u8]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
@@ -307,30 +269,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// What few reads tell.
-    #[test]
-    fn plain_cuts() {
-        use slotpress_format::archive::zstd_frame::skippable_frame;
-        let marked: Vec<u8> = tar(&[7; 5000])
-            .chunks(1000)
-            .flat_map(|part| {
-                let frame = zstd::bulk::compress(part, 1).expect("compresses");
-                [pzstd_frame(frame.len() as u32).as_slice(), &frame].concat()
-            })
-            .collect();
-        let marked = [marked, skippable_frame(3, &[5; 100]).expect("small")].concat();
-        let unmarked = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
-        let is_cut = |bytes: &[u8]| {
-            let dir = tempfile::tempdir().expect("a directory");
-            let path = dir.path().join("archive");
-            std::fs::write(&path, bytes).expect("written");
-            is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
-        };
-        assert!(!is_cut(&marked) && !is_cut(&unmarked) && !is_cut(b"x") && is_cut(b""));
-        let cuts = (20..marked.len()).filter(|at| is_cut(&marked[..*at])).count();
-        assert!(cuts > marked.len() - 40, "{cuts} of {}", marked.len());
     }
 
     #[test]

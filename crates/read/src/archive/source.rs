@@ -43,19 +43,28 @@ pub trait Source: Debug + Send + Sync {
     }
 
     /// Fills `to` with the bytes from `offset_bytes` on.
-    fn read_exact_at(&self, mut to: &mut [u8], mut offset_bytes: u64) -> io::Result<()> {
-        while !to.is_empty() {
-            match self.read_at(to, offset_bytes) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => {
-                    to = to.get_mut(read..).unwrap_or_default();
-                    count(&mut offset_bytes, read as u64);
+    fn read_exact_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<()> {
+        match self.read_up_to(to, offset_bytes)? == to.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Fills `to` with the bytes from `offset_bytes` on, or what there is of them. Returns how many there are.
+    fn read_up_to(&self, to: &mut [u8], mut offset_bytes: u64) -> io::Result<usize> {
+        let mut read = 0usize;
+        while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
+            match self.read_at(left, offset_bytes) {
+                Ok(0) => break,
+                Ok(more) => {
+                    read = read.saturating_add(more);
+                    count(&mut offset_bytes, more as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(read)
     }
 }
 

@@ -17,7 +17,7 @@ use {
         frames::FrameSpan,
         index::{INDEX_FRAME_BYTES_MAX, INDEX_FRAME_KIND, Index},
         seek_table::{SEEK_TABLE_FOOTER_BYTES, parse_seek_table, seek_table_bytes},
-        zstd_frame::{FrameStart, SKIPPABLE_HEADER_BYTES, parse_frame_start, skippable_frame_bytes},
+        zstd_frame::{FrameStart, SKIPPABLE_HEADER_BYTES, parse_frame_start, pzstd_mark, skippable_frame_bytes},
     },
     std::ops::Range,
 };
@@ -32,7 +32,7 @@ pub fn first_read_at(length_bytes: u64) -> u64 {
 /// The most bytes of a seek table: 450 GB of tar in the smallest frames take half of it.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// What may stand in front of a frame at most: a mark of `pzstd`, and as much padding as anybody makes.
+/// What may stand in front of a frame at most: as much padding as anybody makes, and a mark of `pzstd`.
 pub const GAP_BYTES_MAX: u64 = 4096;
 
 /// A frame of the archive that holds tar.
@@ -69,7 +69,7 @@ pub struct Tail {
     pub hashes: Option<Hashes>,
     /// The frames that hold tar, in order.
     pub frames: Vec<DataFrame>,
-    /// Bytes of skippable frames: marks, index, seek table.
+    /// Bytes of skippable frames: hashes, index, seek table, and what stands in front of frames.
     pub skippable_bytes: u64,
     /// Whether nothing but frame hashes, index and seek table, as slotpress writes them, follows the last frame.
     pub is_plain: bool,
@@ -222,12 +222,16 @@ impl Tail {
 }
 
 /// Refuses anything but whole skippable frames: a frame of tar that a seek table passes over would be read by every
-/// other reader.
-pub fn check_skippable(mut bytes: &[u8]) -> Result<()> {
+/// other reader. Returns what the last of them says where it is a mark of `pzstd`: the length of the frame that follows.
+pub fn check_skippable(mut bytes: &[u8]) -> Result<Option<u32>> {
     let hidden = || Error::damaged("the seek table at the archive's end hides a frame");
+    let mut mark = None;
     while !bytes.is_empty() {
-        let Ok(FrameStart::Skippable { content_bytes, .. }) = parse_frame_start(bytes) else { return Err(hidden()) };
+        let Ok(start @ FrameStart::Skippable { content_bytes, .. }) = parse_frame_start(bytes) else {
+            return Err(hidden());
+        };
+        mark = pzstd_mark(start, bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default());
         bytes = bytes.get(to_usize(skippable_frame_bytes(content_bytes))..).ok_or_else(hidden)?;
     }
-    Ok(())
+    Ok(mark)
 }

@@ -65,9 +65,9 @@ pub enum Problem<'a> {
         /// Where it starts in the file.
         offset_bytes: u64,
         /// Its length.
-        compressed_bytes: u64,
-        /// What the mark says, where there is one.
-        mark: Option<u64>,
+        compressed_bytes: u32,
+        /// What the mark says.
+        mark: u32,
     },
     /// A frame, with what stands in front of it, is not what its hash says.
     WrongHash {

@@ -9,8 +9,12 @@ use {
             frame_hashes::Root,
             listing::{FrameHashesAt, VERSION},
         },
-        ledger::names::ArchiveName,
+        ledger::{
+            names::ArchiveName,
+            slot_time::{SlotTime, SlotTimeSource},
+        },
     },
+    std::time::Duration,
 };
 
 /// An archive that a server lists.
@@ -28,9 +32,20 @@ pub struct ListedArchive {
     pub frame_hashes: Option<FrameHashesAt>,
 }
 
+/// What a server lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Archives.
+    pub archives: Vec<ListedArchive>,
+    /// How long slots take.
+    pub slot_time: SlotTime,
+}
+
 #[derive(Deserialize)]
 struct List {
     version: u32,
+    slot_ms: Option<u64>,
+    slot_time_source: Option<SlotTimeSource>,
     archives: Vec<Entry>,
 }
 
@@ -44,7 +59,7 @@ struct Entry {
 }
 
 /// Reads a list: `None` where it is something else. What has not the name of an archive is left out.
-pub fn parse(document: &[u8]) -> Option<Vec<ListedArchive>> {
+pub fn parse(document: &[u8]) -> Option<Listed> {
     let list: List = serde_json::from_slice(document).ok()?;
     if list.version != VERSION {
         return None;
@@ -58,13 +73,15 @@ pub fn parse(document: &[u8]) -> Option<Vec<ListedArchive>> {
             frame_hashes: entry.frame_hashes,
         })
     });
-    Some(listed.collect())
+    let told = list.slot_ms.zip(list.slot_time_source);
+    let slot_time = told.and_then(|(slot_ms, source)| SlotTime::new(Duration::from_millis(slot_ms), source));
+    Some(Listed { archives: listed.collect(), slot_time: slot_time.unwrap_or_default() })
 }
 
 impl Catalog {
     /// Of what the server at `url` listed.
-    pub fn of_listing(listed: Vec<ListedArchive>, url: &str, now_ns: u64) -> Self {
-        Self::new(listed.into_iter().map(|listed| {
+    pub fn of_listing(listed: Listed, url: &str, now_ns: u64) -> Self {
+        let catalog = Self::new(listed.archives.into_iter().map(|listed| {
             let age_ns = listed.age_seconds.map(|seconds| seconds.saturating_mul(1_000_000_000));
             Archive {
                 modified_ns: age_ns.map_or(0, |age| now_ns.saturating_sub(age).max(1)),
@@ -75,7 +92,8 @@ impl Catalog {
                 }),
                 ..Archive::of_server(listed.name, url.trim_end_matches('/'), listed.size_bytes.unwrap_or_default())
             }
-        }))
+        }));
+        Self { slot_time: listed.slot_time, ..catalog }
     }
 }
 
@@ -92,7 +110,7 @@ mod tests {
                 r#"{{"version":{version},"archives":[{{"name":"{NAME}"}},{{"name":"../x","size_bytes":1}}],"more":1}}"#
             )
         };
-        assert_eq!(parse(list(1).as_bytes()).map(|listed| listed.len()), Some(1));
+        assert_eq!(parse(list(1).as_bytes()).map(|listed| listed.archives.len()), Some(1));
         assert_eq!(parse(list(2).as_bytes()), None);
         assert_eq!(parse(b"<html>"), None);
     }

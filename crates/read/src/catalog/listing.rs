@@ -51,6 +51,7 @@ pub struct ArchiveFields {
     modified_unix_seconds: Option<u64>,
     age_seconds: Option<u64>,
     slots_behind: u64,
+    seconds_behind: u64,
     etag: Option<String>,
     root: Option<Root>,
     frame_hashes: Option<FrameHashesAt>,
@@ -70,6 +71,7 @@ impl ArchiveFields {
     pub fn new(archive: &Archive, catalog: &Catalog, now: SystemTime) -> Self {
         let name = archive.name.to_string();
         let is_dated = archive.modified_ns > 0;
+        let slots_behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
         Self {
             path: format!("/{name}"),
             name,
@@ -82,7 +84,8 @@ impl ArchiveFields {
             size_bytes: Some(archive.size_bytes).filter(|bytes| *bytes > 0),
             modified_unix_seconds: is_dated.then_some(archive.modified_ns / 1_000_000_000),
             age_seconds: is_dated.then(|| archive.age(unix_ns(now)).as_secs()),
-            slots_behind: catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot),
+            slots_behind,
+            seconds_behind: catalog.slot_time.of_slots(slots_behind).as_secs(),
             etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
             root: archive.hashes.map(|hashes| hashes.root),
             frame_hashes: archive
@@ -101,9 +104,12 @@ pub fn unix_ns(time: SystemTime) -> u64 {
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use super::{
-        super::{FrameHashes, listed::parse},
-        *,
+    use {
+        super::{
+            super::{FrameHashes, listed::parse},
+            *,
+        },
+        slotpress_format::ledger::slot_time::{SlotTime, SlotTimeSource},
     };
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
@@ -119,5 +125,13 @@ mod tests {
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
         let listed = parse(json.as_bytes()).expect("a list");
         assert_eq!(Catalog::of_listing(listed, "/dir/", unix_ns(now)), catalog);
+        let slots = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
+        let listed = parse(format!(r#"{{"version":1,{slots}}}"#).as_bytes()).expect("a list");
+        assert_eq!((listed.slot_time.milliseconds(), listed.slot_time.source()), (200, SlotTimeSource::BankFile));
+        let lies = slots.replace("200", "200000");
+        assert_eq!(
+            parse(format!(r#"{{"version":1,{lies}}}"#).as_bytes()).expect("a list").slot_time,
+            SlotTime::ASSUMED
+        );
     }
 }

@@ -14,7 +14,10 @@ mod tests;
 use {
     slotpress_format::{
         archive::frame_hashes::Root,
-        ledger::names::{ArchiveName, Extension},
+        ledger::{
+            names::{ArchiveName, Extension},
+            slot_time::SlotTime,
+        },
     },
     std::{
         cmp::Reverse,
@@ -123,6 +126,10 @@ pub struct Choice<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<Archive>,
+    /// How long slots take, as far as somebody looked.
+    pub slot_time: SlotTime,
+    /// The archive whose bank file was looked into for it.
+    slot_time_from: Option<ArchiveName>,
 }
 
 impl Catalog {
@@ -156,7 +163,7 @@ impl Catalog {
             sorted.extend(by_base.remove(&before).unwrap_or_default());
         }
         sorted.extend(by_base.into_values().rev().flatten());
-        Self { archives: sorted }
+        Self { archives: sorted, ..Self::default() }
     }
 
     /// All of them.

@@ -5,6 +5,7 @@ use {
     rustix::fs::{AtFlags, FileType},
     slotpress_base::error::{Error, Result},
     slotpress_base::text::ShowPath,
+    slotpress_format::ledger::names::ArchiveName,
     std::{collections::BTreeSet, time::Duration},
 };
 
@@ -17,6 +18,8 @@ pub struct Keep {
     pub incremental: usize,
     /// Whatever was modified since.
     pub within: Duration,
+    /// Of all that, so many bytes at most: the oldest go first, incremental archives before the full one that they build on.
+    pub bytes_max: Option<u64>,
 }
 
 /// Why an archive stays.
@@ -52,16 +55,13 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
     let archives = catalog.archives();
     let mut reasons = vec![None; archives.len()];
     // Incremental archives are ordered by base first: here their own slot counts.
-    let newest = |is_full: bool, count: usize| {
-        let mut numbers: Vec<usize> =
-            (0..archives.len()).filter(|number| archives[*number].is_full() == is_full).collect();
-        numbers.sort_by_cached_key(|number| archives[*number].order());
-        numbers.truncate(count);
-        numbers
+    let mut newest = |is_full: bool, count: usize| {
+        let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| one.is_full() == is_full).collect();
+        kept.sort_by_cached_key(|(archive, _)| archive.order());
+        kept.into_iter().take(count).for_each(|(_, reason)| *reason = Some(Reason::Newest));
     };
-    for number in newest(true, keep.full).into_iter().chain(newest(false, keep.incremental)) {
-        reasons[number] = Some(Reason::Newest);
-    }
+    newest(true, keep.full);
+    newest(false, keep.incremental);
     let mut stay = |wanted: &dyn Fn(&Archive) -> bool, reason: Reason| {
         for (archive, kept) in archives.iter().zip(&mut reasons) {
             if kept.is_none() && wanted(archive) {
@@ -71,14 +71,8 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
     };
     let is_recent = |archive: &Archive| !keep.within.is_zero() && archive.age(now_ns) <= keep.within;
     stay(&is_recent, Reason::Recent);
-    if let Some(choice) = catalog.choice() {
-        let names = [Some(&choice.full.name), choice.incremental.map(|archive| &archive.name)];
-        stay(&|archive| names.contains(&Some(&archive.name)), Reason::LastPair);
-    }
-    let whole = archives.iter().filter(|archive| catalog.base_of(archive).is_some());
-    if let Some(last) = whole.max_by_key(|archive| archive.name.slot) {
-        stay(&|archive| archive.name == last.name, Reason::LastPair);
-    }
+    let last_pair = last_pair(catalog);
+    stay(&|archive| last_pair.contains(&&archive.name), Reason::LastPair);
     let bases: BTreeSet<u64> = archives
         .iter()
         .zip(&reasons)
@@ -90,7 +84,40 @@ pub fn plan(catalog: &Catalog, keep: &Keep, now_ns: u64) -> Vec<Option<Reason>> 
             *kept = Some(Reason::Base);
         }
     }
+    if let Some(bytes_max) = keep.bytes_max {
+        shrink(archives, &last_pair, &mut reasons, bytes_max);
+    }
     reasons
+}
+
+/// What never goes: what a node would choose, and the newest incremental archive whose full one is here.
+fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
+    let choice = catalog.choice();
+    let chosen = choice.into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]).flatten();
+    let whole = catalog.archives().iter().filter(|archive| catalog.base_of(archive).is_some());
+    chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
+}
+
+/// Gives up what stays, the oldest first, until it has at most so many bytes; never what must stay, and what that builds on.
+fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<Reason>], bytes_max: u64) {
+    let mut order: Vec<usize> = (0..archives.len()).collect();
+    let base_of = |archive: &Archive| archive.name.base_slot.unwrap_or(archive.name.slot);
+    order.sort_by_key(|at| archives.get(*at).map(|archive| (base_of(archive), archive.is_full(), archive.name.slot)));
+    let kept_bytes = archives.iter().zip(&*reasons).filter(|(_, reason)| reason.is_some());
+    let mut bytes = kept_bytes.map(|(archive, _)| archive.size_bytes).fold(0, u64::saturating_add);
+    for at in order {
+        let Some(archive) = archives.get(at) else { continue };
+        let builds_on_it = |(other, reason): (&Archive, &Option<Reason>)| {
+            reason.is_some() && other.name.base_slot == Some(archive.name.slot)
+        };
+        let is_base = archive.is_full() && archives.iter().zip(&*reasons).any(builds_on_it);
+        let Some(reason) = reasons.get_mut(at) else { continue };
+        let is_over = bytes > bytes_max || *reason == Some(Reason::Base);
+        if is_over && !is_base && reason.is_some() && !must_stay.contains(&&archive.name) {
+            *reason = None;
+            bytes = bytes.saturating_sub(archive.size_bytes);
+        }
+    }
 }
 
 /// Removes a file that is still the one that was looked at.

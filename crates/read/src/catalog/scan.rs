@@ -3,7 +3,9 @@
 use {
     super::{Archive, Catalog, FileId, FrameHashes, REMOTE},
     crate::archive::{
-        shape::is_plainly_cut,
+        Archive as OpenArchive, IndexPolicy,
+        cut::is_plainly_cut,
+        front::slot_time,
         source::{LocalFile, Source},
         tail::{Tail, first_read_at},
     },
@@ -14,14 +16,18 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
-        io::IoHint,
+        io::{IoHint, Manners},
     },
-    slotpress_format::ledger::names::{ArchiveName, Extension},
+    slotpress_format::ledger::{
+        names::{ArchiveName, Extension},
+        slot_time::SlotTime,
+    },
     std::{
         fs::File,
         io,
         os::fd::OwnedFd,
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -53,6 +59,26 @@ pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
         archive.hashes.is_some() || !is_cut(archive)
     });
     Ok(Catalog::new(archives))
+}
+
+/// Looks up how long slots take: in the bank file of the newest full archive, or of the newest of all, where that is not the
+/// one that is `known`.
+pub fn look_for_slot_time(catalog: &mut Catalog, known: &Catalog) {
+    let newest = catalog.archives.iter().max_by_key(|archive| archive.name.slot);
+    let Some(newest) = catalog.archives.iter().find(|archive| archive.is_full()).or(newest) else { return };
+    let name = Some(newest.name.clone());
+    (catalog.slot_time, catalog.slot_time_from) = match known.slot_time_from == name {
+        true => (known.slot_time, name),
+        false => (slot_time_of(newest).unwrap_or_default(), name),
+    };
+}
+
+/// What cannot be read is for others to tell of.
+fn slot_time_of(archive: &Archive) -> Option<SlotTime> {
+    let (file, _) = archive.open().ok()?;
+    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
+    let (policy, manners) = (IndexPolicy::Hint, Manners::default());
+    slot_time(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &manners).ok()?)
 }
 
 /// Whether an archive is cut off, as far as few reads tell. What cannot be read is for others to tell of.

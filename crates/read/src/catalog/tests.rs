@@ -63,10 +63,11 @@ proptest! {
         full in 0usize..4,
         incremental in 0usize..4,
         within in 0u64..8,
+        bytes_max in proptest::option::of(0u64..40),
     ) {
         let catalog = Catalog::new(archives);
         let now_ns = 20_000_000_000;
-        let keep = Keep { full, incremental, within: Duration::from_secs(within) };
+        let keep = Keep { full, incremental, within: Duration::from_secs(within), bytes_max };
         let reasons = plan(&catalog, &keep, now_ns);
         prop_assert_eq!(reasons.len(), catalog.archives().len());
         let kept = |wanted: &Archive| {
@@ -78,7 +79,7 @@ proptest! {
                     prop_assert!(kept(base), "the full archive of one that stays goes");
                 }
             }
-            if within > 0 && archive.age(now_ns) <= keep.within {
+            if within > 0 && bytes_max.is_none() && archive.age(now_ns) <= keep.within {
                 prop_assert!(reason.is_some());
             }
         }
@@ -89,7 +90,8 @@ proptest! {
             (all, kept)
         };
         let ((fulls, fulls_kept), (others, others_kept)) = (count(true), count(false));
-        prop_assert!(fulls_kept >= full.min(fulls) && others_kept >= incremental.min(others));
+        let as_many = fulls_kept >= full.min(fulls) && others_kept >= incremental.min(others);
+        prop_assert!(bytes_max.is_some() || as_many);
         if let Some(choice) = catalog.choice() {
             prop_assert!(kept(choice.full) && choice.incremental.is_none_or(kept), "what a node would choose goes");
         }
@@ -108,7 +110,7 @@ proptest! {
     #[test]
     fn the_old_goes(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
-        let keep = Keep { full, incremental: 0, within: Duration::ZERO };
+        let keep = Keep { full, incremental: 0, within: Duration::ZERO, bytes_max: None };
         let kept = plan(&catalog, &keep, u64::MAX).iter().filter(|reason| reason.is_some()).count();
         prop_assert_eq!(kept, full.min(count as usize));
     }

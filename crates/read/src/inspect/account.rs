@@ -82,18 +82,18 @@ fn search(scan: &Scan<'_>, pubkey: Hash) -> Result<Option<FoundAccount>> {
         return Ok(search.into_found());
     };
     storages.sort_unstable_by_key(|storage| std::cmp::Reverse((storage.slot, storage.number)));
-    let mut round_bytes = ROUND_BYTES * scan.threads().max(1) as u64;
+    let mut round_bytes = ROUND_BYTES.saturating_mul(scan.threads().max(1) as u64);
     let mut left = storages.iter().peekable();
     while left.peek().is_some() {
         let mut wanted = HashSet::new();
-        let mut bytes = 0;
+        let mut bytes = 0u64;
         let mut last_slot = None;
         // Storages of one slot, which only a broken archive has, stay together: which of them wins is not ours to say.
         while let Some(storage) =
             left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
         {
             wanted.insert(storage.number);
-            bytes += storage.content_bytes;
+            bytes = bytes.saturating_add(storage.content_bytes);
             last_slot = Some(storage.slot);
         }
         scan.read(STAGE, &search, Some(&wanted))?;

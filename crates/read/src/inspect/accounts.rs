@@ -14,6 +14,7 @@ use {
         state::settle::log_bytes,
     },
     slotpress_base::{
+        bytes::count,
         error::{Error, Result},
         progress::Progress,
     },
@@ -86,24 +87,24 @@ impl RecordTotals {
     fn add_record(&mut self, record: &Record<'_>) {
         let header = record.header;
         if header.lamports == 0 {
-            self.tombstones += 1;
-            self.tombstone_bytes += header.stored_bytes();
+            count(&mut self.tombstones, 1);
+            count(&mut self.tombstone_bytes, header.stored_bytes());
             return;
         }
-        self.accounts += 1;
-        self.data_bytes += header.data_len;
-        self.stored_bytes += header.stored_bytes();
-        self.lamports += u128::from(header.lamports);
+        count(&mut self.accounts, 1);
+        count(&mut self.data_bytes, header.data_len);
+        count(&mut self.stored_bytes, header.stored_bytes());
+        self.lamports = self.lamports.saturating_add(header.lamports.into());
     }
 
     /// Adds another's.
     pub fn add(&mut self, other: &Self) {
-        self.accounts += other.accounts;
-        self.data_bytes += other.data_bytes;
-        self.stored_bytes += other.stored_bytes;
-        self.lamports += other.lamports;
-        self.tombstones += other.tombstones;
-        self.tombstone_bytes += other.tombstone_bytes;
+        count(&mut self.accounts, other.accounts);
+        count(&mut self.data_bytes, other.data_bytes);
+        count(&mut self.stored_bytes, other.stored_bytes);
+        self.lamports = self.lamports.saturating_add(other.lamports);
+        count(&mut self.tombstones, other.tombstones);
+        count(&mut self.tombstone_bytes, other.tombstone_bytes);
     }
 }
 
@@ -272,8 +273,10 @@ impl RecordSink for TallyWorker<'_> {
         part.totals.add_record(record);
         part.owners.entry(owner).or_default().add_record(record);
         if header.lamports > 0 {
-            let class = SIZE_CLASSES.iter().position(|(max, _)| header.data_len <= *max).unwrap_or_default();
-            part.sizes[class].add_record(record);
+            let mut classes = SIZE_CLASSES.iter().zip(&mut part.sizes);
+            if let Some((_, class)) = classes.find(|((max, _), _)| header.data_len <= *max) {
+                class.add_record(record);
+            }
             let (pubkey, slot, lamports) = (Hash(header.pubkey), storage.slot, header.lamports);
             let account = LargeAccount { data_bytes: header.data_len, pubkey, owner, slot, lamports };
             part.add_large(account, options.largest);

@@ -31,6 +31,7 @@ use {
     serde::Serialize,
     slotpress_base::text::ShowPath,
     slotpress_base::{
+        bytes::count,
         error::{Error, Result},
         progress::Progress,
         text,
@@ -43,7 +44,7 @@ use {
         ledger::{
             bank_file::BankFile,
             directory::{Layout, LedgerPaths, find_bank_snapshot},
-            held_lock::is_ledger_lock_held,
+            held_lock::ledger_lock_holder,
             names::ArchiveName,
             storages::StorageFile,
         },
@@ -126,8 +127,8 @@ impl EntrySummary {
     fn add(&mut self, entry: &Entry) {
         match entry.kind {
             EntryKind::Storage { slot, .. } => {
-                self.storages += 1;
-                self.storage_bytes += entry.content_bytes;
+                count(&mut self.storages, 1);
+                count(&mut self.storage_bytes, entry.content_bytes);
                 self.storage_bytes_max = self.storage_bytes_max.max(entry.content_bytes);
                 self.storage_slot_max = self.storage_slot_max.max(slot);
             }
@@ -292,7 +293,7 @@ pub fn inspect_ledger(
     progress: &dyn Progress,
 ) -> Result<LedgerInspection> {
     progress.stage("Inspecting", None);
-    let is_in_use = is_ledger_lock_held(&paths.ledger);
+    let is_in_use = ledger_lock_holder(&paths.ledger).map(|holder| holder.is_some());
     let snapshot = find_bank_snapshot(paths, slot, threads)?;
     let (path, layout) = (snapshot.dir.clone(), snapshot.layout);
     let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
@@ -306,7 +307,7 @@ pub fn inspect_ledger(
         storages: plan.storages.len() as u64,
         file_bytes,
         storage_bytes: plan.storages.iter().map(|storage| storage.content_bytes).sum(),
-        emptied_storages: listed - plan.storages.len() as u64,
+        emptied_storages: listed.saturating_sub(plan.storages.len() as u64),
         is_in_use,
         bank: plan.bank,
     })

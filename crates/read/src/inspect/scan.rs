@@ -198,7 +198,7 @@ impl<'a> Scan<'a> {
     pub fn warn_of_departures(self) {
         let (failures, per_rule, _) = self.findings.into_parts();
         let Some(first) = failures.first() else { return };
-        let count = per_rule.values().sum::<u64>() - 1;
+        let count = per_rule.values().sum::<u64>().saturating_sub(1);
         let more = if count == 0 { String::new() } else { format!(", and {count} more") };
         self.progress.warn(&format!("{}{more}: `slotpress verify` says where", first.message));
     }
@@ -275,7 +275,7 @@ impl RecordSink for ToldFaultsWorker<'_> {
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(fault.kind, RecordFaultKind::CutOff | RecordFaultKind::DataLength) {
+        if matches!(fault.kind, RecordFaultKind::CutOff | RecordFaultKind::Tail | RecordFaultKind::DataLength) {
             self.findings.lose_accounts();
         }
         // Findings that only collect return no error.

@@ -10,7 +10,10 @@ use {
         version::{Batch, Version},
         versions::VersionLog,
     },
-    slotpress_base::error::{Error, Result},
+    slotpress_base::{
+        bytes::count,
+        error::{Error, Result},
+    },
     slotpress_format::ledger::records::Record,
     std::{
         path::Path,
@@ -64,9 +67,9 @@ impl SupersededCounter {
         }
         let mut totals = SupersededTotals::default();
         self.log.for_each_partition(threads, &|sorted| count_sorted(sorted), &mut |part| {
-            totals.records += part.records;
-            totals.bytes += part.bytes;
-            totals.newest_accounts += part.newest_accounts;
+            count(&mut totals.records, part.records);
+            count(&mut totals.bytes, part.bytes);
+            count(&mut totals.newest_accounts, part.newest_accounts);
             Ok(())
         })?;
         Ok(totals)
@@ -83,10 +86,11 @@ impl SupersededWorker<'_> {
     /// A record of a storage of this slot. One that is not wanted may supersede others, but is not counted itself.
     pub fn record(&mut self, slot: u64, record: &Record<'_>, is_wanted: bool) {
         let Fingerprint([first, second, _]) = self.counter.printer.of(&record.header.pubkey);
-        let length = (record.header.stored_bytes() / LENGTH_UNIT_BYTES) as u32;
+        let length = u32::try_from(record.header.stored_bytes() / LENGTH_UNIT_BYTES).unwrap_or(!IS_WANTED);
         let length = if is_wanted { length | IS_WANTED } else { length };
         let is_tombstone = record.header.lamports == 0;
-        let item = Version::new(Fingerprint([first, second, length]), slot.min(SLOT_MAX) as u32, is_tombstone, 0);
+        let slot = u32::try_from(slot.min(SLOT_MAX)).unwrap_or(u32::MAX);
+        let item = Version::new(Fingerprint([first, second, length]), slot, is_tombstone, 0);
         if self.batch.push(item) {
             self.flush();
         }
@@ -110,17 +114,17 @@ fn count_sorted(sorted: &[Version]) -> SupersededTotals {
     let mut totals = SupersededTotals::default();
     for versions in sorted.chunk_by(|one, other| one.fingerprint.0[..2] == other.fingerprint.0[..2]) {
         // The item's storage is the slot. Of two in one slot, which is an error, either may count as the newer.
-        let newest = (0..versions.len()).max_by_key(|at| versions[*at].storage());
+        let newest = versions.iter().enumerate().max_by_key(|(_, version)| version.storage()).map(|(at, _)| at);
         for (at, version) in versions.iter().enumerate() {
             let length = version.fingerprint.0[2];
             if length & IS_WANTED == 0 {
                 continue;
             }
             if Some(at) == newest {
-                totals.newest_accounts += u64::from(!version.is_tombstone());
+                count(&mut totals.newest_accounts, (!version.is_tombstone()).into());
             } else {
-                totals.records += 1;
-                totals.bytes += u64::from(length & !IS_WANTED) * LENGTH_UNIT_BYTES;
+                count(&mut totals.records, 1);
+                count(&mut totals.bytes, u64::from(length & !IS_WANTED).saturating_mul(LENGTH_UNIT_BYTES));
             }
         }
     }

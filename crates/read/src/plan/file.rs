@@ -4,6 +4,7 @@
 use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
+        bytes::{copy_at_most, range_bytes, split_at_most, to_usize},
         error::{Error, Result},
         io::IoHint,
     },
@@ -42,7 +43,8 @@ impl<'a> Source<'a> {
 
     /// Reads a piece that no other worker reads.
     pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        let _behind = self.io_hint.read_behind(self.file, &(offset..offset + to.len() as u64), self.file_bytes);
+        let _behind =
+            self.io_hint.read_behind(self.file, &(offset..offset.saturating_add(to.len() as u64)), self.file_bytes);
         self.read_at(to, offset)
     }
 
@@ -66,15 +68,14 @@ impl<'a> Source<'a> {
         let mut wanted = Vec::new();
         let mut left = to.len() as u64;
         for range in kept {
-            let length = range.end - range.start;
-            if offset >= length {
-                offset -= length;
+            let start = range.start.saturating_add(offset);
+            if start >= range.end {
+                offset = offset.saturating_sub(range_bytes(range));
                 continue;
             }
-            let start = range.start + offset;
-            let take = (length - offset).min(left);
-            wanted.push(start..start + take);
-            left -= take;
+            let end = range.end.min(start.saturating_add(left));
+            wanted.push(start..end);
+            left = left.saturating_sub(range_bytes(&(start..end)));
             offset = 0;
             if left == 0 {
                 break;
@@ -89,39 +90,37 @@ impl<'a> Source<'a> {
         let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
         let _behind = self.io_hint.read_behind(self.file, &(first.start..last.end), self.file_bytes);
         let mut window = Vec::new();
-        let mut at = 0;
-        while at < wanted.len() {
-            let run = run_length(&wanted[at..]);
-            let (first, last) = (&wanted[at], &wanted[at + run - 1]);
-            if run == 1 {
-                let (part, rest) = to.split_at_mut((first.end - first.start) as usize);
+        let mut ranges = wanted.as_slice();
+        while let [first, others @ ..] = ranges {
+            let run = run_length(first, others);
+            let (run, rest) = others.split_at(run);
+            ranges = rest;
+            let Some(last) = run.last() else {
+                let (part, rest) = to.split_at_mut(to_usize(range_bytes(first)));
                 self.read_at(part, first.start)?;
                 to = rest;
-            } else {
-                window.resize((last.end - first.start) as usize, 0);
-                self.read_at(&mut window, first.start)?;
-                for range in &wanted[at..at + run] {
-                    let (part, rest) = to.split_at_mut((range.end - range.start) as usize);
-                    part.copy_from_slice(&window[(range.start - first.start) as usize..][..part.len()]);
-                    to = rest;
-                }
+                continue;
+            };
+            window.resize(to_usize(range_bytes(&(first.start..last.end))), 0);
+            self.read_at(&mut window, first.start)?;
+            for range in [first].into_iter().chain(run) {
+                let (part, rest) = to.split_at_mut(to_usize(range_bytes(range)));
+                copy_at_most(split_at_most(&window, to_usize(range_bytes(&(first.start..range.start)))).1, part);
+                to = rest;
             }
-            at += run;
         }
         Ok(())
     }
 }
 
-/// How many ranges, from the first, are best read with one system call.
-fn run_length(ranges: &[Range<u64>]) -> usize {
-    let mut run = 1;
-    while run < ranges.len()
-        && ranges[run].start - ranges[run - 1].end <= GAP_BYTES_MAX
-        && ranges[run].end - ranges[0].start <= WINDOW_BYTES as u64
-    {
-        run += 1;
-    }
-    run
+/// How many of the other ranges are best read with one system call together with the first.
+fn run_length(first: &Range<u64>, others: &[Range<u64>]) -> usize {
+    let mut end = first.end;
+    let is_near = |range: &&Range<u64>| {
+        let gap_bytes = range_bytes(&(std::mem::replace(&mut end, range.end)..range.start));
+        gap_bytes <= GAP_BYTES_MAX && range_bytes(&(first.start..range.end)) <= WINDOW_BYTES as u64
+    };
+    others.iter().take_while(is_near).count()
 }
 
 pub(super) fn changed(path: &Path) -> Error {

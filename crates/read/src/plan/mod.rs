@@ -17,13 +17,14 @@ use {
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
+        bytes::{count, to_usize},
         error::{Error, IoContext, Result},
         io::{IoHint, Manners},
         progress::Progress,
     },
     slotpress_format::{
         archive::{
-            entry::{END_OF_ARCHIVE_BYTES, Entry, EntryKind},
+            entry::{Entry, EntryKind},
             limits::ENTRIES_MAX,
         },
         ledger::{
@@ -171,7 +172,7 @@ impl Plan {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
         }
         let files = plan_files(&snapshot)?;
-        if (files.len() + planned.storages.len()) as u64 > ENTRIES_MAX {
+        if files.len().saturating_add(planned.storages.len()) as u64 > ENTRIES_MAX {
             return Err(Error::failed(format!("more than {ENTRIES_MAX} entries: Agave would refuse the archive")));
         }
         let PlannedStorages { storages, checkpoints, obsolete_records, obsolete_bytes, whole_storages } = planned;
@@ -192,7 +193,8 @@ impl Plan {
     /// Places from which a split storage can be read.
     pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
         let (first, count) = storage.checkpoints;
-        &self.checkpoints[first as usize..][..count as usize]
+        let own = to_usize(first)..to_usize(first.saturating_add(count));
+        self.checkpoints.get(own).unwrap_or_default()
     }
 
     /// Every entry, in the order of the archive.
@@ -202,7 +204,7 @@ impl Plan {
 
     /// Bytes of the tar stream, with the end of archive.
     pub fn tar_bytes(&self) -> u64 {
-        self.entries().map(|entry| entry.tar_bytes()).sum::<u64>() + END_OF_ARCHIVE_BYTES
+        self.entry_lengths().sum()
     }
 
     /// Bytes of content: of all files and storages, as they go into the archive.
@@ -240,7 +242,7 @@ fn read_bank(
     let mut missing = Vec::new();
     let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
         match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
-            Ok(at) => map_bytes[at] = Some(item.length_bytes),
+            Ok(at) => map_bytes.get_mut(at).into_iter().for_each(|length| *length = Some(item.length_bytes)),
             // Emptied storages may be gone from disk.
             Err(_) if item.length_bytes == 0 => {}
             // An incremental archive needs only what is newer than its base; an unpacked one holds only that.
@@ -300,10 +302,12 @@ fn plan_storages(
     let mut planned = PlannedStorages { storages: Vec::with_capacity(wanted.len()), ..PlannedStorages::default() };
     let mut scanned = scanned.into_iter();
     for Wanted { file, obsolete, map_bytes } in wanted {
-        let path = || roots[usize::from(file.root)].path.join(file.file_name());
         let length = match file.is_split() {
             true => scanned.next().unwrap_or_else(|| Ok(ScannedSplit::default())).map(StorageLength::from),
-            false => storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| error.within(path().shown())),
+            false => storage_length(file, obsolete, *map_bytes, has_map).map_err(|error| {
+                let root = roots.get(usize::from(file.root)).map(|root| root.path.as_path()).unwrap_or(Path::new(""));
+                error.within(root.join(file.file_name()).shown())
+            }),
         };
         let length = match length {
             Ok(length) => length,
@@ -313,11 +317,12 @@ fn plan_storages(
                 continue;
             }
         };
-        planned.whole_storages += u64::from(length.is_whole);
-        planned.obsolete_records += obsolete.count;
-        planned.obsolete_bytes += obsolete.cut_bytes;
+        count(&mut planned.whole_storages, length.is_whole.into());
+        count(&mut planned.obsolete_records, obsolete.count);
+        count(&mut planned.obsolete_bytes, obsolete.cut_bytes);
         if length.content_bytes > 0 {
-            let own = (planned.checkpoints.len() as u32, length.checkpoints.len() as u32);
+            let count = |checkpoints: &[Checkpoint]| u32::try_from(checkpoints.len()).unwrap_or(u32::MAX);
+            let own = (count(&planned.checkpoints), count(&length.checkpoints));
             planned.checkpoints.extend(length.checkpoints);
             planned.storages.push(PlannedStorage {
                 file: **file,

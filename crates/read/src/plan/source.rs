@@ -6,13 +6,20 @@
 use {
     crate::plan::{Plan, PlannedFile, PlannedStorage, file::Source, split::SplitStorage},
     slotpress_base::text::ShowPath,
-    slotpress_base::{error::Result, io::IoHint},
+    slotpress_base::{
+        bytes::{copy_at_most, split_at_most, to_usize},
+        error::{Error, Result},
+        io::IoHint,
+    },
     slotpress_format::{
         archive::{
             entry::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry},
             frames::FrameSpan,
         },
-        ledger::lists::ObsoleteItem,
+        ledger::{
+            lists::ObsoleteItem,
+            storages::{StorageFile, StorageRoot},
+        },
     },
 };
 
@@ -27,26 +34,26 @@ impl Plan {
     /// Writes the tar bytes that a frame covers into `to`, which is as long as the frame.
     pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
         slotpress_base::threads::panic_point("source");
-        let mut number = span.first_entry as usize;
         let mut offset = span.offset_bytes;
-        while !to.is_empty() {
-            let content = match number.checked_sub(self.files.len()) {
-                None => Content::File(&self.files[number]),
-                Some(at) if at < self.storages.len() => Content::Storage(&self.storages[at]),
-                Some(_) => {
-                    to.fill(0);
-                    return Ok(());
-                }
-            };
-            let entry = content.entry();
-            let part_bytes = (entry.tar_bytes() - offset).min(to.len() as u64) as usize;
-            let (part, rest) = to.split_at_mut(part_bytes);
+        for content in self.contents_from(to_usize(span.first_entry)) {
+            if to.is_empty() {
+                break;
+            }
+            let part_bytes = content.entry().tar_bytes().saturating_sub(offset).min(to.len() as u64);
+            let (part, rest) = to.split_at_mut(to_usize(part_bytes));
             self.fill_entry(&content, offset, part)?;
             to = rest;
             offset = 0;
-            number += 1;
         }
+        // The end of the archive.
+        to.fill(0);
         Ok(())
+    }
+
+    fn contents_from(&self, number: usize) -> impl Iterator<Item = Content<'_>> {
+        let files = self.files.iter().skip(number).map(Content::File);
+        let storages = self.storages.iter().skip(number.saturating_sub(self.files.len())).map(Content::Storage);
+        files.chain(storages)
     }
 
     /// Writes part of one entry, from `offset` bytes after the beginning of its header.
@@ -54,15 +61,13 @@ impl Plan {
         let entry = content.entry();
         if offset < BLOCK_BYTES {
             let header = entry.header();
-            let part = &header[offset as usize..];
-            let used = part.len().min(to.len());
-            to[..used].copy_from_slice(&part[..used]);
-            to = &mut to[used..];
-            offset += used as u64;
+            let used = copy_at_most(split_at_most(&header, to_usize(offset)).1, to);
+            to = to.split_at_mut(used).1;
+            offset = offset.saturating_add(used as u64);
         }
         let content_offset = offset.saturating_sub(BLOCK_BYTES);
-        let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(to.len() as u64) as usize;
-        let (data, padding) = to.split_at_mut(content_bytes);
+        let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(to.len() as u64);
+        let (data, padding) = to.split_at_mut(to_usize(content_bytes));
         padding.fill(0);
         if data.is_empty() {
             return Ok(());
@@ -75,7 +80,7 @@ impl Plan {
 
     /// Reads part of a storage as it goes into the archive: without its obsolete records, and an append vec in any case.
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
-        let root = &self.roots[usize::from(storage.file.root)];
+        let root = self.root_of(&storage.file)?;
         if storage.file.is_split() {
             let obsolete = self.read_obsolete(storage)?;
             return SplitStorage::open(root, &storage.file, self.io_hint)?.read(
@@ -86,8 +91,8 @@ impl Plan {
             );
         }
         // The padding after the last record may not be in the file.
-        let stored_bytes = storage.content_bytes - u64::from(storage.padding_bytes);
-        let (to, padding) = to.split_at_mut(stored_bytes.saturating_sub(offset).min(to.len() as u64) as usize);
+        let stored_bytes = storage.content_bytes.saturating_sub(storage.padding_bytes.into());
+        let (to, padding) = to.split_at_mut(to_usize(stored_bytes.saturating_sub(offset).min(to.len() as u64)));
         padding.fill(0);
         let name = storage.file.file_name();
         let file = root.open_storage(&name)?;
@@ -103,6 +108,12 @@ impl Plan {
             _ => source.read_piece(to, offset)?,
         }
         source.check_unchanged()
+    }
+
+    /// Where a storage lies.
+    pub(super) fn root_of(&self, file: &StorageFile) -> Result<&StorageRoot> {
+        let root = self.roots.get(usize::from(file.root));
+        root.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
     }
 
     /// The obsolete records of a storage, ordered by offset.

@@ -4,18 +4,6 @@
 //! [`Checkpoint`] every so many bytes. From there any worker finds its part of the entry, as with an append vec. What
 //! the bytes of the files mean is in `ledger::split`.
 
-// It reads what others wrote.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
-
 use {
     crate::plan::file::{Source, changed},
     slotpress_base::text::ShowPath,

@@ -193,8 +193,8 @@ fn damage_is_named() {
     let cases: Vec<(Change, &str)> = vec![
         (meta(0, b"agave data file"), "7.9.meta: not the magic of a .meta file, at offset 0"),
         (data(0, b"x"), "7.9.data: not the magic of a .data file, at offset 0"),
-        (meta(24, &[2]), "7.9.meta: version 0.2.0, where slotpress knows 0.1.0, at offset 16"),
-        (data(32, &[1]), "7.9.data: version 0.1.1, where slotpress knows 0.1.0, at offset 16"),
+        (meta(24, &[2]), "7.9.meta: version 0.2.0 of split files, where slotpress knows 0.1.0, at offset 16"),
+        (data(32, &[1]), "7.9.data: version 0.1.1 of split files, where slotpress knows 0.1.0, at offset 16"),
         (data(40, &[1]), "7.9.data: uid 000000000000fe01, where the .meta file has 000000000000feed, at offset 40"),
         (
             meta(third + 84, &[0xff; 4]),

@@ -56,21 +56,21 @@ pub fn read_obsolete(
     scan_obsolete_accounts(
         FieldReader::open(path, "the obsolete records")?,
         format,
-        &|slot, id| find(slot, id).map(|at| storages[at]),
+        &|slot, id| find(slot, id).and_then(|at| storages.get(at)).copied(),
         &mut |found| {
             let (slot, id) = (found.slot, found.id);
             let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.shown()));
-            let Some(at) = find(slot, id) else {
+            let Some(obsolete) = find(slot, id).and_then(|at| obsolete.get_mut(at)) else {
                 let error = wrong("has obsolete records, but is not there");
                 return match found.count {
                     0 => Ok(()),
                     _ => on_fault(StorageFault { slot, id, is_missing: true, error }),
                 };
             };
-            if std::mem::replace(&mut obsolete[at].is_seen, true) {
+            if std::mem::replace(&mut obsolete.is_seen, true) {
                 return Err(wrong("is listed twice"));
             }
-            obsolete[at] = Obsolete {
+            *obsolete = Obsolete {
                 list_offset: found.list_offset,
                 count: found.count,
                 cut_bytes: found.cut_bytes,
@@ -114,7 +114,7 @@ pub fn storage_length(
     })?;
     if !has_map {
         let content_bytes = align8(cut_file_bytes);
-        let padding_bytes = (content_bytes - cut_file_bytes) as u8;
+        let padding_bytes = u8::try_from(content_bytes.saturating_sub(cut_file_bytes)).unwrap_or(u8::MAX);
         return Ok(StorageLength { content_bytes, padding_bytes, ..StorageLength::default() });
     }
     let length = |content_bytes, is_whole| StorageLength { content_bytes, is_whole, ..StorageLength::default() };

@@ -92,8 +92,7 @@ impl<'a> ArchiveRules<'a> {
             }
             Problem::WrongMark { number, offset_bytes, compressed_bytes, mark } => {
                 let place = Place::frame(Some(number), Some(offset_bytes));
-                let found = mark.map_or_else(|| "another mark".to_string(), |mark| mark.to_string());
-                findings.add(Check::Frames, Rule::PzstdMark, place, compressed_bytes, found)
+                findings.add(Check::Frames, Rule::PzstdMark, place, u64::from(compressed_bytes), mark)
             }
             Problem::WrongHash { number, offset_bytes } => {
                 let place = Place::frame(Some(number), Some(offset_bytes));

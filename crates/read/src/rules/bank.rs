@@ -8,7 +8,7 @@ use {
     },
     slotpress_base::error::Result,
     slotpress_format::ledger::{
-        bank_file::BankFile,
+        bank_file::{BankFile, ScheduledLeader},
         blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT},
         status_cache::StatusCache,
     },
@@ -21,6 +21,21 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         Some(hash) if hash == bank.hash => {}
         Some(hash) => add(Rule::BankHash, hash.to_string(), bank.hash.to_string())?,
         None => add(Rule::BankHash, "a last blockhash, which it covers".to_string(), "none".to_string())?,
+    }
+    match bank.scheduled_leader {
+        ScheduledLeader::Node(leader) if leader != bank.leader => {
+            add(Rule::Leader, leader.to_string(), bank.leader.to_string())?;
+        }
+        ScheduledLeader::Nobody => {
+            let found = "nobody has stake in them".to_string();
+            add(Rule::Leader, format!("stakes of epoch {}", bank.epoch()), found)?;
+        }
+        ScheduledLeader::Node(_) | ScheduledLeader::Unknown => {}
+    }
+    if let Some(account) = bank.invalid_vote_account {
+        let place = Place { account: Some(account), ..place.clone() };
+        let expected = "a vote account that Agave can read";
+        findings.add(Check::Bank, Rule::InvalidVoteAccount, place, expected, "another account")?;
     }
     let queue = &bank.blockhashes;
     if queue.count == 0 || queue.count > BLOCKHASHES_MAX {

@@ -164,6 +164,8 @@ const AGAVE: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
 const UP_TO_4_1: &[Client] = &[Agave41];
 const UP_TO_4_3: &[Client] = &[Agave41, Agave42, Agave43];
 const UP_TO_4_4: &[Client] = &[Agave41, Agave42, Agave43, Agave44];
+const FROM_4_2: &[Client] = &Client::AGAVE;
+const FROM_4_3: &[Client] = &[Agave43, Agave44, Agave45];
 const FROM_4_4: &[Client] = &[Agave44, Agave45];
 const FROM_4_5: &[Client] = &[Agave45];
 
@@ -172,6 +174,7 @@ const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on alter
 const PAGE_2: &str = "format page, section 2";
 const PAGE_3: &str = "format page, section 3";
 const PAGE_6: &str = "format page, section 6";
+const PAGE_9: &str = "format page, section 9: Firedancer's own loader, on altered archives";
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
 
@@ -195,7 +198,7 @@ impl Remedy {
         match self {
             Self::Download => "download the archive again, from another source if it comes out the same",
             Self::Source => "do not use it; take the archive from another source",
-            Self::Recompress => "restore it and archive it again with slotpress, which writes what all clients read",
+            Self::Recompress => "recompress it: `slotpress recompress` writes an archive that all clients read",
             Self::Name => "do not use it: it was renamed or made up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
             Self::Storage => "name every accounts path with `accounts`, or restore the ledger from an archive",
@@ -261,6 +264,8 @@ rules! {
     TarDamaged, ALL, Download, SEEN, "the tar stream is damaged";
     /// Every name has a place in a snapshot archive.
     ForeignEntry, ALL, Source, SEEN, "an entry that has no place in a snapshot archive";
+    /// So has every directory.
+    ForeignDir, AGAVE, Source, SEEN, "a directory that has no place in a snapshot archive";
     /// Files and directories only, each where it belongs.
     EntryKind, ALL, Source, SEEN, "an entry of a kind that clients refuse";
     /// Entries are as large as they may be.
@@ -269,12 +274,16 @@ rules! {
     ExtensionHeader, FIREDANCER, Recompress, PAGE_6, "a PAX header or GNU long name";
     /// GNU or ustar headers.
     OldHeader, FIREDANCER, Recompress, PAGE_6, "a tar header from before ustar";
+    /// Names are in one field of their headers.
+    SplitName, FIREDANCER, Recompress, PAGE_9, "a name that is split into the prefix field of its tar header";
+    /// One version: Agave may read the file while a second entry replaces it.
+    VersionTwice, ALL, Source, SEEN, "the version is there twice";
     /// One version, one status cache, one bank file, one slot's directory.
     DuplicateEntry, FIREDANCER, Source, PAGE_6, "an entry that is there twice";
     /// The bank of one slot.
     TwoBanks, ALL, Source, SEEN, "bank files of two slots";
     /// One storage per slot, over the full and the incremental archive.
-    DuplicateStorage, ALL, Source, SEEN, "two storages of one slot";
+    DuplicateStorage, AGAVE, Source, SEEN, "two storages of one slot";
     /// Storages hold something.
     EmptyStorage, ALL, Recompress, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
@@ -284,13 +293,13 @@ rules! {
     /// Slots are below 2^32.
     LargeSlot, FIREDANCER, Look, PAGE_6, "a slot of 2^32 or above, on which Firedancer aborts";
     /// Storages are not newer than the bank.
-    StorageTooNew, ALL, Source, SEEN, "a storage is newer than the bank";
+    StorageTooNew, AGAVE, Source, SEEN, "a storage is newer than the bank";
     /// Storages of an incremental archive are newer than its base.
-    StorageTooOld, ALL, Source, SEEN, "a storage is not newer than the base slot";
+    StorageTooOld, AGAVE, Source, SEEN, "a storage is not newer than the base slot";
     /// At most 5,000,000 entries, 64 TiB.
     TooLarge, AGAVE, Source, PAGE_6, "more than Agave unpacks";
     /// 1,024 zero bytes end the tar stream.
-    EndMissing, FIREDANCER, Recompress, PAGE_6, "the tar stream lacks its end of 1,024 zero bytes";
+    EndMissing, FIREDANCER, Download, PAGE_6, "the tar stream lacks its end of 1,024 zero bytes";
     /// No more than those.
     EndLong, FIREDANCER, Recompress, PAGE_6, "more zero bytes than 1,024 end the tar stream";
     /// Nothing follows them.
@@ -310,11 +319,13 @@ rules! {
     /// The incremental archive builds on the full one.
     BaseMismatch, ALL, Source, SEEN, "the incremental archive does not build on this full one";
     /// The state is the one that was asked for.
-    NotExpected, NOBODY, Source, OWN, "this is not the state that was asked for";
+    NotExpected, NOBODY, Source, OWN, "the state is not the expected one";
     /// The archive is the one that was asked for, byte for byte.
     RootNotExpected, NOBODY, Source, OWN, "this is not the archive that was asked for";
     /// The version is known.
     Version, ALL, Source, SEEN, "an unknown snapshot version";
+    /// The version is nothing but the version.
+    VersionLength, FIREDANCER, Recompress, PAGE_9, "the version is surrounded by white space";
     /// The bank file can be read to its end.
     BankFile, ALL, Source, SEEN, "the bank file is invalid";
     /// Nothing follows its last field, and that is whole.
@@ -331,6 +342,10 @@ rules! {
     BlockhashTwice, FIREDANCER, Source, PAGE_6, "a blockhash is twice among the newest 151";
     /// The bank hash is the hash of its parts.
     BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
+    /// The leader is the slot's by the epoch stakes.
+    Leader, FROM_4_2, Source, SEEN, "the bank file names another leader than the epoch stakes give its slot";
+    /// The stakes hold vote accounts that can be read.
+    InvalidVoteAccount, FROM_4_3, Source, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
     StatusCache, ALL, Source, SEEN, "the status cache is invalid";
     /// No transaction named the bank's own blockhash, which nobody knew before.
@@ -339,6 +354,8 @@ rules! {
     TransactionOffset, FIREDANCER, Source, PAGE_6, "the status cache cuts transaction hashes of one blockhash at different offsets";
     /// Records end where their storage ends.
     RecordCutOff, FIREDANCER, Source, PAGE_6, "a storage ends inside a record";
+    /// Nothing that is too short for a record follows the last.
+    StorageTail, NOBODY, Look, PAGE_9, "fewer bytes than a record takes follow the last record of a storage";
     /// Zero bytes do not follow the last record.
     StoragePadded, FIREDANCER, Recompress, PAGE_6, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
@@ -351,6 +368,14 @@ rules! {
     Capitalization, ALL, Source, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
     /// The lattice hash of all accounts is the bank's.
     LatticeHash, AGAVE, Source, SEEN, "the accounts are not those that the bank file's lattice hash covers";
+    /// The vote accounts of the stakes are those of the state.
+    StakesVoteAccount, AGAVE, Source, SEEN, "the bank file's stakes hold another vote account than the state";
+    /// So are their last 8 bytes, once a rate.
+    StakesRate, UP_TO_4_3, Source, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
+    /// The stakes hold the vote account of every delegated stake account.
+    StakesVoter, FROM_4_5, Source, SEEN, "the bank file's stakes lack the vote account of a stake account";
+    /// The delegations of the stakes are those of the state.
+    StakesDelegation, UP_TO_4_4, Source, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the sysvar that tells which slots have a block.
     SlotHistory, FIREDANCER, Source, PAGE_6, "the state holds no SlotHistory sysvar";
     /// Every storage that a ledger's lists name is there.
@@ -426,6 +451,11 @@ impl Rule {
     pub fn note(self, client: Client) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
+            (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
+                Some("no validator writes storages so, and what they hold may supersede other accounts")
+            }
+            (Self::ForeignDir, Firedancer) => Some("it passes over a directory that no validator writes"),
+            (Self::StorageTail, Firedancer) => Some("bytes that are no record may have been part of one"),
             _ => None,
         }
     }
@@ -446,6 +476,11 @@ mod tests {
         assert_eq!(loading(Rule::HardLinks), [Agave41, Agave42, Agave43, Agave44, Firedancer]);
         assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
         assert_eq!(loading(Rule::BlockhashQueue), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::VersionLength), loading(Rule::SplitName));
+        assert_eq!(loading(Rule::SplitName), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::DuplicateStorage), [Firedancer]);
+        assert_eq!(loading(Rule::InvalidVoteAccount), [Agave41, Agave42, Firedancer]);
+        assert_eq!(loading(Rule::StakesDelegation), [Agave45, Firedancer]);
         assert!(loading(Rule::BankHash).is_empty());
         assert!(loading(Rule::EmptyStorage).is_empty());
     }

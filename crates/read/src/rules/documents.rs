@@ -38,6 +38,10 @@ pub fn judge_documents(
     {
         let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
         findings.add(Check::Name, Rule::Version, Place::entry("version"), SNAPSHOT_VERSION, found)?;
+    } else if let Some(version) = documents.version.as_ref().filter(|version| version.len() != SNAPSHOT_VERSION.len()) {
+        let expected = format!("{SNAPSHOT_VERSION} in {} bytes", SNAPSHOT_VERSION.len());
+        let found = format!("{} bytes", version.len());
+        findings.add(Check::Name, Rule::VersionLength, Place::entry("version"), expected, found)?;
     }
     let place = || match entry_slot {
         Some(slot) => Place::entry(format!("snapshots/{slot}/{slot}")),
@@ -153,18 +157,23 @@ pub fn judge_name(
 }
 
 /// Checks that the state is the one that was asked for.
-pub fn judge_expectations(slot: Option<u64>, hash: Option<Hash>, bank: &BankFile, findings: &Findings) -> Result<()> {
-    if let Some(slot) = slot.filter(|slot| *slot != bank.slot) {
+pub fn judge_expectations(
+    slot: Option<u64>,
+    hash: Option<Hash>,
+    (found_slot, found_hash): (u64, Hash),
+    findings: &Findings,
+) -> Result<()> {
+    if let Some(slot) = slot.filter(|slot| *slot != found_slot) {
         findings.add(
             Check::Name,
             Rule::NotExpected,
             Place::default(),
             format!("slot {slot}"),
-            format!("slot {}", bank.slot),
+            format!("slot {found_slot}"),
         )?;
     }
-    match hash.filter(|hash| *hash != bank.snapshot_hash()) {
-        Some(hash) => findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, bank.snapshot_hash()),
+    match hash.filter(|hash| *hash != found_hash) {
+        Some(hash) => findings.add(Check::Name, Rule::NotExpected, Place::default(), hash, found_hash),
         None => Ok(()),
     }
 }

@@ -49,10 +49,12 @@ impl EntryChecker {
         let place = Place::entry(header.shown_path());
         let flag = format!("type {:?}", char::from(header.flag));
         let (rule, expected, found) = match oddity {
+            Oddity::Foreign if header.flag == b'5' => (Rule::ForeignDir, "only what a snapshot archive holds", flag),
             Oddity::Foreign => (Rule::ForeignEntry, "", format!("{}, {} bytes", flag, header.content_bytes)),
             Oddity::Kind => (Rule::EntryKind, "a file or a directory, each in its place", flag),
             Oddity::Extension => (Rule::ExtensionHeader, "plain headers only", flag),
             Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", "neither".to_string()),
+            Oddity::Split => (Rule::SplitName, "a name in one field", "one in two fields".to_string()),
             Oddity::Size => (Rule::EntrySize, "", format!("{} bytes", header.content_bytes)),
         };
         findings.add(Check::Entries, rule, place, expected, found)
@@ -66,8 +68,8 @@ impl EntryChecker {
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
-            EntryKind::Version => twice(&mut self.has_version, entry, findings)?,
-            EntryKind::StatusCache => twice(&mut self.has_status_cache, entry, findings)?,
+            EntryKind::Version => twice(&mut self.has_version, Rule::VersionTwice, entry, findings)?,
+            EntryKind::StatusCache => twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, findings)?,
             EntryKind::SlotDir(slot) => {
                 let other = self.bank_slot.or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
@@ -131,9 +133,9 @@ impl EntryChecker {
     }
 }
 
-fn twice(seen: &mut bool, entry: &Entry, findings: &Findings) -> Result<()> {
+fn twice(seen: &mut bool, rule: Rule, entry: &Entry, findings: &Findings) -> Result<()> {
     match std::mem::replace(seen, true) {
-        true => findings.add(Check::Entries, Rule::DuplicateEntry, Place::entry(entry.kind), "once", "twice"),
+        true => findings.add(Check::Entries, rule, Place::entry(entry.kind), "once", "twice"),
         false => Ok(()),
     }
 }

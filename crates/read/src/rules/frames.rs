@@ -1,4 +1,4 @@
-//! The frames of one archive: the windows that they ask for, and the marks in front of them.
+//! The frames of one archive: the windows that they ask for, and what marks of `pzstd` in front of them say.
 
 use {
     super::{
@@ -9,7 +9,7 @@ use {
     slotpress_base::error::Result,
     slotpress_format::archive::{
         limits::{AGAVE_WINDOW_BYTES_MAX, FIREDANCER_WINDOW_BYTES_MAX},
-        zstd_frame::{FrameHeader, FrameStart},
+        zstd_frame::{FrameHeader, FrameStart, pzstd_mark},
     },
 };
 
@@ -52,11 +52,9 @@ impl FrameWatch {
                 self.count = self.count.saturating_add(1);
                 self.last_offset_bytes = frame.offset_bytes;
             }
-            FrameStart::Skippable { kind, content_bytes } => {
+            FrameStart::Skippable { .. } => {
                 self.has_index |= frame.content.starts_with(INDEX_MAGIC);
-                let content = frame.content.first_chunk::<4>().filter(|_| (kind, content_bytes) == (0, 4));
-                // Others pad with skippable frames of zeros: no frame is that short.
-                self.mark = content.map(|bytes| u64::from(u32::from_le_bytes(*bytes))).filter(|mark| *mark > 0);
+                self.mark = pzstd_mark(frame.start, frame.content).map(u64::from);
             }
         }
         Ok(())

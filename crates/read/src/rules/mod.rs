@@ -5,18 +5,6 @@
 //! first that must not be ([`findings`]); either way the rules are these. A new rule is a row in [`clients`], and a line
 //! where it is looked at: `entries`, `frames`, [`documents`], `bank`.
 
-// Everything here judges what others wrote.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
-
 pub mod archive;
 pub(crate) mod bank;
 pub mod clients;

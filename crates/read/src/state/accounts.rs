@@ -12,6 +12,7 @@ use {
         },
         state::{
             fingerprint::Fingerprinter,
+            stakes::StakeAccounts,
             superseded::{Superseded, is_listed},
             suspects::Suspects,
             version::{Batch, Version},
@@ -54,6 +55,8 @@ pub struct Accounts {
     log: VersionLog,
     newer: Option<KnownAccounts>,
     suspects: Option<Suspects>,
+    /// Vote accounts and delegations, for comparing them with the bank file's.
+    pub stakes: StakeAccounts,
     slots: RwLock<Vec<u64>>,
     sums: Mutex<Sums>,
     error: Mutex<Option<Error>>,
@@ -67,6 +70,7 @@ impl Accounts {
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
             newer: None,
             suspects: None,
+            stakes: StakeAccounts::default(),
             slots: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),
@@ -272,6 +276,7 @@ impl RecordSink for AccountsWorker<'_> {
                     self.flush();
                 }
                 if !is_tombstone {
+                    self.accounts.stakes.look_at(self.storage, fingerprint, &record);
                     self.contribute(&record);
                 }
             }
@@ -303,6 +308,7 @@ impl RecordSink for AccountsWorker<'_> {
 pub fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
     let rule = match fault.kind {
         RecordFaultKind::CutOff => Rule::RecordCutOff,
+        RecordFaultKind::Tail => Rule::StorageTail,
         RecordFaultKind::Padded => Rule::StoragePadded,
         RecordFaultKind::DataLength => Rule::DataLength,
         RecordFaultKind::Executable => Rule::Executable,

@@ -21,7 +21,10 @@ use {
         error::{Error, Result},
         progress::Progress,
     },
-    slotpress_format::ledger::{bank_file::BankFile, names::Hash},
+    slotpress_format::ledger::{
+        bank_file::BankFile,
+        names::{ArchiveName, Hash},
+    },
     std::path::Path,
 };
 
@@ -238,5 +241,14 @@ impl StateCheck {
 
 /// Refuses a state that is not the one that was asked for.
 pub fn judge_expected(bank: &BankFile, options: &CheckOptions) -> Result<()> {
-    judge_expectations(options.expect_slot, options.expect_hash, bank, &Findings::refusing(|_| true))
+    judge_found(bank.slot, bank.snapshot_hash(), options)
+}
+
+/// The same of the name of an archive, which tells before anything is read.
+pub fn judge_expected_name(name: &ArchiveName, options: &CheckOptions) -> Result<()> {
+    judge_found(name.slot, name.hash, options)
+}
+
+fn judge_found(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
+    judge_expectations(options.expect_slot, options.expect_hash, (slot, hash), &Findings::refusing(|_| true))
 }

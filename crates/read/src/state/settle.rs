@@ -59,6 +59,7 @@ pub fn settle(
             // Which of them counts is not ours to say.
             findings.skip(Check::State, "an account is twice in one storage");
         }
+        accounts.stakes.drop_superseded(&round.to_subtract);
         accounts.subtract_kept(&mut round);
         let wanted: HashSet<u32> = round.storages().collect();
         match wanted.is_empty() {
@@ -69,6 +70,7 @@ pub fn settle(
     accounts.check()?;
     if let Some(bank) = bank.filter(|_| !findings.is_skipped(Check::State)) {
         judge_state(&accounts.sums(), bank, findings)?;
+        accounts.stakes.judge(&bank.stakes, findings)?;
     }
     settled.superseded += accounts.sums().skipped;
     Ok(settled)

@@ -139,8 +139,8 @@ impl VersionLog {
         Ok(())
     }
 
-    /// Everything in one partition, sorted by account; takes it out of the log.
-    fn take_sorted(&self, partition: &Mutex<Partition>) -> Result<Vec<Version>> {
+    /// Puts everything in one partition into `sorted`, by account; takes it out of the log.
+    fn take_sorted(&self, partition: &Mutex<Partition>, sorted: &mut Vec<Version>) -> Result<()> {
         let Partition { mut chunks, spilled } = std::mem::take(&mut *lock(partition));
         self.held_bytes.fetch_sub((chunks.len() * CHUNK_ITEMS) as u64 * ITEM_BYTES, Relaxed);
         let mut bytes = vec![0; CHUNK_ITEMS * ITEM_BYTES as usize];
@@ -148,7 +148,8 @@ impl VersionLog {
             self.spill.read(offset, &mut bytes)?;
             chunks.push(bytes.chunks_exact(ITEM_BYTES as usize).map(Version::from_bytes).collect());
         }
-        Ok(group_by_account(&chunks))
+        group_by_account(&chunks, sorted);
+        Ok(())
     }
 
     /// Finds the superseded records, and hands them over in rounds that fit in memory. `slot_of` tells the slot of a
@@ -181,11 +182,20 @@ impl VersionLog {
         let pool = Pool::start(threads)?;
         // A small archive leaves most of them empty, and asking the pool for each takes longer than all else.
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| lock(partition).bytes() > 0).collect();
+        // What one partition was sorted in serves the next: the kernel clears memory that is new.
+        let spare = Mutex::new(Vec::<Vec<Version>>::new());
+        let spare = || spare.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rest = partitions.as_slice();
         while !rest.is_empty() {
             let (group, after) = rest.split_at(self.sortable_partitions(&rest[..threads.clamp(1, rest.len())]));
             rest = after;
-            let read_one = |partition: &&Mutex<Partition>| Ok(read(&self.take_sorted(partition)?));
+            let read_one = |partition: &&Mutex<Partition>| {
+                let mut sorted = spare().pop().unwrap_or_default();
+                self.take_sorted(partition, &mut sorted)?;
+                let result = read(&sorted);
+                spare().push(sorted);
+                Ok(result)
+            };
             let results: Vec<R> = pool.run(|| group.par_iter().map(read_one).collect::<Result<_>>())?;
             results.into_iter().try_for_each(&mut *on_result)?;
         }

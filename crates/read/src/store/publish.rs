@@ -4,19 +4,16 @@
 //! unpublished. What a killed run left behind is found by its name, told from a live run's by a lock, and removed.
 
 use {
-    rustix::{
-        fs::{CWD, RenameFlags},
-        io::Errno,
-    },
+    rustix::io::Errno,
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         kept_dir::{Found, KeptDir, changed, random_name},
+        owner::Owner,
     },
     std::{
         ffi::OsString,
-        fs::{self, File, TryLockError},
-        io,
+        fs::{File, TryLockError},
         path::{Path, PathBuf},
         sync::Arc,
     },
@@ -60,6 +57,7 @@ impl Unpublished {
             let name = random_name(TEMPORARY_PREFIX);
             let file = dir.create_file(&name, 0o666)?;
             let path = dir.path_of(&name);
+            Owner::of(dir)?.take(&file).or_path("change the owner of", &path)?;
             // Held until the file is published or removed: a lock that can be taken marks a stale file. Before it is held,
             // another process may have taken the file for a stale one.
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -105,7 +103,11 @@ impl Unpublished {
         })?;
         // The temporary name is gone: nothing is left to remove.
         self.is_published = true;
-        if !self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found)) {
+        let is_it = self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found));
+        // Another run may have replaced it since, as this one has replaced what was there: then it has no name any more.
+        let is_replaced =
+            || -> Result<bool> { Ok(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0) };
+        if !is_it && !is_replaced()? {
             return Err(changed(&path));
         }
         self.dir.sync()?;
@@ -163,24 +165,6 @@ pub fn already_exists(path: &Path) -> Error {
     Error::exists(path).hint("`replace` replaces it, `skip_existing` leaves it")
 }
 
-/// Renames, unless the new name is taken.
-pub fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
-    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        // Some file systems (NFS, old overlays) lack the flag; a hard link refuses an existing name just as well.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-            fs::hard_link(from, to)?;
-            fs::remove_file(from)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Makes a rename in `dir` survive a power failure.
-pub fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).or_path("sync", dir)
-}
-
 fn remove_stale(dir: &KeptDir) -> Result<()> {
     for name in dir.names()?.iter().filter(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
         // A file of another user, or one that vanished, is not ours to remove; nor is what is no file.
@@ -198,7 +182,10 @@ fn remove_stale(dir: &KeptDir) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, std::io::Write};
+    use {
+        super::*,
+        std::{fs, io::Write},
+    };
 
     #[test]
     fn nothing_is_replaced_unasked() {

@@ -157,16 +157,22 @@ pub fn remove_stale_dirs_in(parent: &KeptDir, prefix: &str) -> Result<()> {
 }
 
 /// Removes the directory of that name if it is the one of this inode, with everything in it; an empty one stays where
-/// `stays`. `first` is the file in it that goes before all others.
+/// `stays`. `first` is the file in it that goes before all others; `doing` is what an error says of it.
 ///
 /// # Errors
 /// The disk fails.
-pub fn remove_moved_dir(parent: &KeptDir, name: &OsStr, inode: u64, stays: bool, first: &OsStr) -> Result<()> {
+pub fn remove_moved_dir(
+    parent: &KeptDir,
+    name: &OsStr,
+    inode: u64,
+    stays: bool,
+    first: &OsStr,
+    doing: &str,
+) -> Result<()> {
     let is_it = |found: &Found| found.kind == FileType::Directory && found.inode == inode;
     if !parent.found(name)?.as_ref().is_some_and(is_it) {
         return Ok(());
     }
-    let doing = "remove what an unfinished restore left in";
     let Some(dir) = parent.open_dir(name)? else { return Ok(()) };
     let path = dir.path();
     if !is_it(&dir.itself()?) {
@@ -196,7 +202,7 @@ fn remove_contents(dir: BorrowedFd<'_>, depth_left: u32) -> rustix::io::Result<(
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let inner = rustix::fs::openat(dir, &name, flags, Mode::empty())?;
-        remove_contents(inner.as_fd(), depth_left - 1)?;
+        remove_contents(inner.as_fd(), depth_left.saturating_sub(1))?;
         rustix::fs::unlinkat(dir, &name, AtFlags::REMOVEDIR)?;
     }
     Ok(())
@@ -245,11 +251,11 @@ mod tests {
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&dir).expect("metadata"));
         let parent = KeptDir::open(top.path()).expect("opened");
         let (name, mark) = (OsStr::new("run"), OsStr::new("mark"));
-        remove_moved_dir(&parent, name, inode + 1, false, mark).expect("passed over");
+        remove_moved_dir(&parent, name, inode + 1, false, mark, "test").expect("passed over");
         assert!(dir.join("file").exists());
-        remove_moved_dir(&parent, name, inode, true, mark).expect("emptied");
+        remove_moved_dir(&parent, name, inode, true, mark, "test").expect("emptied");
         assert!(dir.exists() && !dir.join("file").exists());
-        remove_moved_dir(&parent, name, inode, false, mark).expect("removed");
+        remove_moved_dir(&parent, name, inode, false, mark, "test").expect("removed");
         assert!(!dir.exists());
     }
 }

@@ -2,12 +2,7 @@
 
 use {
     crate::{
-        archive::{
-            Archive, HashCheck, Pass, ReadError,
-            by_index::Extent,
-            visit::{EntryUse, Problem, RecordVisitor, Visitor},
-            walk::SeenFrame,
-        },
+        archive::{Archive, HashCheck, Pass, ReadError, by_index::Extent},
         rules::{
             archive::{ArchiveRules, JudgedArchive, SeenSlots},
             clients::Rule,
@@ -16,14 +11,15 @@ use {
         state::{
             accounts::{Accounts, AccountsPass, Task},
             again,
+            first_pass::FirstPass,
         },
         verify::{NamedArchive, VerifyOptions, report::Counts},
     },
     slotpress_base::{
+        bytes::count,
         error::{Error, Result},
         progress::Progress,
     },
-    slotpress_format::archive::entry::{Entry, EntryKind},
     std::collections::HashSet,
 };
 
@@ -63,8 +59,9 @@ impl VerifiedArchive {
         let records = AccountsPass { accounts, findings: &findings, task: Task::Add };
         let visitor = FirstPass {
             rules: ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings),
-            accounts,
+            size_limit: None,
             records: options.why_not_state().is_none().then_some(&records),
+            contents: (),
         };
         let extent = if options.is_quick { Extent::WantedAndHeaders } else { Extent::Everything };
         let hashes = match options.expect_roots.is_empty() {
@@ -105,7 +102,8 @@ impl VerifiedArchive {
         options: &VerifyOptions,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let numbers = self.first_storage..self.first_storage + self.judged.entries.storages().len() as u32;
+        let count = u32::try_from(self.judged.entries.storages().len()).unwrap_or(u32::MAX);
+        let numbers = self.first_storage..self.first_storage.saturating_add(count);
         if !wanted.iter().any(|number| numbers.contains(number)) {
             return Ok(());
         }
@@ -121,44 +119,10 @@ impl VerifiedArchive {
     }
 }
 
-/// Looks at everything.
-struct FirstPass<'a> {
-    rules: ArchiveRules<'a>,
-    accounts: &'a Accounts,
-    records: Option<&'a AccountsPass<'a>>,
-}
-
-impl Visitor for FirstPass<'_> {
-    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
-        self.rules.entry(entry)?;
-        let EntryKind::Storage { slot, id } = entry.kind else {
-            return Ok(EntryUse { is_document: true, ..EntryUse::default() });
-        };
-        let storage = self.accounts.add_storage(slot, id);
-        Ok(EntryUse { records_of: self.records.map(|_| storage), ..EntryUse::default() })
-    }
-
-    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
-        self.rules.frame(frame)
-    }
-
-    fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        self.rules.problem(problem)
-    }
-
-    fn records(&self) -> Option<&dyn RecordVisitor> {
-        self.records.map(|records| records as &dyn RecordVisitor)
-    }
-
-    fn check(&self) -> Result<()> {
-        self.accounts.check()
-    }
-}
-
 /// What a pass over an archive found out that counts for its report.
 pub fn add_counts(to: &mut Counts, read: &VerifiedArchive) {
-    to.input_bytes += read.counts.input_bytes;
-    to.tar_bytes += read.counts.tar_bytes;
-    to.frames += read.counts.frames;
-    to.storages += read.counts.storages;
+    count(&mut to.input_bytes, read.counts.input_bytes);
+    count(&mut to.tar_bytes, read.counts.tar_bytes);
+    count(&mut to.frames, read.counts.frames);
+    count(&mut to.storages, read.counts.storages);
 }

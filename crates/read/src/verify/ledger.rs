@@ -6,7 +6,7 @@ use {
             documents::{Documents, parse_bank},
             visit::{RecordVisitor, StorageRef},
         },
-        plan::{Plan, PlanOptions, StorageFault},
+        plan::{Plan, PlanOptions, PlannedStorage, StorageFault},
         rules::{
             clients::Rule,
             documents::{judge_documents, judge_expectations},
@@ -24,6 +24,7 @@ use {
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
+        bytes::to_usize,
         error::{Error, ErrorKind, Result},
         pipeline::run_in_order,
         progress::Progress,
@@ -107,7 +108,7 @@ pub fn verify_snapshot(
     };
     findings.skip(Check::Frames, "a ledger has none");
     if let Some(bank) = &bank {
-        judge_expectations(options.expect_slot, options.expect_hash, bank, &findings)?;
+        judge_expectations(options.expect_slot, options.expect_hash, (bank.slot, bank.snapshot_hash()), &findings)?;
     }
     if base_slot.is_some() {
         findings.skip(Check::State, "part of a state only");
@@ -253,36 +254,35 @@ pub fn read_storages(
     progress: &dyn Progress,
     on_damage: &(dyn Fn(StorageRef, Error) -> Result<()> + Sync),
 ) -> Result<()> {
-    let numbers = 0..plan.storages.len();
-    let numbers = numbers.filter(|number| wanted.is_none_or(|wanted| wanted.contains(&(*number as u32))));
+    let storages = (0..).zip(&plan.storages);
+    let storages = storages.filter(|(number, _)| wanted.is_none_or(|wanted| wanted.contains(number)));
     let new_worker = || {
         let mut worker = visitor.new_worker();
         let mut walker = RecordWalker::default();
-        Ok(move |number: usize, buffer: &mut Vec<u8>| {
-            let storage = &plan.storages[number];
+        Ok(move |(number, storage): (u32, &PlannedStorage), buffer: &mut Vec<u8>| {
             let (slot, id) = (storage.file.slot, storage.file.id);
-            let storage_ref = StorageRef { number: number as u32, slot, id };
+            let storage_ref = StorageRef { number, slot, id };
             worker.begin(storage_ref);
             walker.restart();
-            let mut at = 0;
+            let mut at = 0u64;
             while at < storage.content_bytes {
                 progress.check()?;
                 visitor.check()?;
-                buffer.resize((storage.content_bytes - at).min(READ_BYTES as u64) as usize, 0);
+                buffer.resize(to_usize(storage.content_bytes.saturating_sub(at).min(READ_BYTES as u64)), 0);
                 match plan.read_storage(storage, at, buffer) {
                     // A split storage's large data is looked at only here.
                     Err(error) if error.kind() == ErrorKind::Damaged => return on_damage(storage_ref, error),
                     read => read?,
                 }
                 walker.feed(buffer, worker.as_mut());
-                at += buffer.len() as u64;
+                at = at.saturating_add(buffer.len() as u64);
                 progress.advance(buffer.len() as u64, 0);
             }
             walker.finish(worker.as_mut());
             Ok(())
         })
     };
-    run_in_order(numbers.map(Ok), threads, &new_worker, progress, &mut |_, ()| Ok(()))?;
+    run_in_order(storages.map(Ok), threads, &new_worker, progress, &mut |_, ()| Ok(()))?;
     visitor.check()
 }
 

@@ -137,6 +137,10 @@ pub fn verify_archives(
         if let (Some(Some(_)), Some(None)) = (base_of(archive), base_of(incremental)) {
             return Err(swapped(&archive.path, &incremental.path));
         }
+        if let (Some(None), Some(None)) = (base_of(archive), base_of(incremental)) {
+            return Err(Error::usage("both archives are full ones")
+                .hint("verify each on its own, or give the incremental archive that builds on the first"));
+        }
     }
     options.check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
     // The newer archive first: of what it holds, older versions need not be hashed.
@@ -151,10 +155,10 @@ pub fn verify_archives(
                 return Ok(report);
             }
             // The tar stream is the truth, the index a hint: once more without it.
-            Err((archive, ReadError::Index(error))) if distrusted[archive].is_none() => {
-                distrusted[archive] = Some(error);
-            }
-            Err((_, error)) => return Err(error.into()),
+            Err((archive, error)) => match (distrusted.get_mut(archive), error) {
+                (Some(distrusted @ None), ReadError::Index(error)) => *distrusted = Some(error),
+                (_, error) => return Err(error.into()),
+            },
         }
     }
 }
@@ -195,14 +199,21 @@ fn judge(
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
-    let (newest, base) = (&read[0], read.get(1));
+    let (Some(newest), base) = (read.first(), read.get(1)) else {
+        return Err(Error::failed("there is no archive to verify"));
+    };
     if let Some(base) = base {
         refuse_swapped(newest, base)?;
     }
     judge_maps(newest, base)?;
     let bank = newest.judged.bank.as_ref().map(|(bank, _)| bank);
     if let Some(bank) = bank {
-        judge_expectations(options.expect_slot, options.expect_hash, bank, &newest.findings)?;
+        judge_expectations(
+            options.expect_slot,
+            options.expect_hash,
+            (bank.slot, bank.snapshot_hash()),
+            &newest.findings,
+        )?;
     }
     // The newest archive comes last in the arguments.
     for (one, number) in read.iter().rev().zip(0..) {

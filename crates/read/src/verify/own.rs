@@ -64,7 +64,7 @@ impl ReadBack for FullReadBack {
         let clients = readers(name.extension);
         let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::of_path(path) };
         let report = verify_archives(&archive, None, &self.options(&clients, threads), progress)?;
-        let is_ours = |failure: &&Failure| matches!(failure.rule, Rule::Index | Rule::PzstdMark);
+        let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
         let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));
         require(failure, "archive", &name.to_string())?;
         Ok(summary_of(&report))

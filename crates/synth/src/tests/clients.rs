@@ -3,11 +3,13 @@
 
 use {
     super::*,
-    crate::{
+    crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER},
+    slotpress_format::ledger::{
+        bank_hash::BankHashParts,
         leaders::{Voter, leader},
-        sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER},
+        names::Hash,
+        status_cache::parse_status_cache,
     },
-    slotpress_format::ledger::{bank_hash::BankHashParts, names::Hash, status_cache::parse_status_cache},
     std::io::BufRead,
 };
 

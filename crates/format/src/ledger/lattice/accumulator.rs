@@ -8,7 +8,7 @@ use {
     super::{
         AccountView, LatticeHash,
         lanes::{
-            BLOCK_BYTES, BLOCK_WORDS, Backend, CHUNK_BLOCKS, INITIAL, Kernel, LaneSums, Lanes, Root, WIDTH_MAX, flags,
+            BLOCK_BYTES, BLOCK_WORDS, Backend, CHUNK_BLOCKS, Kernel, LaneSums, LaneWords, Lanes, WIDTH_MAX, flags,
         },
     },
     blake3::{
@@ -20,7 +20,7 @@ use {
 /// A sum over accounts in the making. Accounts are added one by one, and hashed whenever enough of them wait;
 /// [`take`](Self::take) gives their sum, to be added to or subtracted from another.
 ///
-/// Holds at most 170 KiB, and 32 KiB more while it hashes a long account.
+/// Holds at most 200 KiB, and 32 KiB more while it hashes a long account.
 pub struct LatticeAccumulator {
     /// What was added without lanes.
     sum: LatticeHash,
@@ -67,43 +67,63 @@ struct LaneAccumulator {
     kernel: Kernel,
     /// Accounts that wait, by their number of blocks less one.
     groups: [Group; CHUNK_BLOCKS],
-    /// The words of a group that is hashed, as [`Lanes::words`].
-    words: Vec<u32>,
-    sums: LaneSums,
+    /// Roots of long accounts that wait.
+    roots: Group,
+    /// The words of a group that is hashed.
+    words: Box<LaneWords>,
+    sums: Box<LaneSums>,
 }
 
 impl LaneAccumulator {
     fn new(kernel: Kernel) -> Self {
-        Self { kernel, groups: Default::default(), words: Vec::new(), sums: LaneSums::zero() }
+        let group = |blocks| Group::new(blocks, kernel.width, [flags::CHUNK_START, flags::CHUNK_END]);
+        Self {
+            groups: std::array::from_fn(|at| group(at + 1)),
+            roots: Group::new(1, kernel.width, [flags::PARENT, 0]),
+            kernel,
+            words: LaneWords::zero(),
+            sums: LaneSums::zero(),
+        }
     }
 
     fn add(&mut self, account: &AccountView<'_>) {
         let length = account.message_bytes();
-        if length > CHUNK_LEN {
-            self.kernel.add_root(&root_of_long(account), &mut self.sums);
-            return;
-        }
-        let blocks = length.div_ceil(BLOCK_BYTES);
-        let group = &mut self.groups[blocks - 1];
-        let width = self.kernel.width;
-        group.push(account, length, blocks, width);
-        if group.used == width {
+        let group = match length <= CHUNK_LEN {
+            true => {
+                let group = &mut self.groups[length.div_ceil(BLOCK_BYTES) - 1];
+                group.push(length, |message| account.copy_message(message));
+                group
+            }
+            false => {
+                let halves = halves_of_long(account);
+                self.roots.push(BLOCK_BYTES, |message| message.copy_from_slice(halves.as_flattened()));
+                &mut self.roots
+            }
+        };
+        if group.used == self.kernel.width {
             group.flush(&self.kernel, &mut self.words, &mut self.sums);
         }
     }
 
     fn take(&mut self) -> LatticeHash {
-        for group in &mut self.groups {
+        let mut sum = self.kernel.sum_of_lanes(&self.sums, self.kernel.width);
+        self.sums.0.fill(0);
+        for group in self.groups.iter_mut().chain([&mut self.roots]).filter(|group| group.used > 0) {
+            let used = group.used;
             group.flush(&self.kernel, &mut self.words, &mut self.sums);
+            sum.add(&self.kernel.sum_of_lanes(&self.sums, used));
+            self.sums.0.fill(0);
         }
-        let sums = std::mem::replace(&mut self.sums, LaneSums::zero());
-        self.kernel.in_order(&sums)
+        sum
     }
 }
 
 /// Accounts of one number of blocks, waiting.
-#[derive(Default)]
 struct Group {
+    blocks: usize,
+    width: usize,
+    /// What the first and the last block are.
+    flags: [u32; 2],
     /// One message after the other, each with zeros up to the end of its last block; empty before the first account. They
     /// are put into lanes when all are there: each account in turn would touch a cache line for every word.
     messages: Vec<u8>,
@@ -112,36 +132,38 @@ struct Group {
 }
 
 impl Group {
-    /// Takes an account whose message has so many bytes, in so many blocks.
-    fn push(&mut self, account: &AccountView<'_>, length: usize, blocks: usize, width: usize) {
-        let block_bytes = blocks * BLOCK_BYTES;
-        self.messages.resize(block_bytes * width, 0);
-        let message = &mut self.messages[self.used * block_bytes..][..block_bytes];
+    fn new(blocks: usize, width: usize, flags: [u32; 2]) -> Self {
+        Self { blocks, width, flags, messages: Vec::new(), last_lengths: [0; WIDTH_MAX], used: 0 }
+    }
+
+    /// Takes an account whose message of so many bytes `fill` writes.
+    fn push(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
+        let message_bytes = self.blocks * BLOCK_BYTES;
+        self.messages.resize(message_bytes * self.width, 0);
+        let message = &mut self.messages[self.used * message_bytes..][..message_bytes];
         let (message, rest) = message.split_at_mut(length);
-        account.copy_message(message);
+        fill(message);
         rest.fill(0);
-        self.last_lengths[self.used] = (length - (blocks - 1) * BLOCK_BYTES) as u32;
+        self.last_lengths[self.used] = (length - (self.blocks - 1) * BLOCK_BYTES) as u32;
         self.used += 1;
     }
 
-    fn flush(&mut self, kernel: &Kernel, words: &mut Vec<u32>, sums: &mut LaneSums) {
-        if self.used == 0 {
-            return;
-        }
-        let (width, message_bytes) = (kernel.width, self.messages.len() / kernel.width);
-        words.resize(self.messages.len() / size_of::<u32>(), 0);
+    fn flush(&mut self, kernel: &Kernel, words: &mut LaneWords, sums: &mut LaneSums) {
+        let message_bytes = self.blocks * BLOCK_BYTES;
+        let words = &mut words.0[..self.blocks * BLOCK_WORDS * self.width];
         for (lane, message) in self.messages.chunks_exact(message_bytes).take(self.used).enumerate() {
-            for (words, bytes) in words.chunks_exact_mut(width).zip(message.as_chunks::<4>().0) {
+            for (words, bytes) in words.chunks_exact_mut(self.width).zip(message.as_chunks::<4>().0) {
                 words[lane] = u32::from_le_bytes(*bytes);
             }
         }
-        kernel.add_chunks(&Lanes { words, last_lengths: &self.last_lengths, used: self.used }, sums);
+        let (last_lengths, [first_flags, last_flags]) = (&self.last_lengths, self.flags);
+        kernel.add_lanes(&Lanes { words, last_lengths, first_flags, last_flags }, sums);
         self.used = 0;
     }
 }
 
-/// The root of an account of more than one chunk: the chaining values of both halves of its tree.
-fn root_of_long(account: &AccountView<'_>) -> Root {
+/// What the root of an account of more than one chunk takes in: the chaining values of both halves of its tree.
+fn halves_of_long(account: &AccountView<'_>) -> [ChainingValue; 2] {
     /// Up to here a message is put together first: the crate fills its lanes only from pieces that begin with a chunk.
     /// Above, it comes to pieces of as many chunks as it has lanes after a small part of the whole.
     const TOGETHER_BYTES_MAX: usize = 32 * 1024;
@@ -150,13 +172,13 @@ fn root_of_long(account: &AccountView<'_>) -> Root {
         true => {
             let mut message = vec![0; length];
             account.copy_message(&mut message);
-            root_of_pieces(&[&message], length)
+            halves_of_pieces(&[&message], length)
         }
-        false => root_of_pieces(&[&account.before(), account.data, &account.behind()], length),
+        false => halves_of_pieces(&[&account.before(), account.data, &account.behind()], length),
     }
 }
 
-fn root_of_pieces(pieces: &[&[u8]], length: usize) -> Root {
+fn halves_of_pieces(pieces: &[&[u8]], length: usize) -> [ChainingValue; 2] {
     let left_bytes = left_subtree_len(length as u64) as usize;
     let (mut left, mut right) = (Hasher::new(), Hasher::new());
     right.set_input_offset(left_bytes as u64);
@@ -167,10 +189,5 @@ fn root_of_pieces(pieces: &[&[u8]], length: usize) -> Root {
         right.update(to_right);
         left_over -= to_left.len();
     }
-    let halves: [ChainingValue; 2] = [left.finalize_non_root(), right.finalize_non_root()];
-    let mut block = [0; BLOCK_WORDS];
-    for (word, bytes) in block.iter_mut().zip(halves.as_flattened().as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    Root { chaining: INITIAL, block, length: BLOCK_BYTES as u32, flags: flags::PARENT }
+    [left.finalize_non_root(), right.finalize_non_root()]
 }

@@ -1,15 +1,16 @@
 //! The names of a partial file, of its journal and of the archive that it becomes: taking up, publishing, removing.
 
 use {
-    super::{FETCH_PREFIX, JOURNAL_SUFFIX, PartialFile},
-    crate::fetch::journal::{Journal, new_path},
-    slotpress_base::error::{Error, IoContext, Result},
-    slotpress_base::text::ShowPath,
-    slotpress_read::store::publish::{Publishable, already_exists, rename_no_replace, sync_dir},
-    std::{
-        fs, io,
-        path::{Path, PathBuf},
+    super::{FETCH_PREFIX, PartialFile, journal_name},
+    crate::fetch::journal::{Journal, new_name},
+    rustix::io::Errno,
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        kept_dir::{Found, KeptDir, changed},
+        text::ShowPath,
     },
+    slotpress_read::store::publish::{Publishable, already_exists},
+    std::path::{Path, PathBuf},
 };
 
 impl PartialFile {
@@ -18,7 +19,7 @@ impl PartialFile {
     /// # Errors
     /// An earlier run has left more of it; somebody is fetching it.
     pub(in crate::fetch) fn take_up(path: &Path, length_bytes: u64) -> Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let partial = Self::open(dir, name)?;
         if partial.done_bytes() > 0 && partial.done_bytes() >= length_bytes {
@@ -32,43 +33,37 @@ impl PartialFile {
         // The journal first: a partial file that it does not tell of is begun anew.
         let mut journal = Journal::default();
         journal.ranges.extend(Some(0..length_bytes).filter(|range| !range.is_empty()));
-        journal.write(&journal_path(&partial.path))?;
-        fs::rename(path, &partial.path).or_path("rename", path)?;
-        sync_dir(dir)
+        partial.write_journal(&journal)?;
+        partial.dir.rename(name, &partial.dir, &partial.name).or_path("rename", path)?;
+        partial.dir.sync()
     }
 
     /// Removes file and journal.
     pub fn remove(&self) -> Result<()> {
         // The journal first: it must not tell of a file that is made anew.
-        remove_journal(&self.path)?;
-        remove_if_there(&self.path)
+        remove_journal(&self.dir, &self.name)?;
+        remove_if_there(&self.dir, &self.name)
     }
 }
 
 /// Removes what a killed run has left of a download that has its final name: it had not come to removing its journal.
 pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
-    let path = dir.join(format!("{FETCH_PREFIX}{archive_name}"));
+    let dir = KeptDir::open(dir)?;
+    let name = format!("{FETCH_PREFIX}{archive_name}");
     // There is no journal before there is a partial file, and none after it.
-    if path.exists() { Ok(()) } else { remove_journal(&path) }
+    if dir.found(&name)?.is_some() { Ok(()) } else { remove_journal(&dir, &name) }
 }
 
-fn remove_journal(partial: &Path) -> Result<()> {
-    let journal = journal_path(partial);
-    remove_if_there(&new_path(&journal))?;
-    remove_if_there(&journal)
+fn remove_journal(dir: &KeptDir, partial: &str) -> Result<()> {
+    let journal = journal_name(partial);
+    remove_if_there(dir, &new_name(&journal))?;
+    remove_if_there(dir, &journal)
 }
 
-/// Where the journal of a partial file is.
-pub(super) fn journal_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(JOURNAL_SUFFIX);
-    PathBuf::from(name)
-}
-
-fn remove_if_there(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, &error)),
-        _ => Ok(()),
+fn remove_if_there(dir: &KeptDir, name: &str) -> Result<()> {
+    match dir.remove_file(name) {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed.or_path("remove", &dir.path_of(name)),
     }
 }
 
@@ -78,18 +73,21 @@ impl Publishable for PartialFile {
     }
 
     fn publish(&self, name: &str) -> Result<PathBuf> {
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        let to = dir.join(name);
+        let to = self.dir.path_of(name);
         if self.lock().accepted.is_none() || name != self.archive_name() {
             return Err(Error::failed(format!("{} was not checked as {name}", self.path.shown())));
         }
         self.file.sync_all().or_path("write", &self.path)?;
-        rename_no_replace(&self.path, &to).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => already_exists(&to).hint("move it away, or fetch into another directory"),
-            _ => Error::io("publish", &to, &error),
+        self.dir.rename_no_replace(&self.name, name).map_err(|error| match error {
+            Errno::EXIST => already_exists(&to).hint("move it away, or fetch into another directory"),
+            _ => Error::io("publish", &to, &error.into()),
         })?;
-        sync_dir(dir)?;
-        remove_journal(&self.path)?;
+        let file = Found::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);
+        if !self.dir.found(name)?.is_some_and(|found| found.is_same(&file)) {
+            return Err(changed(&to));
+        }
+        self.dir.sync()?;
+        remove_journal(&self.dir, &self.name)?;
         Ok(to)
     }
 }

@@ -23,6 +23,10 @@ pub(super) enum Carry {
     Document(Box<DocumentReader>),
 }
 
+/// As much of a frame is written, and looked at, before the next piece: it is still in a core's cache then, as a frame is
+/// not.
+const PIECE_BYTES: usize = 128 * 1024;
+
 /// An entry's number as sinks and visitors know it: an index names no more entries than fit.
 fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
@@ -98,23 +102,31 @@ impl Events<'_, '_, '_> {
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        if self.wanted.is_for_sink {
-            self.sink.content(offset_bytes, bytes)?;
-        }
-        self.documents.content(bytes);
-        if let (Some(_), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
-            let walker = &mut self.worker.walker;
-            let entry = self.reading.tail.index.entries.get(self.number.saturating_sub(1));
-            let end = offset_bytes.saturating_add(bytes.len() as u64);
-            let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
-            if goes_on && let Some(after) = self.after.take() {
-                // First things first: the worker of the next frame may be waiting. Walking over headers is a small part
-                // of what is done with records.
-                let mut next = walker.clone();
-                next.feed(bytes, &mut NoSink);
-                // Fails only when the next frame was given up.
-                let _ = after.send(Carry::Records(Box::new(next)));
+        let entry = self.reading.tail.index.entries.get(self.number.saturating_sub(1));
+        let end = offset_bytes.saturating_add(bytes.len() as u64);
+        let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
+        let mut records = self.worker.records.as_mut().filter(|_| self.wanted.records_of.is_some());
+        let walker = &mut self.worker.walker;
+        // The worker of the next frame may be waiting. Walking over headers is a small part of what is done with records:
+        // that first, and the rest once it knows where it stands.
+        let after = if goes_on && records.is_some() { self.after.take() } else { None };
+        let mut next = after.map(|after| (after, walker.clone()));
+        let mut offset_bytes = offset_bytes;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            if self.wanted.is_for_sink {
+                self.sink.content(offset_bytes, piece)?;
             }
+            self.documents.content(piece);
+            match (&mut next, &mut records) {
+                (Some((_, next)), _) => next.feed(piece, &mut NoSink),
+                (None, Some(records)) => walker.feed(piece, records.as_mut()),
+                (None, None) => {}
+            }
+            offset_bytes = offset_bytes.saturating_add(piece.len() as u64);
+        }
+        if let (Some((after, next)), Some(records)) = (next, records) {
+            // Fails only when the next frame was given up.
+            let _ = after.send(Carry::Records(Box::new(next)));
             walker.feed(bytes, records.as_mut());
         }
         Ok(())

@@ -3,33 +3,40 @@
 //! A macro and not a trait: functions of an instruction set are inlined into, and safe to call from, functions of the
 //! same instruction set only.
 
-/// Four quarters of a round, side by side: each mixes two message words into four words of the state.
-macro_rules! mix_four {
+/// Quarters of a round, side by side: each mixes two message words into four words of the state.
+macro_rules! mix {
     ($v:ident, $m:ident, $(($a:literal $b:literal $c:literal $d:literal, $x:literal $y:literal))*) => {
-        $($v[$a] = add(add($v[$a], $m[$x]), $v[$b]);)*
+        $($v[$a] = add(add($v[$a], load(&$m[$x])), $v[$b]);)*
         $($v[$d] = rotate_16(xor($v[$d], $v[$a]));)*
         $($v[$c] = add($v[$c], $v[$d]);)*
         $($v[$b] = rotate_12(xor($v[$b], $v[$c]));)*
-        $($v[$a] = add(add($v[$a], $m[$y]), $v[$b]);)*
+        $($v[$a] = add(add($v[$a], load(&$m[$y])), $v[$b]);)*
         $($v[$d] = rotate_8(xor($v[$d], $v[$a]));)*
         $($v[$c] = add($v[$c], $v[$d]);)*
         $($v[$b] = rotate_7(xor($v[$b], $v[$c]));)*
     };
 }
 
-/// A round: the columns of the state, then its diagonals, with the message words in the given order.
-macro_rules! round {
-    ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal
-        $i:literal $j:literal $k:literal $l:literal $n:literal $o:literal $p:literal $q:literal) => {
-        mix_four!($v, $m, (0 4 8 12, $a $b) (1 5 9 13, $c $d) (2 6 10 14, $e $f) (3 7 11 15, $g $h));
-        mix_four!($v, $m, (0 5 10 15, $i $j) (1 6 11 12, $k $l) (2 7 8 13, $n $o) (3 4 9 14, $p $q));
+/// The second half of a round: the diagonals of the state, with the message words in the given order.
+macro_rules! diagonals {
+    ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal) => {
+        mix!($v, $m, (0 5 10 15, $a $b) (1 6 11 12, $c $d) (2 7 8 13, $e $f) (3 4 9 14, $g $h));
     };
 }
 
-/// The seven rounds. Not a function: what calls it keeps the state in registers.
-macro_rules! rounds {
+/// A round: the columns of the state, then its diagonals.
+macro_rules! round {
+    ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal
+        $($diagonals:literal)*) => {
+        mix!($v, $m, (0 4 8 12, $a $b) (1 5 9 13, $c $d) (2 6 10 14, $e $f) (3 7 11 15, $g $h));
+        diagonals!($v, $m, $($diagonals)*);
+    };
+}
+
+/// The seven rounds, but for the columns of the first. Not a function: what calls it keeps the state in registers.
+macro_rules! rounds_after_first_columns {
     ($v:ident, $m:ident) => {
-        round!($v, $m, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        diagonals!($v, $m, 8 9 10 11 12 13 14 15);
         round!($v, $m, 2 6 3 10 7 0 4 13 1 11 12 5 9 14 15 8);
         round!($v, $m, 3 4 10 12 13 2 7 14 6 5 9 0 11 15 8 1);
         round!($v, $m, 10 7 12 9 14 3 13 15 4 0 11 2 5 8 1 6);
@@ -43,28 +50,20 @@ macro_rules! rounds {
 /// 16-bit words, `xor`, and rotations to the right.
 macro_rules! kernel {
     ($feature:literal, $vector:ty, $width:literal) => {
-        use crate::ledger::lattice::lanes::{BLOCK_WORDS, INITIAL, Kernel, Lanes, OUTPUT_WORDS, Root, flags};
+        use crate::ledger::lattice::lanes::{BLOCK_WORDS, INITIAL, Kernel, Lanes, flags};
 
-        pub(in crate::ledger::lattice::lanes) const KERNEL: Kernel = Kernel { width: $width, add_chunks, add_root };
+        pub(in crate::ledger::lattice::lanes) const KERNEL: Kernel = Kernel { width: $width, add_lanes };
+
+        /// A block of each lane, or a block of output of each.
+        type Block = [[u32; $width]; BLOCK_WORDS];
 
         /// The state before the first round.
         #[inline]
         #[target_feature(enable = $feature)]
-        fn state(chaining: &[$vector; 8], counter: $vector, length: $vector, flags: u32) -> [$vector; 16] {
+        fn state(chaining: &[$vector; 8], length: $vector, flags: u32) -> [$vector; 16] {
             let [a, b, c, d, e, f, g, h] = *chaining;
             let [i, j, k, l] = [splat(INITIAL[0]), splat(INITIAL[1]), splat(INITIAL[2]), splat(INITIAL[3])];
-            [a, b, c, d, e, f, g, h, i, j, k, l, counter, splat(0), length, splat(flags)]
-        }
-
-        /// The same words in all lanes.
-        #[inline]
-        #[target_feature(enable = $feature)]
-        fn splat_all<const N: usize>(words: &[u32; N]) -> [$vector; N] {
-            let mut vectors = [splat(0); N];
-            for (vector, word) in vectors.iter_mut().zip(words) {
-                *vector = splat(*word);
-            }
-            vectors
+            [a, b, c, d, e, f, g, h, i, j, k, l, splat(0), splat(0), length, splat(flags)]
         }
 
         /// Adds 16-bit elements, which wrap.
@@ -75,68 +74,48 @@ macro_rules! kernel {
             store(sum, vector);
         }
 
-        /// Adds the extended output of one root: as many of its blocks at a time as there are lanes.
+        /// Adds the extended outputs: the last compression of each lane, with every counter.
         #[target_feature(enable = $feature)]
-        fn add_root(root: &Root, sums: &mut [u32; OUTPUT_WORDS]) {
-            let chaining = splat_all(&root.chaining);
-            let message = splat_all(&root.block);
-            let mut counters = [0; $width];
-            for (lane, counter) in counters.iter_mut().enumerate() {
-                *counter = lane as u32;
-            }
-            let mut counter = load(&counters);
-            let (words, _) = sums.as_chunks_mut::<$width>();
-            let (groups, _) = words.as_chunks_mut::<BLOCK_WORDS>();
-            for sums in groups {
-                let mut v = state(&chaining, counter, splat(root.length), root.flags | flags::ROOT);
-                rounds!(v, message);
+        fn add_output(chaining: &[$vector; 8], block: &Block, length: $vector, flags: u32, sums: &mut [Block]) {
+            // The counter is in the first column: what the first round makes of the others is the same for all blocks.
+            let mut begun = state(chaining, length, flags);
+            mix!(begun, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
+            for (counter, sums) in (0..).zip(sums) {
+                let mut v = begun;
+                v[12] = splat(counter);
+                mix!(v, block, (0 4 8 12, 0 1));
+                rounds_after_first_columns!(v, block);
                 for word in 0..8 {
                     accumulate(&mut sums[word], xor(v[word], v[word + 8]));
                     accumulate(&mut sums[word + 8], xor(v[word + 8], chaining[word]));
                 }
-                counter = add(counter, splat($width));
             }
         }
 
         /// Chains the blocks of as many accounts as there are lanes, and adds the extended output of each.
         #[target_feature(enable = $feature)]
-        fn add_chunks(lanes: &Lanes<'_>, sums: &mut [u32; OUTPUT_WORDS]) {
+        fn add_lanes(lanes: &Lanes<'_>, sums: &mut [u32]) {
             let (words, _) = lanes.words.as_chunks::<$width>();
             let (blocks, _) = words.as_chunks::<BLOCK_WORDS>();
             let Some((last, before)) = blocks.split_last() else { return };
-            let mut chaining = splat_all(&INITIAL);
-            let mut flags = flags::CHUNK_START;
+            let mut chaining = [splat(0); 8];
+            for (vector, word) in chaining.iter_mut().zip(INITIAL) {
+                *vector = splat(word);
+            }
+            let mut flags = lanes.first_flags;
             for block in before {
-                let mut message = [splat(0); BLOCK_WORDS];
-                for (vector, words) in message.iter_mut().zip(block) {
-                    *vector = load(words);
-                }
-                let mut v = state(&chaining, splat(0), splat(blake3::BLOCK_LEN as u32), flags);
-                rounds!(v, message);
+                let mut v = state(&chaining, splat(blake3::BLOCK_LEN as u32), flags);
+                mix!(v, block, (0 4 8 12, 0 1) (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
+                rounds_after_first_columns!(v, block);
                 for word in 0..8 {
                     chaining[word] = xor(v[word], v[word + 8]);
                 }
                 flags = 0;
             }
-            let mut chained = [[0; $width]; 8];
-            for (words, vector) in chained.iter_mut().zip(chaining) {
-                store(words, vector);
-            }
-            for lane in 0..lanes.used.min($width) {
-                let mut root = Root {
-                    chaining: [0; 8],
-                    block: [0; BLOCK_WORDS],
-                    length: lanes.last_lengths[lane],
-                    flags: flags | flags::CHUNK_END,
-                };
-                for (word, words) in root.chaining.iter_mut().zip(&chained) {
-                    *word = words[lane];
-                }
-                for (word, words) in root.block.iter_mut().zip(last) {
-                    *word = words[lane];
-                }
-                add_root(&root, sums);
-            }
+            let Some(lengths) = lanes.last_lengths.first_chunk() else { return };
+            let (sums, _) = sums.as_chunks_mut::<$width>();
+            let (sums, _) = sums.as_chunks_mut::<BLOCK_WORDS>();
+            add_output(&chaining, last, load(lengths), flags | lanes.last_flags | flags::ROOT, sums);
         }
     };
 }

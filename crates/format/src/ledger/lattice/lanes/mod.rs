@@ -1,8 +1,8 @@
 //! blake3's compression in lanes: one instruction works on the same word of 4, 8 or 16 compressions.
 //!
-//! A [`Kernel`] hashes several accounts of up to one chunk side by side, and computes the 32 blocks of an account's
-//! extended output side by side, since they differ in their counter only. The algorithm is `kernel!`, once; each
-//! instruction set gives it ten small functions. All `unsafe` of slotpress's hashing is in this folder.
+//! A [`Kernel`] hashes several accounts side by side, and adds up the 32 blocks of their extended output for each lane. These
+//! blocks differ in their counter only, so most of their first round is computed once. The algorithm is `kernel!`, once;
+//! each instruction set gives it ten small functions. All `unsafe` of slotpress's hashing is in this folder.
 
 #[macro_use]
 mod kernel;
@@ -75,39 +75,34 @@ impl Backend {
     }
 }
 
-/// The node at the root of an account's hash: all that its extended output depends on.
-pub(super) struct Root {
-    /// What the blocks before left behind.
-    pub chaining: [u32; 8],
-    /// The last block.
-    pub block: [u32; BLOCK_WORDS],
-    /// How much of it is input, in bytes.
-    pub length: u32,
-    /// What it is, [`flags::ROOT`] apart.
-    pub flags: u32,
-}
+/// Words in lanes, aligned so that a vector is never on two cache lines.
+#[repr(align(64))]
+pub(super) struct Aligned<const WORDS: usize>(pub [u32; WORDS]);
 
-/// Sums of extended outputs, in the order in which the lanes hold them: word `w` of output block `g * width + l` is
-/// at `(g * 16 + w) * width + l`. Each word is two elements, which wrap on their own.
-#[repr(align(64))] // A vector is never on two cache lines.
-pub(super) struct LaneSums([u32; OUTPUT_WORDS]);
-
-impl LaneSums {
-    /// No accounts.
-    pub fn zero() -> Self {
-        Self([0; OUTPUT_WORDS])
+impl<const WORDS: usize> Aligned<WORDS> {
+    /// Zeros.
+    pub fn zero() -> Box<Self> {
+        Box::new(Self([0; WORDS]))
     }
 }
 
-/// Accounts of one number of blocks, each in a lane of its own.
+/// Sums of extended outputs, by lane: word `w` of output block `b` of lane `l` is at `(b * 16 + w) * width + l`. Each word
+/// is two elements, which wrap on their own. 32 KiB.
+pub(super) type LaneSums = Aligned<{ OUTPUT_WORDS * WIDTH_MAX }>;
+
+/// Messages of at most a chunk in lanes: word `w` of block `b` of lane `l` is at `(b * 16 + w) * width + l`. 16 KiB.
+pub(super) type LaneWords = Aligned<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
+
+/// Nodes of one number of blocks, each in a lane of its own: all of an account's tree, or its root.
 pub(super) struct Lanes<'a> {
-    /// Word `w` of block `b` of the account in lane `l`, at `(b * 16 + w) * width + l`; zeros follow each account's
-    /// end. At most a chunk.
+    /// As in [`LaneWords`], as many as there are; zeros follow the end of each.
     pub words: &'a [u32],
     /// How much of its last block is input, in bytes.
     pub last_lengths: &'a [u32; WIDTH_MAX],
-    /// Lanes that hold an account; the others hold anything.
-    pub used: usize,
+    /// What the first block is.
+    pub first_flags: u32,
+    /// What the last block is, [`flags::ROOT`] apart.
+    pub last_flags: u32,
 }
 
 /// The functions of one instruction set that this machine has.
@@ -116,9 +111,7 @@ pub(super) struct Kernel {
     /// Lanes.
     pub width: usize,
     /// Safe to call where the instruction set is there.
-    add_chunks: unsafe fn(&Lanes<'_>, &mut [u32; OUTPUT_WORDS]),
-    /// Safe to call where the instruction set is there.
-    add_root: unsafe fn(&Root, &mut [u32; OUTPUT_WORDS]),
+    add_lanes: unsafe fn(&Lanes<'_>, &mut [u32]),
 }
 
 impl Kernel {
@@ -140,26 +133,20 @@ impl Kernel {
     }
 
     /// Hashes accounts side by side, and adds their extended outputs.
-    pub fn add_chunks(&self, lanes: &Lanes<'_>, sums: &mut LaneSums) {
+    pub fn add_lanes(&self, lanes: &Lanes<'_>, sums: &mut LaneSums) {
+        let sums = &mut sums.0[..OUTPUT_WORDS * self.width];
         // SAFETY: its only need is the instruction set, and `new` has found that.
-        unsafe { (self.add_chunks)(lanes, &mut sums.0) }
+        unsafe { (self.add_lanes)(lanes, sums) }
     }
 
-    /// Adds the extended output of one root.
-    pub fn add_root(&self, root: &Root, sums: &mut LaneSums) {
-        // SAFETY: its only need is the instruction set, and `new` has found that.
-        unsafe { (self.add_root)(root, &mut sums.0) }
-    }
-
-    /// Sums in the order of a lattice hash.
-    pub fn in_order(&self, sums: &LaneSums) -> LatticeHash {
+    /// The sum of the first `used` lanes.
+    pub fn sum_of_lanes(&self, sums: &LaneSums, used: usize) -> LatticeHash {
         let mut hash = LatticeHash::zero();
-        for (at, sum) in sums.0.iter().enumerate() {
-            let (word, lane) = (at / self.width, at % self.width);
-            let block = word / BLOCK_WORDS * self.width + lane;
-            let element = 2 * (block * BLOCK_WORDS + word % BLOCK_WORDS);
-            hash.0[element] = *sum as u16;
-            hash.0[element + 1] = (*sum >> 16) as u16;
+        for (elements, words) in hash.0.as_chunks_mut::<2>().0.iter_mut().zip(sums.0.chunks_exact(self.width)) {
+            for word in &words[..used] {
+                elements[0] = elements[0].wrapping_add(*word as u16);
+                elements[1] = elements[1].wrapping_add((*word >> 16) as u16);
+            }
         }
         hash
     }

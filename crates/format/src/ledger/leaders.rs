@@ -26,24 +26,24 @@ pub struct Voter {
     pub node: [u8; 32],
 }
 
-/// The leader of a slot, given by its index in the epoch; nobody, where nobody has stake.
+/// The leader of a slot, given by its index in the epoch. `None` where there is no stake, or more than a `u64` counts.
 pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Voter> {
     voters.retain(|voter| voter.stake > 0);
     voters.sort_unstable_by_key(|voter| Reverse((voter.stake, voter.address)));
-    let total: u64 = voters.iter().map(|voter| voter.stake).sum();
-    if total == 0 {
-        return None;
-    }
+    let total = voters.iter().try_fold(0u64, |sum, voter| sum.checked_add(voter.stake))?;
     let mut seed = [0; 32];
-    seed[..8].copy_from_slice(&epoch.to_le_bytes());
+    seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
     // Draws whose low half lies above would make some leaders likelier than their stake.
-    let low_max = u64::MAX - (u64::MAX - total + 1) % total;
+    let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total).wrapping_add(1).checked_rem(total)?);
     let mut draw = || {
         loop {
-            let product = u128::from(rng.next_u64()) * u128::from(total);
-            if product as u64 <= low_max {
-                return (product >> 64) as u64;
+            let product = u128::from(rng.next_u64()).wrapping_mul(u128::from(total));
+            let [low, high] = [product & u128::from(u64::MAX), product >> 64].map(u64::try_from);
+            if let (Ok(low), Ok(high)) = (low, high)
+                && low <= low_max
+            {
+                return high;
             }
         }
     };

@@ -1,0 +1,105 @@
+//! Room on a file system: before anything is written, and while it is.
+
+use {
+    crate::{
+        error::{Error, IoContext, Result},
+        quantity,
+        text::ShowPath,
+    },
+    std::{
+        os::fd::AsFd,
+        path::{Path, PathBuf},
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// Room on a file system.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// A directory on it.
+    pub dir: PathBuf,
+    /// Bytes that would be written.
+    pub needed_bytes: u64,
+    /// Bytes that are free, or will be when an existing state has been deleted.
+    pub free_bytes: u64,
+}
+
+impl Space {
+    /// Needs so much under a directory.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn new(dir: &Path, needed_bytes: u64) -> Result<Self> {
+        let stat = rustix::fs::statvfs(dir).or_path("read the free space of", dir)?;
+        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Ok(Self { dir: dir.to_path_buf(), needed_bytes, free_bytes })
+    }
+
+    /// Refuses when there is less room than needed.
+    ///
+    /// # Errors
+    /// Of that.
+    pub fn check(&self) -> Result<()> {
+        let Self { dir, needed_bytes, free_bytes } = self;
+        if free_bytes < needed_bytes {
+            let [needed, free] = [*needed_bytes, *free_bytes].map(quantity::bytes);
+            return Err(Error::failed(format!("not enough space under {}: {needed} needed, {free} free", dir.shown()))
+                .hint("free some space, or choose a directory on another disk"));
+        }
+        Ok(())
+    }
+}
+
+/// Left free on every file system, or a hundredth of it where that is less: a validator, its log and its database need
+/// some, and a file system that is full to the last block harms everybody on it.
+const LEFT_FREE_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// Written between two looks at the free space: seldom enough to cost nothing, far below what is left free.
+const LOOK_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Looks at the free space while files are written: how long an archive becomes, or what one without an index unpacks to,
+/// is not known before. Shared by all writers.
+#[derive(Debug, Default)]
+pub struct SpaceWatch {
+    written_bytes: AtomicU64,
+}
+
+impl SpaceWatch {
+    /// Some bytes are about to be written to a file; `dir` is what the error names.
+    ///
+    /// # Errors
+    /// Its file system is nearly full.
+    pub fn before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
+        let before = self.written_bytes.fetch_add(bytes, Relaxed);
+        if before / LOOK_BYTES == before.saturating_add(bytes) / LOOK_BYTES {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstatvfs(file).or_path("read the free space of", dir)?;
+        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free_bytes >= left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize)) {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "the disk is nearly full: {} are left on the file system of {}, or of another path that is written, and some \
+             must stay free",
+            quantity::bytes(free_bytes),
+            dir.shown()
+        ))
+        .hint("free some space, or choose a directory on another disk"))
+    }
+}
+
+fn left_free_bytes(all_bytes: u64) -> u64 {
+    LEFT_FREE_BYTES.min(all_bytes / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_space_stays_free() {
+        assert_eq!(left_free_bytes(1 << 30), (1 << 30) / 100);
+        assert_eq!(left_free_bytes(1 << 50), LEFT_FREE_BYTES);
+    }
+}

@@ -1,0 +1,114 @@
+//! How long slots take, and where that is known from. Clusters shorten them step by step (SIMD-0525): 400 ms is what a
+//! chain began with, and no constant.
+
+use {
+    serde::{Deserialize, Serialize},
+    slotpress_base::quantity,
+    std::{fmt, time::Duration},
+};
+
+/// Where the time of a slot is known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlotTimeSource {
+    /// What slots took lately, as an RPC server measured it.
+    Rpc,
+    /// What they are meant to take, by the bank file of an archive.
+    BankFile,
+    /// Nothing tells.
+    Assumed,
+}
+
+/// How long a slot takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotTime {
+    per_slot: Duration,
+    source: SlotTimeSource,
+}
+
+impl SlotTime {
+    /// Where nothing is known: `DEFAULT_MS_PER_SLOT` of the clients. Where slots are shorter, states seem older than they
+    /// are, never newer.
+    pub const ASSUMED: Self = Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed };
+
+    /// What is told: `None` where no cluster can be meant (below 50 ms, above 2 s).
+    pub fn new(per_slot: Duration, source: SlotTimeSource) -> Option<Self> {
+        let plausible = Duration::from_millis(50)..=Duration::from_secs(2);
+        plausible.contains(&per_slot).then_some(Self { per_slot, source })
+    }
+
+    /// Milliseconds of a slot, rounded.
+    pub fn milliseconds(self) -> u64 {
+        u64::try_from(self.per_slot.as_micros().saturating_add(500) / 1000).unwrap_or(u64::MAX)
+    }
+
+    /// Where it is known from.
+    pub fn source(self) -> SlotTimeSource {
+        self.source
+    }
+
+    /// How long so many slots take.
+    pub fn of_slots(self, slots: u64) -> Duration {
+        let nanos = self.per_slot.as_nanos().saturating_mul(u128::from(slots));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How many slots a time is.
+    pub fn slots_in(self, time: Duration) -> u64 {
+        let slots = time.as_nanos().checked_div(self.per_slot.as_nanos()).unwrap_or_default();
+        u64::try_from(slots).unwrap_or(u64::MAX)
+    }
+
+    /// Slots with the time that they take: "135 slots (54 s)".
+    pub fn show(self, slots: u64) -> String {
+        let plural = if slots == 1 { "" } else { "s" };
+        format!("{} slot{plural} ({})", quantity::count(slots), quantity::age(self.of_slots(slots)))
+    }
+}
+
+impl Default for SlotTime {
+    fn default() -> Self {
+        Self::ASSUMED
+    }
+}
+
+/// "400 ms (assumed)"
+impl fmt::Display for SlotTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match self.source {
+            SlotTimeSource::Rpc => "as an RPC server measured it",
+            SlotTimeSource::BankFile => "by a bank file",
+            SlotTimeSource::Assumed => "assumed",
+        };
+        write!(f, "{} ms ({source})", self.milliseconds())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    #[test]
+    fn times_of_slots() {
+        let short = SlotTime::new(Duration::from_millis(200), SlotTimeSource::Rpc).expect("plausible");
+        assert_eq!(short.of_slots(100_000), Duration::from_secs(20_000));
+        assert_eq!(
+            (short.slots_in(Duration::from_secs(60)), SlotTime::ASSUMED.slots_in(Duration::from_secs(60))),
+            (300, 150)
+        );
+        assert_eq!(short.show(300), "300 slots (60 s)");
+        assert_eq!(SlotTime::ASSUMED.to_string(), "400 ms (assumed)");
+        for wrong in [0, 49, 2001, 400_000] {
+            assert_eq!(SlotTime::new(Duration::from_millis(wrong), SlotTimeSource::Rpc), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overflows(slots in any::<u64>(), nanos in any::<u64>()) {
+            let _ = SlotTime::ASSUMED.of_slots(slots);
+            let _ = SlotTime::ASSUMED.slots_in(Duration::from_nanos(nanos));
+        }
+    }
+}

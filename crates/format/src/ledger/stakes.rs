@@ -1,0 +1,335 @@
+//! Stakes: as bank files keep them (format page, section "The bank file"), and as accounts of the stake and the vote
+//! program hold them. Only what Agave compares when it loads a snapshot.
+
+use {
+    crate::ledger::{fields::FieldReader, leaders::Voter, names::Hash, programs::VOTE, record::ACCOUNT_DATA_BYTES_MAX},
+    slotpress_base::{bytes::to_usize, error::Result},
+    std::{collections::BTreeMap, io::BufRead},
+};
+
+/// The most vote accounts of one epoch that are looked at: mainnet has some thousands.
+pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;
+
+/// The most delegations that are looked at: mainnet has 1.5 million. So many take 400 MB.
+pub const DELEGATIONS_MAX: usize = 4_000_000;
+
+/// Where the delegation of a stake account starts: after the kind (2 is a delegated one) and 120 bytes of rights.
+const DELEGATION_AT: usize = 4 + 120;
+
+/// Kind, rights, delegation, credits and flags of a stake account.
+const STAKE_STATE_BYTES: usize = DELEGATION_AT + DELEGATION_BYTES + 8 + 1;
+
+/// A delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that once were a rate.
+const DELEGATION_BYTES: usize = 32 + 8 + 8 + 8 + 8;
+
+/// Of those, what makes two delegations equal for Agave 4.4 and later.
+const STAKE_BYTES: usize = DELEGATION_BYTES - 8;
+
+/// To whom some stake is delegated, how much, and from when until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delegation([u8; DELEGATION_BYTES]);
+
+impl Delegation {
+    /// The vote account.
+    pub fn voter(&self) -> [u8; 32] {
+        self.0.first_chunk().copied().unwrap_or_default()
+    }
+
+    /// Whether two delegations differ in nothing but the bytes that once were a rate.
+    pub fn is_same_stake(&self, other: &Self) -> bool {
+        self.0.first_chunk::<STAKE_BYTES>() == other.0.first_chunk()
+    }
+
+    /// The delegation in the data of an account of the stake program, where it is delegated.
+    pub fn of_account(data: &[u8]) -> Option<Self> {
+        let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
+        state.get(DELEGATION_AT..)?.first_chunk().copied().map(Self)
+    }
+}
+
+/// An account of the vote program, as a bank file and the accounts may have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoteAccount {
+    /// blake3 of all that Agave compares: lamports, owner, flags, rent epoch, data.
+    pub digest: [u8; 32],
+    /// The validator's identity, where the account can be read.
+    pub node: Option<[u8; 32]>,
+    /// Whether it has the length of a vote account, and was used.
+    pub is_initialized: bool,
+}
+
+impl VoteAccount {
+    /// Of the fields of an account.
+    pub fn new(lamports: u64, owner: &[u8; 32], is_executable: bool, rent_epoch: u64, data: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&lamports.to_le_bytes()).update(owner).update(&[u8::from(is_executable)]);
+        hasher.update(&rent_epoch.to_le_bytes()).update(data);
+        let node = node_of(data).filter(|_| *owner == VOTE);
+        Self { digest: hasher.finalize().into(), node, is_initialized: is_initialized(data) }
+    }
+}
+
+/// Versions of a vote account's state: `VoteState1_14_11`, `VoteStateV3`, `VoteStateV4`.
+const STATE_1_14_11: u32 = 1;
+const STATE_3: u32 = 2;
+const STATE_4: u32 = 3;
+
+/// Up to the votes: version, node, withdrawer, commission.
+const VOTES_AT: usize = 4 + 32 + 32 + 1;
+
+/// The same in version 4, up to the flag of a BLS key: two collectors, two commissions, pending rewards.
+const BLS_KEY_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
+
+/// Former voters, 32 of 48 bytes, with their index and flag: up to version 3.
+const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
+
+/// The node of a vote account's state, where Agave can read that (`VoteStateView` in the `solana-vote` crate).
+fn node_of(data: &[u8]) -> Option<[u8; 32]> {
+    let version = data.first_chunk().copied().map(u32::from_le_bytes)?;
+    let mut rest = data;
+    let skip = |rest: &mut &[u8], bytes: usize| rest.split_at_checked(bytes).map(|(_, after)| *rest = after);
+    let flag = |rest: &mut &[u8], bytes: usize| {
+        let (flag, after) = rest.split_first()?;
+        *rest = after;
+        match flag {
+            0 => Some(()),
+            1 => skip(rest, bytes),
+            _ => None,
+        }
+    };
+    // At most 255 items.
+    let list = |rest: &mut &[u8], item_bytes: usize| {
+        let (count, after) = rest.split_first_chunk()?;
+        let count = u8::try_from(u64::from_le_bytes(*count)).ok()?;
+        *rest = after;
+        skip(rest, usize::from(count).saturating_mul(item_bytes))
+    };
+    match version {
+        STATE_1_14_11 | STATE_3 => skip(&mut rest, VOTES_AT)?,
+        STATE_4 => {
+            skip(&mut rest, BLS_KEY_AT)?;
+            flag(&mut rest, 48)?;
+        }
+        _ => return None,
+    }
+    list(&mut rest, if version == STATE_1_14_11 { 12 } else { 13 })?; // votes
+    flag(&mut rest, 8)?; // root slot
+    list(&mut rest, 8 + 32)?; // authorized voters
+    if version != STATE_4 {
+        skip(&mut rest, PRIOR_VOTERS_BYTES)?;
+    }
+    list(&mut rest, 3 * 8)?; // credits
+    skip(&mut rest, 2 * 8)?; // last timestamp
+    data.get(4..)?.first_chunk().copied()
+}
+
+/// `VoteStateVersions::is_correct_size_and_initialized`: of version 4 by its number, of older ones by something other than
+/// zeros up to their former voters.
+fn is_initialized(data: &[u8]) -> bool {
+    let is_used = |until: usize| data.get(4..until).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
+    match data.len() {
+        3762 => data.starts_with(&STATE_4.to_le_bytes()) || is_used(4 + 114),
+        3731 => is_used(4 + 82),
+        _ => false,
+    }
+}
+
+/// The stakes of a bank, which must agree with its accounts.
+#[derive(Clone, Debug, Default)]
+pub struct Stakes {
+    /// Vote accounts by address, in the file's order.
+    pub vote_accounts: Vec<([u8; 32], VoteAccount)>,
+    /// Delegations by the stake account's address, in the file's order.
+    pub delegations: Vec<([u8; 32], Delegation)>,
+    /// Whether there are more than are looked at.
+    pub has_more: bool,
+}
+
+impl Stakes {
+    fn add<T>(to: &mut Vec<T>, item: T, max: usize, has_more: &mut bool) {
+        match to.len() < max {
+            true => to.push(item),
+            false => *has_more = true,
+        }
+    }
+}
+
+/// What is kept of a stakes cache.
+pub enum Keep<'a> {
+    /// Everything that accounts stand behind.
+    All(&'a mut Stakes),
+    /// Who votes with how much stake.
+    Voters(&'a mut Voters),
+    /// Nothing.
+    Nothing,
+}
+
+/// Who votes in an epoch.
+#[derive(Clone, Debug, Default)]
+pub struct Voters {
+    /// Those whose accounts can be read.
+    pub voters: Vec<Voter>,
+    /// Whether there are more than are looked at.
+    pub has_more: bool,
+}
+
+impl Voters {
+    /// Each address once: of two, the later counts.
+    pub fn by_address(self) -> Vec<Voter> {
+        let voters: BTreeMap<_, _> = self.voters.into_iter().map(|voter| (voter.address, voter)).collect();
+        voters.into_values().collect()
+    }
+}
+
+/// What a stakes cache holds in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StakesSummary {
+    /// Vote accounts.
+    pub vote_account_count: u64,
+    /// Delegations.
+    pub delegation_count: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The first vote account that Agave cannot read.
+    pub invalid_vote_account: Option<Hash>,
+}
+
+/// Reads a stakes cache. In the epoch stakes, each delegation carries its credits observed too.
+pub fn read_stakes<R: BufRead>(
+    r: &mut FieldReader<R>,
+    name: &str,
+    with_credits: bool,
+    mut keep: Keep<'_>,
+) -> Result<StakesSummary> {
+    // An account: lamports, data, owner, executable, rent epoch.
+    let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
+    let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
+    let mut data = Vec::new();
+    for _ in 0..summary.vote_account_count {
+        let (address, stake) = (r.array::<32>()?, r.u64()?);
+        let account = read_vote_account(r, &mut data)?;
+        if account.node.is_none() {
+            summary.invalid_vote_account.get_or_insert(Hash(address));
+        }
+        match &mut keep {
+            Keep::All(Stakes { vote_accounts, has_more, .. }) => {
+                Stakes::add(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX, has_more);
+            }
+            Keep::Voters(Voters { voters, has_more }) => {
+                if let Some(node) = account.node {
+                    Stakes::add(voters, Voter { stake, address, node }, VOTE_ACCOUNTS_MAX, has_more);
+                }
+            }
+            Keep::Nothing => {}
+        }
+    }
+    let credits_bytes = if with_credits { 8 } else { 0 };
+    let item_bytes = 32u64.saturating_add(DELEGATION_BYTES as u64).saturating_add(credits_bytes);
+    if let Keep::All(Stakes { delegations, has_more, .. }) = &mut keep {
+        summary.delegation_count = r.count("the delegations", item_bytes)?;
+        delegations.reserve_exact(to_usize(summary.delegation_count).min(DELEGATIONS_MAX));
+        for _ in 0..summary.delegation_count {
+            let item = (r.array()?, Delegation(r.array()?));
+            r.skip(credits_bytes)?;
+            Stakes::add(delegations, item, DELEGATIONS_MAX, has_more);
+        }
+    } else {
+        summary.delegation_count = r.skip_items("the delegations", item_bytes)?;
+    }
+    r.skip(8)?; // always 0
+    summary.epoch = r.u64()?;
+    r.skip_items("the stake history", 4 * 8)?;
+    Ok(summary)
+}
+
+/// An account of a stakes cache.
+fn read_vote_account<R: BufRead>(r: &mut FieldReader<R>, data: &mut Vec<u8>) -> Result<VoteAccount> {
+    let lamports = r.u64()?;
+    let data_bytes = r.count("a vote account's data", 1)?;
+    if data_bytes > ACCOUNT_DATA_BYTES_MAX {
+        return Err(r.damaged(format!("a vote account of {data_bytes} bytes, more than an account can hold")));
+    }
+    data.resize(to_usize(data_bytes), 0);
+    r.bytes(data)?;
+    let owner = r.array()?;
+    let is_executable = r.flag("a vote account's executable flag")?;
+    Ok(VoteAccount::new(lamports, &owner, is_executable, r.u64()?, data))
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    /// A vote account's state of a version, with two votes, a root, a voter and one epoch's credits; where it ends.
+    fn state(version: u32) -> (Vec<u8>, usize) {
+        let mut data = version.to_le_bytes().to_vec();
+        data.extend([7; 32]);
+        data.extend([8; 32]);
+        match version {
+            STATE_4 => {
+                data.extend([9; 2 * 32 + 2 + 2 + 8]);
+                data.extend([&[1][..], &[5; 48]].concat());
+            }
+            _ => data.push(5),
+        }
+        data.extend(2u64.to_le_bytes());
+        data.extend(vec![3; 2 * if version == STATE_1_14_11 { 12 } else { 13 }]);
+        data.extend([&[1][..], &[4; 8]].concat());
+        data.extend([&1u64.to_le_bytes()[..], &[6; 40]].concat());
+        if version != STATE_4 {
+            data.extend([0; PRIOR_VOTERS_BYTES]);
+        }
+        data.extend([&1u64.to_le_bytes()[..], &[2; 24]].concat());
+        data.extend([1; 16]);
+        let end = data.len();
+        data.resize(if version == STATE_1_14_11 { 3731 } else { 3762 }, 0);
+        (data, end)
+    }
+
+    #[test]
+    fn vote_accounts() {
+        for version in [STATE_1_14_11, STATE_3, STATE_4] {
+            let (data, end) = state(version);
+            let account = |data: &[u8], owner: &[u8; 32]| VoteAccount::new(5, owner, false, u64::MAX, data);
+            let good = account(&data, &VOTE);
+            assert_eq!((good.node, good.is_initialized), (Some([7; 32]), true), "{version}");
+            assert_eq!(account(&data[..end], &VOTE).node, Some([7; 32]));
+            assert!((0..end).all(|cut| account(&data[..cut], &VOTE).node.is_none()), "{version}");
+            assert_eq!(account(&data, &[1; 32]).node, None, "of another program");
+            assert_ne!(account(&data, &[1; 32]).digest, good.digest);
+            assert_ne!(VoteAccount::new(5, &VOTE, false, 0, &data).digest, good.digest, "the rent epoch counts");
+            assert!(!account(&data[..end], &VOTE).is_initialized);
+        }
+        for version in [0u32, 4, u32::MAX] {
+            assert_eq!(node_of(&[&version.to_le_bytes()[..], &[0; 3758]].concat()), None);
+        }
+        assert!(!is_initialized(&[0; 3762]) && !is_initialized(&[0; 3731]));
+    }
+
+    #[test]
+    fn delegations() {
+        let mut data = vec![0; 200];
+        data[0] = 2;
+        data[124..156].fill(7);
+        data[156] = 1;
+        let delegation = Delegation::of_account(&data).expect("delegated");
+        assert_eq!(delegation.voter(), [7; 32]);
+        data[124 + 56] = 9; // once a rate
+        let other_rate = Delegation::of_account(&data).expect("delegated");
+        assert!(other_rate != delegation && other_rate.is_same_stake(&delegation));
+        data[124 + 48] = 9;
+        assert!(!Delegation::of_account(&data).expect("delegated").is_same_stake(&delegation));
+        assert_eq!(Delegation::of_account(&data[..196]), None);
+        data[0] = 1;
+        assert_eq!(Delegation::of_account(&data), None, "initialized only");
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_accounts_never_panic(data in proptest::collection::vec(any::<u8>(), 0..400), version in 0u8..5) {
+            let data = [&[version, 0, 0, 0][..], &data].concat();
+            let _ = (node_of(&data), is_initialized(&data), Delegation::of_account(&data));
+        }
+    }
+}

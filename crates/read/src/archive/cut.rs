@@ -1,0 +1,213 @@
+//! Whether a file is plainly cut off, as few reads tell: what lists archives cannot walk each from its first byte to its last
+//! (`shape` does that).
+
+use {
+    super::{shape::read_up_to, source::Source},
+    slotpress_base::{
+        bytes::{count, split_at_most, to_usize},
+        error::Result,
+    },
+    slotpress_format::archive::{
+        seek_table::{SEEK_TABLE_FOOTER_BYTES, seek_table_bytes},
+        zstd_frame::{
+            BLOCK_CONTENT_BYTES_MAX, FRAME_HEADER_BYTES_MAX, FrameStart, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC,
+            ZSTD_MAGIC, parse_block_header, parse_frame_start, pzstd_mark, skippable_frame_bytes,
+        },
+    },
+};
+
+/// A mark of `pzstd`, which older versions of slotpress wrote too: a skippable frame that holds a length.
+const MARK_BYTES: usize = SKIPPABLE_HEADER_BYTES + 4;
+
+/// Frames that are passed by their marks, at most: four times those of mainnet's archives.
+const MARKS_MAX: usize = 250_000;
+
+/// Whether it can be told with few reads that a file is not a whole archive: it is empty; it is of frames that are marked
+/// with their lengths, as `pzstd` makes them, and ends within one; or its last bytes are not the end of a zstd
+/// frame. Not found so: a cut between two frames, or of another compression.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
+    let Some(length_bytes) = source.length_bytes() else { return Ok(false) };
+    if length_bytes == 0 {
+        return Ok(true);
+    }
+    let mut at = 0u64;
+    for _ in 0..MARKS_MAX {
+        let mut mark = [0; MARK_BYTES];
+        let read = read_up_to(source, &mut mark, at)?;
+        let start = parse_frame_start(split_at_most(&mark, read).0);
+        let content = split_at_most(&mark, SKIPPABLE_HEADER_BYTES).1;
+        let marked_bytes =
+            start.as_ref().ok().and_then(|start| pzstd_mark(*start, content)).filter(|_| read == mark.len());
+        match start {
+            // Behind the frames: hashes, index, seek table. Whole ones end where the file ends.
+            _ if at >= length_bytes => return Ok(at > length_bytes),
+            Ok(_) if marked_bytes.is_some() => {
+                let frame_bytes = u64::from(marked_bytes.unwrap_or_default());
+                count(&mut at, frame_bytes.saturating_add(mark.len() as u64));
+            }
+            Ok(FrameStart::Skippable { content_bytes, .. }) if at > 0 => {
+                count(&mut at, skippable_frame_bytes(content_bytes));
+            }
+            Ok(FrameStart::Zstd(_)) => return ends_within_a_frame(source, length_bytes),
+            // Less than a mark is left.
+            _ if read < mark.len() => return Ok(at > 0),
+            _ => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+/// What is read at the end of frames without marks. Blocks take 128 KiB at most: a whole archive has four of them there, the
+/// end of each the start of the next, up to the last one. By accident, what is cut off has one in about one of 40 files, and
+/// four in less than one of a million.
+const END_BYTES: u64 = 512 * 1024;
+
+/// What a place at the end of an archive can be: where a frame ends, or where a block starts, in a frame without a checksum
+/// or with one.
+const FRAME_END: u8 = 1;
+const BLOCK: u8 = 2;
+const BLOCK_BEFORE_CHECKSUM: u8 = 4;
+
+/// Whether no chain of zstd blocks and frames leads to the end of a file: from the end backwards, each place is what the
+/// place behind it, which its header names, allows.
+fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
+    let start = length_bytes.saturating_sub(END_BYTES);
+    let mut bytes = vec![0; to_usize(length_bytes.saturating_sub(start))];
+    if read_up_to(source, &mut bytes, start)? < bytes.len() {
+        return Ok(true);
+    }
+    // What others put behind frames may be longer than what was read.
+    if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_bytes(footer).is_some()) {
+        return Ok(false);
+    }
+    let mut places = vec![0u8; bytes.len().saturating_add(1)];
+    if let Some(last) = places.last_mut() {
+        *last = FRAME_END;
+    }
+    for at in (0..bytes.len()).rev() {
+        let here = split_at_most(&bytes, at).1;
+        let is = |behind: u64| places.get(at.saturating_add(to_usize(behind))).copied().unwrap_or_default();
+        let place = place_of_block(here, is) | place_of_frame(here, is);
+        if let Some(known) = places.get_mut(at) {
+            *known = place;
+        }
+    }
+    // The first place that was read is within a block, or within its checksum.
+    let first = if start == 0 { 1 } else { to_usize(BLOCK_CONTENT_BYTES_MAX.saturating_add(8)) };
+    Ok(split_at_most(&places, first).0.iter().all(|place| *place == 0))
+}
+
+/// What a place is if a block starts there, after what comes `is` so many bytes behind it.
+fn place_of_block(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
+    let Some(header) = here.first_chunk::<3>() else { return 0 };
+    // Most places are none: no error is made for them.
+    if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
+        return 0;
+    }
+    let Ok(block) = parse_block_header(*header) else { return 0 };
+    let end = u64::from(block.stored_bytes).saturating_add(3);
+    match block.is_last {
+        false => is(end) & (BLOCK | BLOCK_BEFORE_CHECKSUM),
+        true => {
+            let without = if is(end) & FRAME_END != 0 { BLOCK } else { 0 };
+            let with = if is(end.saturating_add(4)) & FRAME_END != 0 { BLOCK_BEFORE_CHECKSUM } else { 0 };
+            without | with
+        }
+    }
+}
+
+/// The same if a frame starts there: then the one before ends.
+fn place_of_frame(here: &[u8], is: impl Fn(u64) -> u8) -> u8 {
+    let magic = here.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
+    if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {
+        return 0;
+    }
+    let is_frame = match parse_frame_start(split_at_most(here, FRAME_HEADER_BYTES_MAX).0) {
+        Ok(FrameStart::Skippable { content_bytes, .. }) => is(skippable_frame_bytes(content_bytes)) & FRAME_END != 0,
+        Ok(FrameStart::Zstd(header)) => {
+            let block = if header.has_checksum { BLOCK_BEFORE_CHECKSUM } else { BLOCK };
+            is(header.header_bytes as u64) & block != 0
+        }
+        Err(_) => false,
+    };
+    if is_frame { FRAME_END } else { 0 }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {
+        super::{super::shape::tests::tar, *},
+        crate::archive::source::LocalFile,
+        proptest::prelude::*,
+        std::io::Write,
+    };
+
+    fn is_cut(bytes: &[u8]) -> bool {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("archive");
+        std::fs::write(&path, bytes).expect("written");
+        is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
+    }
+
+    /// A tar of so many bytes, of which some can be compressed, in one frame.
+    fn frame(content_bytes: usize, level: i32, has_checksum: bool) -> Vec<u8> {
+        let mut content = vec![0; content_bytes];
+        let mut draw = 1u64;
+        for word in content.chunks_mut(8) {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let bytes = (draw >> 7).to_le_bytes();
+            let random = word.len().min((draw >> 60) as usize);
+            word[..random].copy_from_slice(&bytes[..random]);
+        }
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), level).expect("an encoder");
+        encoder.include_checksum(has_checksum).expect("set");
+        encoder.write_all(&tar(&content)).expect("compressed");
+        encoder.finish().expect("ended")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Archives in one frame, as Agave's: whole ones are never taken for cut, and cut ones are found, wherever they are cut;
+        /// as the last of several frames, and with marks of others behind them.
+        #[test]
+        fn cuts_of_a_single_frame(
+            content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),
+        ) {
+            use slotpress_format::archive::zstd_frame::skippable_frame;
+            let one = frame(content_bytes, level, has_checksum);
+            let small = frame(500, 1, !has_checksum);
+            prop_assert!(!is_cut(&one));
+            prop_assert!(!is_cut(&[small.as_slice(), &small, &one].concat()));
+            prop_assert!(!is_cut(&[one.as_slice(), &small, &skippable_frame(3, &[5; 100]).expect("small")].concat()));
+            for cut in cuts {
+                let cut = cut.index(one.len() - 1) + 1;
+                prop_assert!(is_cut(&one[..cut]) || cut < 12, "cut at {} of {}", cut, one.len());
+                let several = [small.as_slice(), &one[..cut]].concat();
+                prop_assert!(is_cut(&several), "cut at {} of {}, the second", cut, one.len());
+            }
+        }
+    }
+
+    /// What few reads tell.
+    #[test]
+    fn plain_cuts() {
+        use slotpress_format::archive::zstd_frame::skippable_frame;
+        let marked: Vec<u8> = tar(&[7; 5000])
+            .chunks(1000)
+            .flat_map(|part| {
+                let frame = zstd::bulk::compress(part, 1).expect("compresses");
+                let mark = skippable_frame(0, &(frame.len() as u32).to_le_bytes()).expect("small");
+                [mark, frame].concat()
+            })
+            .collect();
+        let marked = [marked, skippable_frame(3, &[5; 100]).expect("small")].concat();
+        let unmarked = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
+        assert!(!is_cut(&marked) && !is_cut(&unmarked) && !is_cut(b"x") && is_cut(b""));
+        let cuts = (20..marked.len()).filter(|at| is_cut(&marked[..*at])).count();
+        assert!(cuts > marked.len() - 40, "{cuts} of {}", marked.len());
+    }
+}

@@ -1,0 +1,91 @@
+//! The visitor of every command that reads an archive whole: it applies the rules, logs records for the state, and leaves
+//! to the command what becomes of the contents.
+
+use {
+    super::accounts::AccountsPass,
+    crate::{
+        archive::{
+            size_limit::SizeLimit,
+            visit::{EntrySink, EntryUse, NoEntrySink, Problem, RecordVisitor, Visitor},
+            walk::SeenFrame,
+        },
+        rules::archive::ArchiveRules,
+    },
+    slotpress_base::error::Result,
+    slotpress_format::archive::entry::{Entry, EntryKind},
+};
+
+/// What a command does with an archive beside checking it. `()` does nothing.
+pub trait Contents: Sync {
+    /// Whether the contents of entries are for a sink.
+    const ARE_FOR_SINK: bool;
+
+    /// An entry that keeps the rules, in the order of the archive.
+    fn entry(&self, entry: &Entry) -> Result<()>;
+
+    /// A frame, in any order.
+    fn frame(&self, frame: &SeenFrame<'_>) -> Result<()> {
+        let _ = frame;
+        Ok(())
+    }
+
+    /// What takes contents, see [`Visitor::new_sink`]. The loop that reads in order is given one sink instead.
+    fn new_sink(&self) -> Box<dyn EntrySink + '_> {
+        Box::new(NoEntrySink)
+    }
+}
+
+impl Contents for () {
+    const ARE_FOR_SINK: bool = false;
+
+    fn entry(&self, _: &Entry) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads an archive for the first time.
+pub struct FirstPass<'a, C> {
+    /// What an archive may contain.
+    pub rules: ArchiveRules<'a>,
+    /// What it may unpack to.
+    pub size_limit: Option<&'a SizeLimit>,
+    /// Where its records are logged, if the state is checked.
+    pub records: Option<&'a AccountsPass<'a>>,
+    /// What the command does with it.
+    pub contents: C,
+}
+
+impl<C: Contents> Visitor for FirstPass<'_, C> {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        self.rules.entry(entry)?;
+        self.size_limit.map_or(Ok(()), |limit| limit.entry(entry))?;
+        self.contents.entry(entry)?;
+        let is_for_sink = C::ARE_FOR_SINK;
+        let EntryKind::Storage { slot, id } = entry.kind else {
+            return Ok(EntryUse { is_document: true, is_for_sink, records_of: None });
+        };
+        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id));
+        Ok(EntryUse { is_document: false, is_for_sink, records_of })
+    }
+
+    fn frame(&self, frame: SeenFrame<'_>) -> Result<()> {
+        self.contents.frame(&frame)?;
+        self.rules.frame(frame)
+    }
+
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        self.rules.problem(problem)
+    }
+
+    fn records(&self) -> Option<&dyn RecordVisitor> {
+        self.records.map(|records| records as &dyn RecordVisitor)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.records.map_or(Ok(()), |records| records.accounts.check())
+    }
+
+    fn new_sink(&self) -> Box<dyn EntrySink + '_> {
+        self.contents.new_sink()
+    }
+}

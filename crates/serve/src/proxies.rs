@@ -1,0 +1,71 @@
+//! Which client a request is of that a proxy passes on. Pure.
+
+use {
+    hyper::{HeaderMap, header::HeaderName},
+    std::net::{IpAddr, SocketAddr},
+};
+
+/// What each proxy appends the address of its own client to. There is no standard but usage.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The client of a request that came from the proxy at `peer`: the last address in `X-Forwarded-For` that is not a trusted
+/// proxy's. What stands before it is the client's own claim. Without such an address, it is the proxy itself.
+pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
+    let texts: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
+    let hops = texts.iter().flat_map(|text| text.split(',')).rev().map(|text| address(text.trim()));
+    let mut client = peer;
+    for hop in hops {
+        let Some(hop) = hop else { break };
+        client = hop;
+        if !is_trusted(hop, trusted) {
+            break;
+        }
+    }
+    client
+}
+
+/// Whether an address is that of a proxy whose word counts.
+pub fn is_trusted(address: IpAddr, trusted: &[IpAddr]) -> bool {
+    trusted.iter().any(|proxy| proxy.to_canonical() == address.to_canonical())
+}
+
+/// An address, which some proxies give with a port.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_behind_proxies() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let trusted = [ip("127.0.0.1"), ip("10.0.0.9")];
+        let client = |lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(FORWARDED_FOR, line.parse().expect("a value"));
+            }
+            client_behind(ip("127.0.0.1"), &headers, &trusted).to_string()
+        };
+        for (lines, expected) in [
+            (&[][..], "127.0.0.1"),
+            (&["203.0.113.7"], "203.0.113.7"),
+            (&["203.0.113.7:4711"], "203.0.113.7"),
+            (&["[2001:db8::1]:4711"], "2001:db8::1"),
+            (&["[2001:db8::1]"], "2001:db8::1"),
+            // What a client claims stands before what the proxy saw.
+            (&["1.2.3.4, 203.0.113.7"], "203.0.113.7"),
+            (&["1.2.3.4", "203.0.113.7, 10.0.0.9"], "203.0.113.7"),
+            (&["203.0.113.7, ::ffff:10.0.0.9"], "203.0.113.7"),
+            // All proxies: the first of them.
+            (&["10.0.0.9, 127.0.0.1"], "10.0.0.9"),
+            (&["unknown"], "127.0.0.1"),
+            (&["1.2.3.4, unknown, 10.0.0.9"], "10.0.0.9"),
+        ] {
+            assert_eq!(client(lines), expected, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Archives by older slotpress, with a mark of `pzstd` in front of each frame; and newer archives for older slotpress.
+
+use {
+    crate::common::*,
+    slotpress_base::io::Manners,
+    slotpress_format::archive::zstd_frame::skippable_frame,
+    slotpress_read::archive::{Archive, IndexPolicy, tail::Tail},
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
+    },
+};
+
+/// What a mark is: magic, length 4, the length of the next frame.
+const MARK_BYTES: usize = 12;
+
+fn with_marks() -> PathBuf {
+    fixture_of("slotpress-marks", "snapshot-26-")
+}
+
+fn tail(archive: &Path) -> Tail {
+    Archive::open(archive, IndexPolicy::Require, &Manners::default()).expect("opens").tail.expect("an index")
+}
+
+/// The exit code of a command, its report, and its errors.
+fn run(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
+    let mut command = Command::new(slotpress_path());
+    command.args(arguments).arg("--json");
+    command.stdin(input.map_or_else(Stdio::null, |path| fs::File::open(path).expect("opened").into()));
+    let output = command.output().expect("runs");
+    let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("a code"), serde_json::from_slice(line).unwrap_or_default(), stderr)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain")
+}
+
+/// It is verified and restored as ever, by its index and in order, and its root still covers every byte.
+#[test]
+fn archives_with_marks_are_read() {
+    let archive = with_marks();
+    let tail = tail(&archive);
+    assert!(tail.frames.iter().all(|frame| frame.gap_bytes as usize == MARK_BYTES));
+    let root = tail.hashes.as_ref().expect("hashes").root.to_string();
+    let (code, report, stderr) = run(&["verify", text(&archive), "--expect-root", &root], None);
+    assert_eq!(
+        (code, &report["warnings"], &report["failures"]),
+        (0, &"[]".parse().unwrap(), &"[]".parse().unwrap()),
+        "{stderr}"
+    );
+    let dir = temp_dir();
+    for (from, flags) in [
+        (text(&archive), &["--expect-root", &root][..]),
+        (text(&archive), &["--ignore-index"]),
+        ("-", &["--expect-root", &root]),
+    ] {
+        let ledger = dir.path().join("ledger");
+        let (code, _, stderr) = run(&[&["restore", from, "--ledger", text(&ledger)], flags].concat(), Some(&archive));
+        assert_eq!(code, 0, "{flags:?}: {stderr}");
+        fs::remove_dir_all(ledger).expect("removed");
+    }
+}
+
+/// A mark that tells another length is a finding, whichever way the archive is read. Its frame is read all the same.
+#[test]
+fn a_wrong_mark_is_found() {
+    let (dir, archive) = (temp_dir(), with_marks());
+    let frame = tail(&archive).frames[4];
+    let mut bytes = fs::read(&archive).expect("read");
+    bytes[frame.offset_bytes as usize - 2] ^= 1;
+    let path = dir.path().join(name(&archive));
+    // With something behind the seek table, it is read in order.
+    let behind = skippable_frame(3, b"").expect("small");
+    for (behind, rules) in [(&[][..], vec!["pzstd-mark", "frame-hash"]), (&behind, vec!["index", "pzstd-mark"])] {
+        fs::write(&path, [&bytes, behind].concat()).expect("written");
+        let (code, report, stderr) = run(&["verify", text(&path)], None);
+        assert_eq!(code, 3, "{stderr}");
+        let failures = report["failures"].as_array().expect("failures");
+        assert_eq!(
+            failures.iter().map(|failure| failure["rule"].as_str().unwrap_or_default()).collect::<Vec<_>>(),
+            rules
+        );
+        let mark = failures.iter().find(|failure| failure["rule"] == "pzstd-mark").expect("a mark");
+        assert_eq!(mark["frame"], 4, "{report}");
+    }
+}
+
+/// An older program verifies but for marks, restores and inspects what this one writes.
+#[test]
+#[ignore = "SLOTPRESS_OLD names a slotpress that writes marks"]
+fn older_programs_read_newer_archives() {
+    let older = std::env::var_os("SLOTPRESS_OLD").expect("SLOTPRESS_OLD names a program");
+    let (dir, full) = (temp_dir(), fixture(FULL_26));
+    let (code, written, stderr) =
+        run(&["recompress", text(&full), "-o", text(dir.path()), "--frame-size", "64KiB"], None);
+    assert_eq!(code, 0, "{stderr}");
+    let (path, root) = (written["path"].as_str().expect("a path"), written["root"].as_str().expect("a root"));
+    let ledger = dir.path().join("ledger");
+    let ledger = text(&ledger);
+    let old = |arguments: &[&str]| {
+        let output = Command::new(&older).args(arguments).arg("--json").output().expect("runs");
+        let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        (output.status.code(), serde_json::from_slice::<serde_json::Value>(line).unwrap_or_default())
+    };
+    assert_eq!(old(&["inspect", path]).1["root"], root);
+    for flags in [&["--expect-root", root][..], &["--ignore-index"]] {
+        let restored = old(&[&["restore", path, "--ledger", ledger], flags].concat());
+        assert_eq!(restored.0, Some(0), "{flags:?}: {}", restored.1);
+        fs::remove_dir_all(ledger).expect("removed");
+    }
+    let verified = old(&["verify", path]).1;
+    let failures = verified["failures"].as_array().expect("failures");
+    assert!(failures.iter().all(|failure| failure["rule"] == "pzstd-mark"), "{verified}");
+    assert!(
+        verified["clients"].as_array().expect("clients").iter().all(|client| client["loads"] == true),
+        "{verified}"
+    );
+}
