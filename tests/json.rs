@@ -107,7 +107,6 @@ fn what_is_printed_is_what_is_documented() {
     printed.run(&[["levels", "link", &full, "--levels", "1,2", "--bandwidth", "1Gbit"].as_slice(), &quick].concat());
     printed.run(&["levels", "frames", &full, "--min-time", "0", "--bundles", "1,8"]);
     printed.run(&["levels", "sizes", &full, "--repeat", "1", "--min-time", "0"]);
-    printed.run(&["levels", "search", &full, "--levels", "1,3", "--frame-size", "64KiB", "--evaluations", "6"]);
 
     let documented = documented();
     let mut wrong = Vec::new();

@@ -218,52 +218,6 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-fn search(arguments: &[&str]) -> Vec<Value> {
-    let arguments = [&["levels", "search", "--json", "--frame-size", "64KiB", "--levels", "1,3"], arguments].concat();
-    let assert = slotpress().args(&arguments).arg(fixture(FULL_26)).assert().success();
-    let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
-}
-
 fn of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == name).collect()
-}
-
-/// The same seed tries the same settings and finds the same sizes; what is shown beats a level by what was measured.
-#[test]
-fn a_search_follows_from_its_seed() {
-    let run = |seed: &str| search(&["--layout", "both", "--evaluations", "24", "--seed", seed]);
-    let tried = |lines: &[Value]| -> Vec<(String, u64)> {
-        let tried = of_type(lines, "search_tried");
-        tried.iter().map(|line| (line["flags"].to_string(), line["output_bytes"].as_u64().expect("bytes"))).collect()
-    };
-    let (one, again, other) = (run("1"), run("1"), run("2"));
-    assert_eq!(tried(&one).len(), 2 + 24, "the levels, and as many as were asked for");
-    assert_eq!(tried(&one), tried(&again));
-    assert_ne!(tried(&one), tried(&other));
-    let points = of_type(&one, "search_point");
-    assert_eq!(points.iter().filter(|point| point["is_stock"] == true).count(), 2);
-    for point in points {
-        let beats = point["beats"].as_array().expect("a list");
-        assert_eq!(beats.is_empty(), point["is_stock"] == true, "{point}");
-        assert!(beats.iter().all(|beaten| number(beaten, "size_percent") <= 100.0), "{point}");
-        assert!(beats.iter().all(|beaten| number(beaten, "compress_time_factor") <= 1.0), "{point}");
-    }
-    let summary = of_type(&one, "search");
-    assert_eq!((summary.len(), summary[0]["tried"].as_u64()), (1, Some(24)));
-}
-
-#[test]
-fn searches_that_make_no_sense() {
-    for arguments in
-        [&["--levels", "20"][..], &["--levels", "-1"], &["--budget", "0"], &["--budget", "1d"], &["--evaluations", "0"]]
-    {
-        slotpress().args(["levels", "search"]).args(arguments).arg(fixture(FULL_26)).assert().code(2);
-    }
-    // One frame leaves none to check on; a file that is no archive has no records to cluster.
-    slotpress().args(["levels", "search"]).arg(fixture(FULL_26)).args(["--frame-size", "32MiB"]).assert().code(2);
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    fs::write(file.path(), vec![7; 300_000]).expect("written");
-    let arguments = ["levels", "search", "--layout", "clustered", "--frame-size", "64KiB"];
-    slotpress().args(arguments).arg(file.path()).assert().code(2);
 }

@@ -304,23 +304,6 @@ fn stopping_is_said_at_once() {
     assert_eq!(names(dir.path()), Vec::<String>::new());
 }
 
-/// A search that found out nothing has failed, and says which files are not there.
-#[test]
-fn a_search_without_a_result_fails() {
-    let dir = temp_dir();
-    let (input, csv) = (dir.path().join("input"), dir.path().join("search.csv"));
-    // Level 19 alone takes several times the budget, also on a machine that is idle.
-    let content: Vec<u8> = (0..200_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 & 31).collect();
-    fs::write(&input, content).expect("written");
-    let arguments = ["levels", "search", text(&input), "--levels", "19", "--budget", "1", "--csv", text(&csv)];
-    fails(
-        &arguments,
-        1,
-        &["the budget ended before anything was checked, and no file was written", "hint: give a larger --budget"],
-    );
-    assert!(!csv.exists());
-}
-
 /// Room in a chosen --temporary-dir is looked at before anything is read: no minutes are lost, and nothing is written.
 #[test]
 fn a_temporary_directory_without_room_is_refused_at_once() {

@@ -73,7 +73,6 @@ fn every_result_fits() {
             [["levels", "link", &full, "--levels", "1,2", "--bandwidth", "1Gbit"].as_slice(), &quick].concat(),
             vec!["levels", "frames", &full, "--min-time", "0", "--bundles", "1,8"],
             vec!["levels", "sizes", &full, "--repeat", "1", "--min-time", "0"],
-            vec!["levels", "search", &full, "--levels", "1,3", "--frame-size", "64KiB", "--evaluations", "6"],
         ];
         for command in commands {
             let lines = shown(columns, &command);

@@ -103,11 +103,6 @@ slotpress levels /mnt/ledger --html page.html",
     (&["levels", "frames"], "slotpress levels frames /mnt/ledger --sizes 1MiB,8MiB,32MiB"),
     (&["levels", "link"], "slotpress levels link /mnt/ledger --bandwidth 1Gbit --rtt 60ms --nodes 3"),
     (
-        &["levels", "search"],
-        "slotpress levels search /mnt/ledger --budget 5m
-slotpress levels search /mnt/ledger --layout both --evaluations 200 --seed 7",
-    ),
-    (
         &["completions"],
         "slotpress completions bash > /etc/bash_completion.d/slotpress
 slotpress completions zsh > ~/.zfunc/_slotpress",

@@ -20,7 +20,6 @@ pub mod picture;
 pub mod recommend;
 pub mod report;
 pub mod sample;
-pub mod search;
 pub mod simple;
 pub mod sizes;
 mod source;

@@ -38,7 +38,7 @@ impl Choice {
 
     /// The flag of `archive` that asks for it: `--zstd-level 3`, `--format lz4`.
     pub fn flag(&self) -> String {
-        codec_of(&self.codec, self.level).map(|codec| flags_of(&codec, None)).unwrap_or_default()
+        codec_of(&self.codec, self.level).map(|codec| flags_of(&codec)).unwrap_or_default()
     }
 }
 

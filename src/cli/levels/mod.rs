@@ -5,7 +5,6 @@ mod frames;
 pub mod input;
 mod link;
 mod provenance;
-mod search;
 mod sizes;
 mod table;
 
@@ -30,8 +29,6 @@ pub enum View {
     Sizes(Box<sizes::SizesArgs>),
     Frames(Box<frames::FramesArgs>),
     Link(Box<link::LinkArgs>),
-    /// Search zstd's parameters for settings that beat the stock levels on your data
-    Search(Box<search::SearchArgs>),
 }
 
 impl FromArgMatches for LevelsArgs {
@@ -69,7 +66,6 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
         LevelsArgs::View(View::Sizes(args)) => sizes::run(args, ui),
         LevelsArgs::View(View::Frames(args)) => frames::run(args, ui),
         LevelsArgs::View(View::Link(args)) => link::run(args, ui),
-        LevelsArgs::View(View::Search(args)) => search::run(args, ui),
     }
 }
 

@@ -55,7 +55,7 @@ pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRec
         way,
         codec: choice.load.codec.clone(),
         level: choice.load.level,
-        flag: flags_of(codec, None),
+        flag: flags_of(codec),
         seconds: seconds(choice),
         reason: reason(choice, soonest, rows, way, non_reader(codec.extension())),
     })
