@@ -49,7 +49,6 @@ fn json_adds_up() {
     for found in break_evens {
         let ranges = found["ranges"].as_array().expect("ranges");
         assert!(ranges.last().expect("one at least")["up_to_bits_per_second"].is_null());
-        assert!(!found["text"].as_str().expect("words").is_empty());
     }
     for choice in of_type(&all, "link_recommendation") {
         let way = format!("{}_seconds", choice["way"].as_str().expect("a way"));
@@ -91,7 +90,7 @@ fn a_screen_and_files() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     for words in
-        ["loss 0.1 %", "CUBIC answers", "--read-rate", "Break-even, streaming", "lz4 boots", "a node can be started"]
+        ["loss 0.1 %", "CUBIC answers", "--read-rate", "Break-even: ", "lz4      none ", "a node can be started"]
     {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -119,7 +118,7 @@ fn impossible_links_are_refused_at_once() {
         &[good[0], good[1], "--egress-price", "-1"],
         &[good[0], good[1], "--place-rate", "0"],
         &[good[0], good[1], "--window", "0"],
-        &[good[0], good[1], "--codec", "snappy"],
+        &[good[0], good[1], "--codec", "lz5"],
     ];
     for arguments in bad {
         let assert = slotpress().args(["levels", "link", "/nowhere"]).args(arguments).assert().code(2);

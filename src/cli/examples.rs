@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands, and examples for each: at most 78 characters a line.
-const EXAMPLES: [(&[&str], &str); 22] = [
+const EXAMPLES: [(&[&str], &str); 21] = [
     (
         &["archive"],
         "slotpress archive /mnt/ledger -o /mnt/archives

@@ -52,13 +52,11 @@ impl InputKind {
     }
 }
 
-/// A frame's content, and what it hashes to.
+/// The content of a frame.
 #[derive(Debug)]
 pub struct ContentFrame {
     /// The bytes to compress.
     pub content: Vec<u8>,
-    /// Their blake3 hash.
-    pub hash: blake3::Hash,
     /// Bytes until the first entry of a tar stream begins: more than 0 where the frame begins inside one.
     pub until_entry_bytes: u64,
 }
@@ -66,7 +64,6 @@ pub struct ContentFrame {
 impl ContentFrame {
     /// A frame of these bytes, which begin with an entry.
     pub fn new(content: Vec<u8>) -> Self {
-        let hash = blake3::hash(&content);
-        Self { content, hash, until_entry_bytes: 0 }
+        Self { content, until_entry_bytes: 0 }
     }
 }

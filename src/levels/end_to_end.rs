@@ -12,9 +12,9 @@ use {
         },
         levels::{
             LevelRow, RepeatOptions,
-            codec::{FrameCodec, ZstdLevel},
+            codec::FrameCodec,
             report::Subject,
-            statistics::{Summary, median, run_warnings},
+            runs::{Runs, row},
         },
         restore::{RestoreLayout, RestoreOptions, restore},
     },
@@ -113,69 +113,52 @@ impl<'a> EndToEnd<'a> {
         }
     }
 
-    /// Measures each level in turn; `on_row` gets each row when it is ready.
+    /// Measures each level of zstd in turn; `on_row` gets each row when it is ready.
     pub fn measure(
         &self,
-        levels: &[i32],
+        codecs: &[FrameCodec],
         progress: &dyn Progress,
         on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
     ) -> Result<()> {
         // What there is to warn about has been said while preparing.
         let progress = &Muted(progress);
-        for level in levels {
-            on_row(self.measure_level(ZstdLevel(*level), progress)?)?;
+        for codec in codecs {
+            on_row(self.measure_level(codec, progress)?)?;
         }
         Ok(())
     }
 
-    fn measure_level(&self, level: ZstdLevel, progress: &dyn Progress) -> Result<LevelRow> {
+    fn measure_level(&self, codec: &FrameCodec, progress: &dyn Progress) -> Result<LevelRow> {
         let RepeatOptions { repeat, min_time, .. } = self.options.repeat;
-        let (mut archiving, mut restoring): (Vec<Taken>, Vec<Taken>) = (Vec::new(), Vec::new());
+        let (mut archiving, mut restoring) = (Runs::new("archive"), Runs::new("restore"));
         let mut output_bytes = 0;
         memory::reset_peak();
         let mut peak_memory_bytes = 0;
         let start = Instant::now();
         // The shorter half decides when the time is up: each is half of a run.
-        while archiving.len() < repeat.max(1) || start.elapsed() < min_time * 2 {
-            let report = self.archive(level, progress)?;
-            archiving.push(report.taken);
+        while archiving.taken.len() < repeat.max(1) || start.elapsed() < min_time * 2 {
+            let report = self.archive(codec.level, progress)?;
+            archiving.taken.push(report.taken);
             output_bytes = report.output_bytes;
-            restoring.push(self.restore(&report.path_in(self.scratch.path()), progress)?);
+            restoring.taken.push(self.restore(&report.path_in(self.scratch.path()), progress)?);
             // Before the check of the first round, which is no part of the work.
             peak_memory_bytes = peak_memory_bytes.max(memory::peak_bytes().unwrap_or(0));
-            if archiving.len() == 1 {
-                self.check(level, &report, progress)?;
+            if archiving.taken.len() == 1 {
+                self.check(codec.level, &report, progress)?;
                 memory::reset_peak();
             }
         }
-        let seconds = |runs: &[Taken]| runs.iter().map(|taken| taken.elapsed.as_secs_f64()).collect::<Vec<f64>>();
-        let load = |runs: &[Taken]| median(&runs.iter().map(Taken::cpu_percent).collect::<Vec<f64>>());
-        let mut warnings = run_warnings("archive", &seconds(&archiving));
-        warnings.extend(run_warnings("restore", &seconds(&restoring)));
-        Ok(LevelRow {
-            codec: level.name().to_string(),
-            level: level.0,
-            input_bytes: self.input_bytes,
-            output_bytes,
-            compress: Summary::of(&seconds(&archiving)),
-            decompress: Summary::of(&seconds(&restoring)),
-            cpu_percent: load(&archiving),
-            compress_cpu_seconds: median(&archiving.iter().map(|taken| taken.cpu.as_secs_f64()).collect::<Vec<f64>>()),
-            decompress_cpu_percent: load(&restoring),
-            peak_memory_bytes,
-            size_error_percent: None,
-            estimated_output_bytes: None,
-            warnings,
-        })
+        let row = row(codec, self.input_bytes, output_bytes, &archiving, &restoring);
+        Ok(LevelRow { peak_memory_bytes, ..row })
     }
 
-    fn archive(&self, level: ZstdLevel, progress: &dyn Progress) -> Result<ArchiveReport> {
+    fn archive(&self, level: i32, progress: &dyn Progress) -> Result<ArchiveReport> {
         let options = ArchiveOptions {
             paths: self.paths.clone(),
             out_dir: self.scratch.path().to_path_buf(),
             slot: self.options.slot,
             base_slot: self.base_slot,
-            codec: level.archive_codec(),
+            codec: Codec::zstd(level),
             frame_size_bytes: self.options.frame_size_bytes,
             threads: self.options.repeat.threads,
             memory_bytes: None,
@@ -199,7 +182,7 @@ impl<'a> EndToEnd<'a> {
     }
 
     /// Compares the hash of the archive's tar stream.
-    fn check(&self, level: ZstdLevel, report: &ArchiveReport, progress: &dyn Progress) -> Result<()> {
+    fn check(&self, level: i32, report: &ArchiveReport, progress: &dyn Progress) -> Result<()> {
         let path = report.path_in(self.scratch.path());
         let file = Archive::open(&path, IndexPolicy::Ignore, &Default::default())?;
         progress.stage("Checking", Some(file.length_bytes()));
@@ -211,7 +194,7 @@ impl<'a> EndToEnd<'a> {
         if hasher.finalize() == self.hash {
             return Ok(());
         }
-        Err(Error::failed(format!("zstd level {} does not round-trip: the archive holds other bytes", level.0)).hint(
+        Err(Error::failed(format!("zstd {level} does not round-trip: the archive holds other bytes")).hint(
             "the memory, the disk or the processor may be faulty: test them; an archive made on this machine may be \
              damaged",
         ))

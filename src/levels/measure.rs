@@ -1,25 +1,31 @@
-//! Measuring in memory: every frame compressed and decompressed by the workers, again and again.
+//! Measuring codecs: pieces of content, each compressed and decompressed on its own, again and again.
 //!
-//! A run is one pass over all frames, from the start of the workers until the last has finished; contexts and buffers
-//! are reused between runs, as `archive` reuses them between frames. Before the runs that count, a warm-up maps memory
-//! and lets the clock of the cores settle. Between compressing and decompressing, every frame is decompressed once and
-//! its hash compared: a level that does not bring back the same bytes is an error.
+//! The workers compress in a warm-up that does not count, which maps memory and lets the clock of the cores settle, and
+//! then in runs that do. A run is one pass over all pieces. Contexts and buffers are reused from piece to piece and from
+//! run to run, as `archive` does. Then every piece is decompressed once and compared, which is the warm-up of the runs
+//! that decompress: a codec that does not bring back the same bytes is an error.
+//!
+//! Levels are measured on whole frames and all cores; sizes, frames and bundles on small pieces and one core.
 
 use {
     crate::levels::{
         LevelRow, RepeatOptions,
-        codec::{FrameCodec, FrameDecode, FrameEncoder, label},
+        codec::{FrameCodec, FrameDecode, FrameEncoder},
         input::Input,
+        latency::{Latency, Times},
+        runs::{Runs, row},
         sample::size_error_percent,
-        statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warnings, shape_warnings},
+        statistics::shape_warning,
     },
     slotpress_base::{
         error::{Error, Result},
         progress::{Progress, Step},
+        quantity,
         stopwatch::{Stopwatch, Taken, ThreadStopwatch},
         threads::{guarded, panicked, spawn},
     },
     std::{
+        ops::Range,
         sync::{
             Mutex, MutexGuard, PoisonError,
             atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -28,255 +34,299 @@ use {
     },
 };
 
-/// The longest that a warm-up takes: processors reach their clock, and caches their content, well before.
+/// The longest warm-up: by then, processors have reached their clock, and caches hold what they can.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 
-/// Measures each codec in turn; `on_row` gets each row when it is ready.
+/// Small pieces are handed out in batches of at most so many, or of at least so many bytes: handing out each alone would
+/// take longer than compressing it.
+const BATCH_PIECES: usize = 256;
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Measures each codec in turn on the frames of an input; `on_row` gets each row when it is ready.
 pub fn measure_levels(
     input: &Input,
-    codecs: &[&dyn FrameCodec],
+    codecs: &[FrameCodec],
     options: &RepeatOptions,
     progress: &dyn Progress,
     on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
 ) -> Result<()> {
-    let mut bench = Bench::new(input, options, progress);
-    // A level takes as long as it takes, not as its bytes are many: the percentage is that of the level.
-    let steps = codecs.iter().map(|codec| Step::new(&stage_name(*codec), None));
+    let mut bench = Bench::new(input.frames.iter().map(|frame| frame.content.as_slice()).collect(), *options, progress);
+    // Levels take very different times for the same bytes: the percentage is that of the level.
+    let steps = codecs.iter().map(|codec| Step::new(&codec.label(), None));
     progress.steps(&steps.collect::<Vec<_>>());
     for codec in codecs {
-        on_row(bench.measure(*codec)?)?;
+        let mut row = bench.measure(codec, &codec.label())?.row;
+        if input.is_sampled() {
+            let scale = input.total_bytes as f64 / (row.input_bytes as f64).max(1.0);
+            row.estimated_output_bytes = Some((row.output_bytes as f64 * scale) as u64);
+            row.size_error_percent = size_error_percent(&bench.sizes(), input.total_frames);
+        }
+        on_row(row)?;
     }
     Ok(())
 }
 
-fn stage_name(codec: &dyn FrameCodec) -> String {
-    label(codec.name(), codec.level())
+/// Pieces of content, and what they compress to.
+pub struct Bench<'a> {
+    pieces: Vec<&'a [u8]>,
+    batches: Vec<Range<usize>>,
+    /// Of each batch. Kept from codec to codec, so that only the very first run has to map memory.
+    compressed: Vec<Mutex<Batch>>,
+    options: RepeatOptions,
+    /// Every piece is timed, and those that a warm-up of this time does not reach are left out.
+    each: Option<Duration>,
+    progress: &'a dyn Progress,
 }
 
-/// The input and what it compresses to: one buffer per frame, kept from level to level, so that no run but the very
-/// first has to map memory.
-struct Bench<'a> {
-    input: &'a Input,
-    options: &'a RepeatOptions,
-    progress: &'a dyn Progress,
-    workers: usize,
-    compressed: Vec<Mutex<Vec<u8>>>,
+/// The frames of a batch, one behind the other.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Where each frame ends.
+    ends: Vec<usize>,
+}
+
+impl Batch {
+    fn frames(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+}
+
+/// What was measured of one codec.
+pub struct Measured {
+    /// Sizes, times of a run, memory and warnings.
+    pub row: LevelRow,
+    /// The number of pieces.
+    pub pieces: u64,
+    /// Times to compress single pieces, if each was timed.
+    pub compress: Latency,
+    /// Times to decompress single pieces, if each was timed.
+    pub decompress: Latency,
+}
+
+/// What one thread works with.
+struct Worker<C: ?Sized> {
+    coder: Box<C>,
+    buffer: Vec<u8>,
+    /// Times of single pieces, if each is timed.
+    times: Option<Times>,
+}
+
+impl<C: ?Sized> Worker<C> {
+    fn timed(&mut self, work: impl FnOnce(&mut C, &mut Vec<u8>) -> Result<()>) -> Result<()> {
+        let start = self.times.is_some().then(Instant::now);
+        let result = work(&mut self.coder, &mut self.buffer);
+        if let (Some(times), Some(start)) = (&mut self.times, start) {
+            times.record(start.elapsed());
+        }
+        result
+    }
 }
 
 impl<'a> Bench<'a> {
-    fn new(input: &'a Input, options: &'a RepeatOptions, progress: &'a dyn Progress) -> Self {
-        let workers = options.threads.clamp(1, input.frames.len().max(1));
-        let compressed = input.frames.iter().map(|_| Mutex::default()).collect();
-        Self { input, options, progress, workers, compressed }
+    /// Pieces to measure codecs on.
+    pub fn new(pieces: Vec<&'a [u8]>, options: RepeatOptions, progress: &'a dyn Progress) -> Self {
+        let mut batches: Vec<Range<usize>> = Vec::new();
+        let mut bytes = 0;
+        for (number, piece) in pieces.iter().enumerate() {
+            match batches.last_mut() {
+                Some(batch) if batch.len() < BATCH_PIECES && bytes < BATCH_BYTES => batch.end = number + 1,
+                _ => {
+                    batches.push(number..number + 1);
+                    bytes = 0;
+                }
+            }
+            bytes += piece.len();
+        }
+        let compressed = batches.iter().map(|_| Mutex::default()).collect();
+        Self { pieces, batches, compressed, options, each: None, progress }
     }
 
-    fn measure(&mut self, codec: &dyn FrameCodec) -> Result<LevelRow> {
-        let content_bytes = self.input.content_bytes();
-        let passes = 1 + 2 * self.options.repeat as u64;
-        self.progress.stage(&stage_name(codec), Some(content_bytes * passes));
+    /// Times every piece, for one thread; pieces that a warm-up of `warm_up_max` does not reach are left out.
+    pub fn timing_each(self, warm_up_max: Duration) -> Self {
+        Self { each: Some(warm_up_max), ..self }
+    }
 
-        let mut encoders: Vec<Box<dyn FrameEncoder>> = self.workers_of(|| codec.new_encoder())?;
-        let encode = |encoder: &mut Box<dyn FrameEncoder>, number: usize| {
-            encoder.encode(&self.input.frames[number].content, &mut self.compressed_frame(number))
-        };
-        self.pass(&mut encoders, Some(Instant::now() + WARM_UP_TIME), false, &encode)?;
-        let compress = self.repeat(&mut encoders, &encode)?;
-        let encoder_bytes: usize = encoders.iter().map(|encoder| encoder.context_bytes()).sum();
+    /// Measures a codec. `stage` is what progress calls it.
+    ///
+    /// # Errors
+    /// A piece does not come back as it was, or the user asked to stop.
+    pub fn measure(&mut self, codec: &FrameCodec, stage: &str) -> Result<Measured> {
+        let passes = 1 + 2 * self.options.repeat as u64;
+        self.progress.stage(stage, Some(self.content_bytes() * passes));
+        let mut encoders = self.workers(&|| codec.new_encoder())?;
+        let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
+        let reached = self.pass(&mut encoders, Some(warm_up), false, &|worker, batch| self.encode(worker, batch))?;
+        if self.each.is_some() {
+            self.batches.truncate(reached.batches);
+            self.pieces.truncate(self.batches.last().map_or(0, |last| last.end));
+        }
+        let compress = self.repeat("compress", &mut encoders, &|worker, batch| self.encode(worker, batch))?;
+        let encoder_bytes: usize = encoders.iter().map(|worker| worker.coder.context_bytes()).sum();
         drop(encoders);
 
-        self.check_round_trip(codec)?;
+        let mut decoders = self.workers(&|| codec.new_decoder())?;
+        self.pass(&mut decoders, None, true, &|worker, batch| self.check(codec, worker, batch))?;
+        let decompress = self.repeat("decompress", &mut decoders, &|worker, batch| self.decode(worker, batch))?;
+        let decoder_bytes: usize = decoders.iter().map(|worker| worker.coder.context_bytes()).sum();
 
-        let mut decoders: Vec<Decoder> =
-            self.workers_of(|| Ok(Decoder { decoder: codec.new_decoder()?, content: Vec::new() }))?;
-        let decode = |worker: &mut Decoder, number: usize| {
-            let length = self.input.frames[number].content.len();
-            worker.decoder.decode(&self.compressed_frame(number), length, &mut worker.content)
-        };
-        self.pass(&mut decoders, Some(Instant::now() + WARM_UP_TIME), false, &decode)?;
-        let decompress = self.repeat(&mut decoders, &decode)?;
-        let decoder_bytes: usize = decoders.iter().map(|worker| worker.decoder.context_bytes()).sum();
-
-        let frame_bytes = self.input.frames.iter().map(|frame| frame.content.len()).max().unwrap_or(0);
-        let buffer_bytes = self.workers * (frame_bytes + codec.encoded_bytes_max(frame_bytes));
-        Ok(self.row(codec, &compress, &decompress, encoder_bytes.max(decoder_bytes) + buffer_bytes))
+        let longest = self.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
+        let buffer_bytes = decoders.len() * (longest + codec.encoded_bytes_max(longest));
+        let output_bytes = self.sizes().iter().map(|(_, compressed)| compressed).sum();
+        let mut row = row(codec, self.content_bytes(), output_bytes, &compress, &decompress);
+        row.peak_memory_bytes = (encoder_bytes.max(decoder_bytes) + buffer_bytes) as u64;
+        row.warnings = shape_warning(self.pieces.len(), self.options.threads).into_iter().chain(row.warnings).collect();
+        let pieces = self.pieces.len() as u64;
+        Ok(Measured { row, pieces, compress: compress.latency, decompress: decompress.latency })
     }
 
-    fn row(&self, codec: &dyn FrameCodec, compress: &Runs, decompress: &Runs, peak_memory_bytes: usize) -> LevelRow {
-        let frames = &self.input.frames;
-        let sizes: Vec<(u64, u64)> = (0..frames.len())
-            .map(|number| (frames[number].content.len() as u64, self.compressed_frame(number).len() as u64))
-            .collect();
-        let input_bytes = self.input.content_bytes();
-        let output_bytes: u64 = sizes.iter().map(|(_, compressed)| compressed).sum();
-        let is_sampled = self.input.is_sampled();
-        let scale = self.input.total_bytes as f64 / (input_bytes as f64).max(1.0);
-        let mut warnings = compress.warnings("compress");
-        for warning in decompress.warnings("decompress") {
-            if !warnings.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(&warning)) {
-                warnings.push(warning);
+    fn content_bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// Of each piece its bytes, and those that it compresses to.
+    fn sizes(&self) -> Vec<(u64, u64)> {
+        let of_batch =
+            |batch: usize| -> Vec<u64> { self.compressed(batch).frames().map(|frame| frame.len() as u64).collect() };
+        let compressed = (0..self.batches.len()).flat_map(of_batch);
+        self.pieces.iter().map(|piece| piece.len() as u64).zip(compressed).collect()
+    }
+
+    fn workers<C: ?Sized>(&self, new: &dyn Fn() -> Result<Box<C>>) -> Result<Vec<Worker<C>>> {
+        let worker = |_| Ok(Worker { coder: new()?, buffer: Vec::new(), times: None });
+        (0..self.options.threads.clamp(1, self.batches.len().max(1))).map(worker).collect()
+    }
+
+    fn compressed(&self, batch: usize) -> MutexGuard<'_, Batch> {
+        // Never contended: a pass gives each batch to one worker.
+        self.compressed[batch].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pieces_of(&self, batch: usize) -> &[&'a [u8]] {
+        &self.pieces[self.batches[batch].clone()]
+    }
+
+    fn encode(&self, worker: &mut Worker<dyn FrameEncoder>, number: usize) -> Result<()> {
+        let mut batch = self.compressed(number);
+        let Batch { bytes, ends } = &mut *batch;
+        ends.clear();
+        if let [piece] = self.pieces_of(number) {
+            worker.timed(|encoder, _| encoder.encode(piece, bytes))?;
+            ends.push(bytes.len());
+            return Ok(());
+        }
+        bytes.clear();
+        for piece in self.pieces_of(number) {
+            worker.timed(|encoder, buffer| encoder.encode(piece, buffer))?;
+            bytes.extend_from_slice(&worker.buffer);
+            ends.push(bytes.len());
+        }
+        Ok(())
+    }
+
+    fn decode(&self, worker: &mut Worker<dyn FrameDecode>, number: usize) -> Result<()> {
+        let batch = self.compressed(number);
+        let mut pairs = batch.frames().zip(self.pieces_of(number));
+        pairs.try_for_each(|(frame, piece)| worker.timed(|decoder, buffer| decoder.decode(frame, piece.len(), buffer)))
+    }
+
+    /// Decompresses a batch, and compares.
+    fn check(&self, codec: &FrameCodec, worker: &mut Worker<dyn FrameDecode>, number: usize) -> Result<()> {
+        for (frame, piece) in self.compressed(number).frames().zip(self.pieces_of(number)) {
+            let wrong = |how: String| {
+                let bytes = quantity::bytes(piece.len() as u64);
+                Error::failed(format!("{} does not round-trip: a frame of {bytes} {how}", codec.label())).hint(
+                    "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
+                )
+            };
+            let result = worker.coder.decode(frame, piece.len(), &mut worker.buffer);
+            result.map_err(|error| wrong(format!("cannot be decompressed ({error})")))?;
+            if worker.buffer != *piece {
+                return Err(wrong("comes back as other bytes".to_string()));
             }
         }
-        LevelRow {
-            codec: codec.name().to_string(),
-            level: codec.level(),
-            input_bytes,
-            output_bytes,
-            compress: compress.summary(),
-            decompress: decompress.summary(),
-            cpu_percent: compress.cpu_percent(),
-            compress_cpu_seconds: compress.cpu_seconds(),
-            decompress_cpu_percent: decompress.cpu_percent(),
-            peak_memory_bytes: peak_memory_bytes as u64,
-            size_error_percent: is_sampled.then(|| size_error_percent(&sizes, self.input.total_frames)).flatten(),
-            estimated_output_bytes: is_sampled.then_some((output_bytes as f64 * scale) as u64),
-            warnings: shape_warnings(frames.len(), self.options.threads).into_iter().chain(warnings).collect(),
-        }
-    }
-
-    fn workers_of<S>(&self, new: impl Fn() -> Result<S>) -> Result<Vec<S>> {
-        (0..self.workers).map(|_| new()).collect()
-    }
-
-    fn compressed_frame(&self, number: usize) -> MutexGuard<'_, Vec<u8>> {
-        // Never contended: a pass gives each frame to one worker.
-        self.compressed[number].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Decompresses every frame, and compares its hash.
-    fn check_round_trip(&self, codec: &dyn FrameCodec) -> Result<()> {
-        let mut decoders: Vec<Decoder> =
-            self.workers_of(|| Ok(Decoder { decoder: codec.new_decoder()?, content: Vec::new() }))?;
-        let wrong = |number: usize, how: String| {
-            Error::failed(format!(
-                "{} level {} does not round-trip: frame {number} of {} {how}",
-                codec.name(),
-                codec.level(),
-                self.input.frames.len()
-            ))
-            .hint(
-                "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
-            )
-        };
-        let check = |worker: &mut Decoder, number: usize| {
-            let frame = &self.input.frames[number];
-            let compressed = self.compressed_frame(number);
-            worker
-                .decoder
-                .decode(&compressed, frame.content.len(), &mut worker.content)
-                .map_err(|error| wrong(number, format!("cannot be decompressed ({error})")))?;
-            match blake3::hash(&worker.content) == frame.hash {
-                true => Ok(()),
-                false => Err(wrong(number, "comes back as other bytes".to_string())),
-            }
-        };
-        self.pass(&mut decoders, None, true, &check).map(drop)
+        Ok(())
     }
 
     /// Runs until both the number of runs and the time are reached.
-    fn repeat<S: Send>(&self, states: &mut [S], work: &(dyn Fn(&mut S, usize) -> Result<()> + Sync)) -> Result<Runs> {
+    fn repeat<C: ?Sized + Send>(
+        &self,
+        what: &'static str,
+        workers: &mut [Worker<C>],
+        work: &(dyn Fn(&mut Worker<C>, usize) -> Result<()> + Sync),
+    ) -> Result<Runs> {
+        if self.each.is_some() {
+            workers.iter_mut().try_for_each(|worker| Times::new().map(|times| worker.times = Some(times)))?;
+        }
         let start = Instant::now();
-        let mut runs = Runs::default();
+        let mut runs = Runs::new(what);
         while runs.taken.len() < self.options.repeat.max(1) || start.elapsed() < self.options.min_time {
-            let is_counted = runs.taken.len() < self.options.repeat;
-            let pass = self.pass(states, None, is_counted, work)?;
+            let pass = self.pass(workers, None, runs.taken.len() < self.options.repeat, work)?;
             runs.busy.elapsed += pass.busy.elapsed;
             runs.busy.cpu += pass.busy.cpu;
             runs.taken.push(pass.taken);
         }
+        runs.latency = workers.first().and_then(|worker| Some(worker.times.as_ref()?.latency())).unwrap_or_default();
         Ok(runs)
     }
 
-    /// One pass over all frames, or until the deadline.
+    /// One pass over all batches, or until the deadline: then the first ones, at least one.
     fn pass<S: Send>(
         &self,
-        states: &mut [S],
+        workers: &mut [S],
         deadline: Option<Instant>,
         is_progress: bool,
         work: &(dyn Fn(&mut S, usize) -> Result<()> + Sync),
     ) -> Result<Pass> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
-        let run = |state: &mut S| -> Result<Taken> {
+        let is_over = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let run = |worker: &mut S| -> Result<Taken> {
             let stopwatch = ThreadStopwatch::start();
-            loop {
+            // Reading CPU time takes longer than a small batch.
+            let start = Instant::now();
+            while !is_over() && !is_failed.load(Relaxed) {
                 let number = next.fetch_add(1, Relaxed);
-                let Some(frame) = self.input.frames.get(number) else { break };
-                if is_failed.load(Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                if number >= self.batches.len() {
                     break;
                 }
-                self.progress
-                    .check()
-                    .and_then(|()| work(state, number))
-                    .inspect_err(|_| is_failed.store(true, Relaxed))?;
+                let result = self.progress.check().and_then(|()| work(worker, number));
+                result.inspect_err(|_| is_failed.store(true, Relaxed))?;
                 if is_progress {
-                    self.progress.advance(frame.content.len() as u64, 0);
+                    self.progress.advance(self.pieces_of(number).iter().map(|piece| piece.len() as u64).sum(), 0);
                 }
             }
-            Ok(stopwatch.taken())
+            let elapsed = start.elapsed();
+            Ok(Taken { elapsed, ..stopwatch.taken() })
         };
         let stopwatch = Stopwatch::start();
-        let results: Vec<Result<Taken>> = std::thread::scope(|scope| {
-            let run = &run;
-            let threads: Vec<_> = states.iter_mut().map(|state| spawn(scope, move || guarded(|| run(state)))).collect();
-            let ended = |thread: Result<std::thread::ScopedJoinHandle<'_, Result<Taken>>>| {
-                thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
-            };
-            threads.into_iter().map(ended).collect()
-        });
-        let taken = stopwatch.taken();
-        let mut busy = Taken::default();
-        for result in results {
-            let worker = result?;
-            busy.elapsed += worker.elapsed;
-            busy.cpu += worker.cpu;
-        }
-        Ok(Pass { taken, busy })
+        let busy: Vec<Taken> = match workers {
+            // Starting a thread takes longer than a pass over a few small pieces.
+            [worker] => vec![guarded(|| run(worker))?],
+            workers => std::thread::scope(|scope| {
+                let run = &run;
+                let start = |worker| spawn(scope, move || guarded(|| run(worker)));
+                let threads: Vec<_> = workers.iter_mut().map(start).collect();
+                let ended = |thread: Result<std::thread::ScopedJoinHandle<'_, Result<Taken>>>| {
+                    thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
+                };
+                threads.into_iter().map(ended).collect::<Vec<_>>().into_iter().collect::<Result<_>>()
+            })?,
+        };
+        let taken = if let [worker] = busy.as_slice() { *worker } else { stopwatch.taken() };
+        let sum = |of: fn(&Taken) -> Duration| busy.iter().map(of).sum();
+        let busy = Taken { elapsed: sum(|taken| taken.elapsed), cpu: sum(|taken| taken.cpu) };
+        Ok(Pass { taken, busy, batches: next.into_inner().min(self.batches.len()) })
     }
-}
-
-struct Decoder {
-    decoder: Box<dyn FrameDecode>,
-    content: Vec<u8>,
 }
 
 /// What one pass took: as a whole, and its workers added up.
 struct Pass {
     taken: Taken,
     busy: Taken,
-}
-
-/// Passes that count.
-#[derive(Default)]
-struct Runs {
-    taken: Vec<Taken>,
-    busy: Taken,
-}
-
-impl Runs {
-    fn seconds(&self) -> Vec<f64> {
-        self.taken.iter().map(|taken| taken.elapsed.as_secs_f64()).collect()
-    }
-
-    fn summary(&self) -> Summary {
-        Summary::of(&self.seconds())
-    }
-
-    fn cpu_percent(&self) -> f64 {
-        median(&self.taken.iter().map(Taken::cpu_percent).collect::<Vec<_>>())
-    }
-
-    fn cpu_seconds(&self) -> f64 {
-        median(&self.taken.iter().map(|taken| taken.cpu.as_secs_f64()).collect::<Vec<_>>())
-    }
-
-    fn warnings(&self, what: &'static str) -> Vec<Warning> {
-        let mut warnings = run_warnings(what, &self.seconds());
-        let lost_percent = 100.0 - self.busy.cpu_percent();
-        if lost_percent > LOST_PERCENT_MAX && self.summary().median >= RUN_TIME_MIN.as_secs_f64() {
-            warnings.push(Warning::OtherLoad { lost_percent });
-        }
-        warnings
-    }
+    /// Batches that were reached.
+    batches: usize,
 }
 
 #[cfg(test)]
@@ -284,7 +334,7 @@ mod tests {
     use {
         super::*,
         crate::levels::{
-            codec::ZstdLevel,
+            codec::Parts,
             content::{ContentFrame, InputKind},
         },
         slotpress_base::{error::ErrorKind, progress::NoProgress},
@@ -303,7 +353,7 @@ mod tests {
         RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads }
     }
 
-    fn measure(codecs: &[&dyn FrameCodec], threads: usize, progress: &dyn Progress) -> (Vec<LevelRow>, Result<()>) {
+    fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (Vec<LevelRow>, Result<()>) {
         let mut rows = Vec::new();
         let result = measure_levels(&input(5), codecs, &options(threads), progress, &mut |row| {
             rows.push(row);
@@ -314,7 +364,7 @@ mod tests {
 
     #[test]
     fn sizes_do_not_depend_on_threads() {
-        let codecs: [&dyn FrameCodec; 3] = [&ZstdLevel(1), &ZstdLevel(-3), &ZstdLevel(12)];
+        let codecs = [1, -3, 12].map(FrameCodec::zstd);
         let one = measure(&codecs, 1, &NoProgress);
         let many = measure(&codecs, 9, &NoProgress);
         assert!(one.1.is_ok() && many.1.is_ok());
@@ -327,33 +377,11 @@ mod tests {
 
     /// zstd with one flipped bit in what comes back, or one byte less.
     struct Corrupting {
-        is_cut: bool,
-    }
-
-    impl FrameCodec for Corrupting {
-        fn name(&self) -> &str {
-            "corrupting"
-        }
-        fn level(&self) -> i32 {
-            3
-        }
-        fn new_encoder(&self) -> Result<Box<dyn FrameEncoder>> {
-            ZstdLevel(3).new_encoder()
-        }
-        fn new_decoder(&self) -> Result<Box<dyn FrameDecode>> {
-            Ok(Box::new(CorruptingDecoder { inner: ZstdLevel(3).new_decoder()?, is_cut: self.is_cut }))
-        }
-        fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
-            content_bytes
-        }
-    }
-
-    struct CorruptingDecoder {
         inner: Box<dyn FrameDecode>,
         is_cut: bool,
     }
 
-    impl FrameDecode for CorruptingDecoder {
+    impl FrameDecode for Corrupting {
         fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
             self.inner.decode(frame, content_bytes, to)?;
             match self.is_cut {
@@ -369,11 +397,17 @@ mod tests {
 
     #[test]
     fn a_level_that_does_not_round_trip_is_an_error() {
-        for is_cut in [false, true] {
-            let (rows, result) = measure(&[&ZstdLevel(1), &Corrupting { is_cut }], 2, &NoProgress);
+        let zstd = FrameCodec::zstd(3);
+        let decoders: [fn(i32) -> Result<Box<dyn FrameDecode>>; 2] = [
+            |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: false })),
+            |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: true })),
+        ];
+        for decoder in decoders {
+            let corrupting = FrameCodec { name: "corrupting", parts: Parts { decoder, ..zstd.parts }, ..zstd };
+            let (rows, result) = measure(&[FrameCodec::zstd(1), corrupting], 2, &NoProgress);
             assert_eq!(rows.len(), 1, "what was measured before stays");
             let error = result.expect_err("other bytes");
-            assert!(error.to_string().starts_with("corrupting level 3 does not round-trip"), "{error}");
+            assert!(error.to_string().starts_with("corrupting 3 does not round-trip: a frame of "), "{error}");
         }
     }
 
@@ -388,8 +422,8 @@ mod tests {
 
     #[test]
     fn an_interruption_keeps_what_was_measured() {
-        // A level takes 5 frames x (2 warm-ups, 1 check, 2 + 2 runs) = 35 checks.
-        let (rows, result) = measure(&[&ZstdLevel(1), &ZstdLevel(2)], 1, &StopAfter(AtomicU64::new(50)));
+        // A level takes 5 frames x (1 warm-up, 1 check, 2 + 2 runs) = 30 checks.
+        let (rows, result) = measure(&[1, 2].map(FrameCodec::zstd), 1, &StopAfter(AtomicU64::new(50)));
         assert_eq!(rows.len(), 1);
         assert_eq!(result.expect_err("interrupted").kind(), ErrorKind::Interrupted);
     }

@@ -13,12 +13,13 @@ pub mod end_to_end;
 pub mod flags;
 pub mod frames;
 pub mod input;
+pub mod latency;
 pub mod link;
-pub mod list;
 pub mod measure;
 pub mod picture;
 pub mod recommend;
 pub mod report;
+pub mod runs;
 pub mod sample;
 pub mod simple;
 pub mod sizes;
@@ -26,7 +27,6 @@ mod source;
 pub mod statistics;
 pub mod units;
 pub mod view;
-pub mod zstd_style;
 
 use {
     crate::levels::statistics::{Summary, Warning},
@@ -46,7 +46,7 @@ pub struct RepeatOptions {
 }
 
 /// What a level costs and what it saves.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LevelRow {
     /// The codec's name.
     pub codec: String,
@@ -91,6 +91,11 @@ impl LevelRow {
     /// Input for each byte of output.
     pub fn ratio(&self) -> f64 {
         self.input_bytes as f64 / (self.output_bytes as f64).max(1.0)
+    }
+
+    /// Saving in percent of the input; negative if the output is larger.
+    pub fn saving_percent(&self) -> f64 {
+        saving_percent(self.input_bytes, self.output_bytes)
     }
 
     /// Input in megabytes (10^6 bytes, as `zstd -b` counts) per second of compressing.
@@ -148,6 +153,10 @@ impl LevelRow {
     }
 }
 
+fn saving_percent(before_bytes: u64, after_bytes: u64) -> f64 {
+    100.0 * (1.0 - after_bytes as f64 / (before_bytes as f64).max(1.0))
+}
+
 /// Megabytes per second.
 pub fn speed(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 / 1e6 / seconds.max(1e-9)
@@ -163,13 +172,6 @@ pub const REFERENCE_CODEC: &str = "zstd";
 
 /// The level that the others are set against.
 pub const REFERENCE_LEVEL: i32 = 1;
-
-/// The order in which levels are measured: the one that others are set against first.
-pub fn measuring_order(levels: &[i32]) -> Vec<i32> {
-    let mut order = levels.to_vec();
-    order.sort_by_key(|level| (*level != REFERENCE_LEVEL, *level));
-    order
-}
 
 /// Rows as a table shows them: codecs in the order in which they were first measured, each by level.
 pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {

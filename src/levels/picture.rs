@@ -1,5 +1,5 @@
-//! A picture of size against time: one point per level, the levels that no other beats joined by a line, the knee
-//! marked. Readable on light and dark pages; no script, no font, nothing from elsewhere.
+//! The picture of size against time: one point per level, a line through the levels that no other beats, a ring around
+//! the knee.
 
 use {
     crate::levels::{
@@ -7,34 +7,16 @@ use {
         codec::label,
         has_codecs, in_order,
         recommend::{is_plain, pareto_curve, recommend},
-        report::{
-            Subject,
-            chart::{Axis, Paper, Plot, codec_color},
-        },
+        report::chart::{Axis, Paper, Plot, codec_color},
     },
     slotpress_base::quantity,
 };
 
-const FILE: Paper = Paper { width: 760.0, height: 460.0, left: 90.0, right: 30.0, top: 66.0, bottom: 54.0 };
 /// Narrow, so that its text can be read where a page is scaled down to a phone.
-const IN_PAGE: Paper = Paper { width: 560.0, height: 360.0, left: 76.0, right: 20.0, top: 14.0, bottom: 50.0 };
+const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 76.0, right: 20.0, top: 14.0, bottom: 50.0 };
 
-/// The whole file.
-pub fn svg(subject: &Subject, rows: &[LevelRow]) -> String {
-    let mut plot = size_against_time(FILE, rows);
-    let what = if has_codecs(rows) { "codec and level" } else { "level" };
-    plot.text((FILE.left, 26.0), "", "start", &format!("Archive size against compress time, by {what}"));
-    plot.text((FILE.left, 46.0), "dim", "start", &format!("{}: {}", subject.name, subject.describe()));
-    plot.finish_file()
-}
-
-/// The picture for a page, without headings.
-pub fn in_page(rows: &[LevelRow]) -> String {
-    size_against_time(IN_PAGE, rows).finish()
-}
-
-/// Time by its logarithm, size as it is.
-fn size_against_time(paper: Paper, rows: &[LevelRow]) -> Plot {
+/// The picture. Time is on a logarithmic axis, size is not.
+pub fn picture(rows: &[LevelRow]) -> String {
     // A copy in memory is so fast and so large that beside it the others are hard to tell apart.
     let (plain, compressed): (Vec<&LevelRow>, Vec<&LevelRow>) =
         in_order(rows).into_iter().partition(|row| is_plain(row));
@@ -49,7 +31,7 @@ fn size_against_time(paper: Paper, rows: &[LevelRow]) -> Plot {
     let is_many = has_codecs(rows);
     let codecs = if is_many { codecs_of(&shown) } else { Vec::new() };
     let legend_lines = usize::from(is_many) + usize::from(!aside.is_empty());
-    let paper = Paper { top: paper.top + LEGEND_HEIGHT * legend_lines as f64, ..paper };
+    let paper = Paper { top: PAPER.top + LEGEND_HEIGHT * legend_lines as f64, ..PAPER };
     let mut plot = Plot::new(paper, x, y, "Size against time by level");
     legend(&mut plot, paper, &codecs, &aside);
     let own: Vec<LevelRow> = shown.iter().map(|row| (*row).clone()).collect();
@@ -78,7 +60,7 @@ fn size_against_time(paper: Paper, rows: &[LevelRow]) -> Plot {
         let class = if is_knee(row) { "mark" } else { "" };
         plot.label_near(at(row), class, &name);
     }
-    plot
+    plot.finish()
 }
 
 /// Runs that differ by less than this, from the fastest to the slowest, would give whiskers shorter than a point.
@@ -122,22 +104,21 @@ fn legend(plot: &mut Plot, paper: Paper, codecs: &[&str], aside: &[&LevelRow]) {
 mod tests {
     use {
         super::*,
-        crate::levels::report::tests::{codec_rows, row, rows, subject},
+        crate::levels::report::tests::{codec_rows, row, rows},
         proptest::prelude::*,
     };
 
     #[test]
     fn a_point_per_level_and_one_knee() {
-        let picture = svg(&subject(), &rows());
+        let picture = picture(&rows());
         assert_eq!(picture.matches("r=\"4\"").count(), 5);
         assert_eq!(picture.matches("class=\"knee\"").count(), 1);
         assert_eq!(picture.matches("class=\"mark\"").count(), 1);
-        assert!(!svg(&Subject { name: "<&>".to_string(), ..subject() }, &rows()).contains("<&>"));
     }
 
     #[test]
     fn a_color_per_codec_and_a_legend() {
-        let picture = svg(&subject(), &codec_rows());
+        let picture = picture(&codec_rows());
         for (codec, color, points) in [("zstd", "p1", 2), ("lz4", "p2", 1), ("lz4hc", "p5", 1)] {
             let dots = picture.matches(&format!("class=\"{color}")).count();
             assert_eq!(dots, points + 1, "{codec}: {picture}");
@@ -152,7 +133,7 @@ mod tests {
         rows[1].compress.max = 2.0 * rows[1].compress.median;
         rows.iter_mut().skip(2).for_each(|row| row.compress.max = row.compress.median);
         rows[0].compress.max = rows[0].compress.median;
-        assert_eq!(svg(&subject(), &rows).matches("class=\"whisker s1\"").count(), 3);
+        assert_eq!(picture(&rows).matches("class=\"whisker s1\"").count(), 3);
     }
 
     proptest! {
@@ -169,7 +150,7 @@ mod tests {
                     row
                 })
                 .collect();
-            let picture = svg(&subject(), &rows);
+            let picture = picture(&rows);
             prop_assert!(!picture.contains("NaN") && !picture.contains("inf"), "{}", picture);
             prop_assert!(picture.matches("class=\"grid\"").count() < 60);
         }

@@ -69,17 +69,19 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         }
         false => rows,
     };
-    let names = Names { has_codecs: has_codecs(rows), is_by_cpu, rows: rows.len() };
+    let names = Names { has_codecs: has_codecs(rows), is_by_cpu };
     let offered: Vec<&LevelRow> = rows.iter().filter(|row| is_offered(row)).collect();
     let curve = curve_of(offered.clone());
     let (fastest, smallest) = (*curve.first()?, *curve.last()?);
     let knee = knee_of(&curve).unwrap_or(fastest);
     let others = pareto_curve(rows).into_iter().filter(|row| !is_offered(row) && !is_plain(row));
+    let other_reason =
+        |row| format!("{}; archive does not make it, and validators may not read it", names.against(row, fastest));
     Some(Recommendation {
-        shortest_time: choice(fastest, names.shortest_reason(fastest, &offered)),
-        smallest_size: choice(smallest, names.smallest_reason(smallest, fastest)),
-        knee: choice(knee, names.knee_reason(knee, fastest, &curve)),
-        others: others.map(|row| choice(row, names.other_reason(row, fastest))).collect(),
+        shortest_time: choice(fastest, names.shortest_reason(fastest, &offered) + &clients(fastest)),
+        smallest_size: choice(smallest, names.smallest_reason(smallest, fastest) + &clients(smallest)),
+        knee: choice(knee, names.knee_reason(knee, fastest, &curve) + &clients(knee)),
+        others: others.map(|row| choice(row, other_reason(row))).collect(),
     })
 }
 
@@ -141,8 +143,6 @@ fn choice(row: &LevelRow, reason: String) -> Choice {
 struct Names {
     has_codecs: bool,
     is_by_cpu: bool,
-    /// How many were measured.
-    rows: usize,
 }
 
 impl Names {
@@ -155,89 +155,61 @@ impl Names {
     }
 
     fn shortest_reason(&self, fastest: &LevelRow, rows: &[&LevelRow]) -> String {
-        let speed = quantity::rate(fastest.compress_bytes_per_second());
-        let mut reason = match self.is_by_cpu {
+        let reason = match self.is_by_cpu {
             true => format!("no measured {} takes less CPU time", self.any()),
-            false => format!("no measured {} is faster ({speed})", self.any()),
+            false => {
+                let speed = quantity::rate(fastest.compress_bytes_per_second());
+                format!("no measured {} is faster ({speed})", self.any())
+            }
         };
-        let rivals: Vec<&&LevelRow> =
-            rows.iter().filter(|row| !row.is_same_codec(fastest) && is_within_deviation(row, fastest)).collect();
-        if !rivals.is_empty() {
-            let names: Vec<String> = match self.has_codecs {
-                true => rivals.iter().map(|row| row.label()).collect(),
-                false => rivals.iter().map(|row| row.level.to_string()).collect(),
-            };
-            let what = match (self.has_codecs, rivals.len()) {
-                (true, _) => "",
-                (false, 1) => "level ",
-                (false, _) => "levels ",
-            };
-            reason += &format!("; {what}{} cannot be distinguished from it", names.join(", "));
+        let is_rival = |row: &&&LevelRow| !row.is_same_codec(fastest) && is_within_deviation(row, fastest);
+        let rivals: Vec<String> = rows.iter().filter(is_rival).map(|row| self.of(row)).collect();
+        match rivals.is_empty() {
+            true => reason,
+            false => format!("{reason}; {} cannot be distinguished from it", rivals.join(", ")),
         }
-        reason + &clients(fastest)
     }
 
     fn smallest_reason(&self, smallest: &LevelRow, fastest: &LevelRow) -> String {
-        if smallest.is_same_codec(fastest) {
-            return format!("no measured {} is smaller, and none is faster", self.any()) + &clients(smallest);
+        match smallest.is_same_codec(fastest) {
+            true => format!("no measured {} is smaller, and none is faster", self.any()),
+            false => format!("no measured {} is smaller ({})", self.any(), self.against(smallest, fastest)),
         }
-        format!("no measured {} is smaller ({})", self.any(), self.against(smallest, fastest)) + &clients(smallest)
     }
 
     fn knee_reason(&self, knee: &LevelRow, fastest: &LevelRow, curve: &[&LevelRow]) -> String {
-        if curve.len() == 1 {
-            return format!("every other measured {} is slower and no smaller", self.any()) + &clients(knee);
+        let next = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1);
+        let next = next.map(|next| format!("{} is only {}", self.of(next), self.difference(next, knee)));
+        match (knee.is_same_codec(fastest), next) {
+            (true, None) => format!("every other measured {} is slower and no smaller", self.any()),
+            (true, Some(next)) => format!("no measured {} is faster; {next}", self.any()),
+            (false, None) => self.against(knee, fastest),
+            (false, Some(next)) => format!("{}; beyond it, {next}", self.against(knee, fastest)),
         }
-        if let [_, smaller] = curve {
-            let smaller_name = self.of(smaller);
-            let others = match self.rows {
-                0..=2 => String::new(),
-                _ => format!("all others but {smaller_name} are slower and no smaller; "),
-            };
-            return format!("{others}{smaller_name} is {}", self.against_plain(smaller, fastest)) + &clients(knee);
-        }
-        if knee.is_same_codec(fastest) {
-            return format!("the {}s that are smaller save little for the time that they take", self.any())
-                + &clients(knee);
-        }
-        let mut reason = self.against(knee, fastest);
-        if let Some(next) = curve.iter().skip_while(|row| !row.is_same_codec(knee)).nth(1) {
-            reason += &format!("; beyond it, {} is only {}", self.of(next), self.against_plain(next, knee));
-        }
-        reason + &clients(knee)
-    }
-
-    fn other_reason(&self, row: &LevelRow, fastest: &LevelRow) -> String {
-        let versus = match row.output_bytes < fastest.output_bytes {
-            true => self.against(row, fastest),
-            false => {
-                let grown = row.size_percent_of(fastest) - 100.0;
-                format!(
-                    "{grown:.1} % larger than {} in {} times its {}",
-                    self.of(fastest),
-                    quantity::times(row.time_factor_of(fastest)),
-                    self.time()
-                )
-            }
-        };
-        format!("{versus}; archive does not make it, and validators may not read it")
     }
 
     /// `3.1 % smaller than level 1 in 1.6 times its time`
     fn against(&self, row: &LevelRow, other: &LevelRow) -> String {
-        let saved = 100.0 - row.size_percent_of(other);
-        let (name, factor, time) = (self.of(other), quantity::times(row.time_factor_of(other)), self.time());
-        format!("{saved:.1} % smaller than {name} in {factor} times its {time}")
+        let (factor, time) = (quantity::times(row.time_factor_of(other)), self.time());
+        format!("{} than {} in {factor} times its {time}", size_difference(row, other), self.of(other))
     }
 
     /// `0.8 % smaller in 1.2 times the time`
-    fn against_plain(&self, row: &LevelRow, other: &LevelRow) -> String {
-        let saved = 100.0 - row.size_percent_of(other);
-        format!("{saved:.1} % smaller in {} times the {}", quantity::times(row.time_factor_of(other)), self.time())
+    fn difference(&self, row: &LevelRow, other: &LevelRow) -> String {
+        let factor = quantity::times(row.time_factor_of(other));
+        format!("{} in {factor} times the {}", size_difference(row, other), self.time())
     }
 
     fn time(&self) -> &'static str {
         if self.is_by_cpu { "CPU time" } else { "time" }
+    }
+}
+
+/// `3.1 % smaller`, `3.1 % larger`
+fn size_difference(row: &LevelRow, other: &LevelRow) -> String {
+    match 100.0 - row.size_percent_of(other) {
+        saved if saved >= 0.0 => format!("{saved:.1} % smaller"),
+        saved => format!("{:.1} % larger", -saved),
     }
 }
 
@@ -317,10 +289,7 @@ mod tests {
     #[test]
     fn three_levels_of_which_one_is_of_no_use() {
         let reason = recommend(&rows(&[(1, 87, 10.0), (2, 88, 12.0), (3, 83, 20.0)])).expect("levels").knee.reason;
-        assert_eq!(
-            reason,
-            "all others but level 3 are slower and no smaller; level 3 is 4.6 % smaller in 2.00 times the time"
-        );
+        assert_eq!(reason, "no measured level is faster; level 3 is only 4.6 % smaller in 2.00 times the time");
     }
 
     /// What `archive` makes is recommended; what it does not make is named as such, and a copy not at all.

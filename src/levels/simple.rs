@@ -3,7 +3,7 @@
 use {
     super::{
         LevelRow, RepeatOptions,
-        codec::{FrameCodec, ZstdLevel},
+        codec::FrameCodec,
         content::{InputOptions, MEMORY_BYTES_MAX},
         input::Input,
         measure::measure_levels,
@@ -78,8 +78,7 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
         threads,
     };
     let input = Input::read(&input, progress)?;
-    let codecs: Vec<ZstdLevel> = options.levels.iter().copied().map(ZstdLevel).collect();
-    let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(|codec| codec as &dyn FrameCodec).collect();
+    let codecs: Vec<FrameCodec> = options.levels.iter().copied().map(FrameCodec::zstd).collect();
     let repeat = RepeatOptions { repeat: options.repeat.max(1), min_time: Duration::ZERO, threads };
     let mut rows = Vec::new();
     measure_levels(&input, &codecs, &repeat, progress, &mut |row| {

@@ -71,17 +71,6 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// How many runs lie far from the others: a modified Z-score (0.6745 x distance from the median / median distance)
-/// above 3.5, the rule of Iglewicz and Hoaglin, for runs slower than the median.
-pub fn slow_outliers(runs: &[f64]) -> usize {
-    let middle = median(runs);
-    // Runs that differ by a percent are not worth a word, however close the others lie.
-    let distance = deviation(runs).max(middle * 0.01);
-    runs.iter().filter(|run| **run > middle && 0.6745 * (**run - middle) / distance > OUTLIER_SCORE).count()
-}
-
-const OUTLIER_SCORE: f64 = 3.5;
-
 /// Runs that differ by more than this are said to scatter.
 pub const SPREAD_PERCENT_MAX: f64 = 10.0;
 
@@ -90,9 +79,6 @@ pub const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 
 /// Workers that do nothing but compute lose less than this when nobody else wants their cores.
 pub const LOST_PERCENT_MAX: f64 = 5.0;
-
-/// Fewer runs than this show no outliers.
-const RUNS_FOR_OUTLIERS: usize = 5;
 
 /// As a sentence.
 impl Serialize for Warning {
@@ -110,20 +96,6 @@ pub enum Warning {
         what: &'static str,
         /// From the fastest to the slowest, in percent of the median.
         spread_percent: f64,
-    },
-    /// The first run was far slower than the others.
-    SlowFirstRun {
-        /// `compress` or `decompress`.
-        what: &'static str,
-    },
-    /// Some runs were far slower than the others.
-    Outliers {
-        /// `compress` or `decompress`.
-        what: &'static str,
-        /// How many.
-        count: usize,
-        /// Of how many.
-        runs: usize,
     },
     /// A run takes so little time that it measures the starting of threads too.
     TooShort {
@@ -152,16 +124,6 @@ impl fmt::Display for Warning {
                 "{what} times differ by {spread_percent:.0} %; stop other programs, or repeat more often or \
                  for longer"
             ),
-            Self::SlowFirstRun { what } => write!(
-                f,
-                "the first {what} run was far slower than the others; the median leaves it out, more so with \
-                 more runs"
-            ),
-            Self::Outliers { what, count, runs } => write!(
-                f,
-                "{count} of {runs} {what} runs were far slower than the others; something else runs now and then: \
-                 stop it, or measure again"
-            ),
             Self::TooShort { run } => write!(
                 f,
                 "one run takes only {:.1} ms, which measures the starting of threads too; give a larger input",
@@ -185,30 +147,18 @@ impl fmt::Display for Warning {
 const FRAMES_PER_WORKER_MIN: usize = 4;
 
 /// What is doubtful about the shape of a measurement, whatever its times.
-pub fn shape_warnings(frames: usize, threads: usize) -> Option<Warning> {
+pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
     is_few.then_some(Warning::FewFrames { frames, threads })
 }
 
-/// What is doubtful about runs, given in the order in which they were made, in seconds.
-pub fn run_warnings(what: &'static str, runs: &[f64]) -> Vec<Warning> {
+/// What is doubtful about runs, given in seconds.
+pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::of(runs);
-    let run = Duration::from_secs_f64(summary.median.max(0.0));
-    if run < RUN_TIME_MIN {
-        return vec![Warning::TooShort { run }];
-    }
-    let is_first_slow = runs.len() >= RUNS_FOR_OUTLIERS
-        && slow_outliers(runs) > slow_outliers(&runs[1..])
-        && runs.first().is_some_and(|first| *first > summary.median * (1.0 + SPREAD_PERCENT_MAX / 100.0));
-    let outliers = slow_outliers(runs);
-    let has_spread = summary.spread_percent() > SPREAD_PERCENT_MAX;
-    match (is_first_slow, outliers) {
-        (true, 1) => vec![Warning::SlowFirstRun { what }],
-        (_, 1..) if has_spread && runs.len() >= RUNS_FOR_OUTLIERS => {
-            vec![Warning::Outliers { what, count: outliers, runs: runs.len() }]
-        }
-        _ if has_spread => vec![Warning::Scatter { what, spread_percent: summary.spread_percent() }],
-        _ => Vec::new(),
+    let (run, spread_percent) = (Duration::from_secs_f64(summary.median.max(0.0)), summary.spread_percent());
+    match run < RUN_TIME_MIN {
+        true => Some(Warning::TooShort { run }),
+        false => (spread_percent > SPREAD_PERCENT_MAX).then_some(Warning::Scatter { what, spread_percent }),
     }
 }
 
@@ -228,7 +178,7 @@ mod tests {
 
         #[test]
         fn any_runs_are_judged(runs in proptest::collection::vec(0f64..1e9, 0..20)) {
-            let _ = run_warnings("compress", &runs);
+            let _ = run_warning("compress", &runs);
         }
     }
 
@@ -241,16 +191,12 @@ mod tests {
 
     #[test]
     fn what_is_doubtful() {
-        assert_eq!(run_warnings("compress", &[1.0, 1.01, 1.02]), []);
-        assert!(matches!(run_warnings("compress", &[1.0, 1.01, 1.2])[..], [Warning::Scatter { .. }]));
-        assert!(matches!(run_warnings("compress", &[0.001; 9])[..], [Warning::TooShort { .. }]));
-        let runs = [2.0, 1.0, 1.01, 1.0, 1.01, 1.0];
-        assert_eq!(run_warnings("compress", &runs), [Warning::SlowFirstRun { what: "compress" }]);
-        let runs = [1.0, 1.01, 2.0, 1.0, 1.01, 1.0];
-        assert_eq!(run_warnings("compress", &runs), [Warning::Outliers { what: "compress", count: 1, runs: 6 }]);
-        assert_eq!(shape_warnings(7, 2), Some(Warning::FewFrames { frames: 7, threads: 2 }));
-        assert_eq!(shape_warnings(8, 2), None);
-        assert_eq!(shape_warnings(1, 1), None);
+        assert_eq!(run_warning("compress", &[1.0, 1.01, 1.02]), None);
+        assert!(matches!(run_warning("compress", &[1.0, 1.01, 1.2]), Some(Warning::Scatter { .. })));
+        assert!(matches!(run_warning("compress", &[0.001; 9]), Some(Warning::TooShort { .. })));
+        assert_eq!(shape_warning(7, 2), Some(Warning::FewFrames { frames: 7, threads: 2 }));
+        assert_eq!(shape_warning(8, 2), None);
+        assert_eq!(shape_warning(1, 1), None);
     }
 
     #[test]

@@ -151,21 +151,31 @@ pub fn section(rows: &[LevelRow]) -> Option<Section> {
     if rows.len() > 1 {
         let caption = "Further left is faster, further down is smaller. The line joins what nothing beats in both size and \
                        time; the ring is the best of both. Whiskers reach from the fastest to the slowest run.";
-        blocks.push(Block::Chart { svg: picture::in_page(rows), caption: caption.to_string() });
+        blocks.push(Block::Chart { svg: picture::picture(rows), caption: caption.to_string() });
     }
     blocks.push(Block::Table(table));
     blocks.push(Block::Doubts(doubts(rows)));
-    blocks.push(Block::Advice(recommendation.map(|found| advice(&found, rows)).unwrap_or_default()));
+    blocks.extend(recommendation.into_iter().flat_map(|found| conclusion(&found, rows)));
     Some(Section { id: "levels", heading: "Levels", blocks })
 }
 
-/// What is recommended, in words.
-pub fn advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
+/// What follows: the recommendation, or of a single row of a sample, the size of the whole.
+pub fn conclusion(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Block> {
+    match rows {
+        [row] => estimate(row).map(|text| Block::Text(vec![text])).into_iter().collect(),
+        rows => vec![Block::Advice(advice(recommendation, rows))],
+    }
+}
+
+fn advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
     let Recommendation { shortest_time, smallest_size, knee, others } = recommendation;
     let of = |what: &str, choice: &Choice, flag: String| Advice {
         what: what.to_string(),
         choice: flag,
-        reason: format!("{}{}", choice.reason, estimate(rows, |row| choice.is_of(row))),
+        reason: match rows.iter().find(|row| choice.is_of(row)).and_then(estimate) {
+            Some(estimate) => format!("{}; {estimate}", choice.reason),
+            None => choice.reason.clone(),
+        },
     };
     let named = [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)];
     let named = named.into_iter().map(|(what, choice)| of(what, choice, choice.flag()));
@@ -173,13 +183,8 @@ pub fn advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice>
     named.chain(others).collect()
 }
 
-/// For a sample: the size of the whole; empty where all was measured.
-pub fn estimate(rows: &[LevelRow], is_wanted: impl Fn(&LevelRow) -> bool) -> String {
-    let row = rows.iter().find(|row| is_wanted(row));
-    match row.and_then(|row| Some((row.estimated_output_bytes?, row.size_error_percent?))) {
-        Some((bytes, error)) => {
-            format!("; the whole becomes {} ± {}", quantity::bytes(bytes), quantity::percent(error))
-        }
-        None => String::new(),
-    }
+/// The size of the whole, if a sample was measured.
+fn estimate(row: &LevelRow) -> Option<String> {
+    let (bytes, error) = (row.estimated_output_bytes?, row.size_error_percent?);
+    Some(format!("the whole becomes {} ± {}", quantity::bytes(bytes), quantity::percent(error)))
 }

@@ -1,4 +1,4 @@
-//! The files that every view of `levels` can be written to.
+//! The files that every command of `levels` can write.
 
 use {
     crate::levels::report::{
@@ -10,7 +10,7 @@ use {
     std::path::{Path, PathBuf},
 };
 
-/// Files in formats that every view has.
+/// Files in formats that every command has.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Also write the rows as comma-separated values
@@ -29,10 +29,10 @@ pub struct ExportArgs {
 pub struct Exports(Vec<ExportFile>);
 
 impl ExportArgs {
-    /// The files, and a chart where there is one. Refuses what cannot be written to, before anything is measured.
-    pub fn files(&self, svg: &Option<PathBuf>, input: &Path) -> Result<Exports> {
+    /// The files. Refuses what cannot be written to, before anything is measured.
+    pub fn files(&self, input: &Path) -> Result<Exports> {
         let Self { csv, markdown, html } = self;
-        let paths = [(Format::Csv, csv), (Format::Markdown, markdown), (Format::Svg, svg), (Format::Html, html)];
+        let paths = [(Format::Csv, csv), (Format::Markdown, markdown), (Format::Html, html)];
         let files = paths.into_iter().filter_map(|(format, path)| Some((format, path.as_ref()?)));
         files.map(|(format, path)| ExportFile::new(format, path, input)).collect::<Result<_>>().map(Exports)
     }
@@ -44,16 +44,8 @@ impl Exports {
         self.0.is_empty()
     }
 
-    /// The page, where one was asked for.
-    pub fn page(&self) -> Option<&ExportFile> {
-        self.0.iter().find(|file| file.format() == Format::Html)
-    }
-
-    /// Writes all files; `chart` makes the picture.
-    pub fn write(&self, subject: &Subject, section: &Section, chart: impl Fn() -> String) -> Result<()> {
-        self.0.iter().try_for_each(|file| match file.format() {
-            Format::Svg => file.write_text(&chart()),
-            _ => file.write(subject, section),
-        })
+    /// Writes all files.
+    pub fn write(&self, subject: &Subject, section: &Section) -> Result<()> {
+        self.0.iter().try_for_each(|file| file.write(subject, section))
     }
 }

@@ -4,7 +4,7 @@ use {
     super::{
         exports::ExportArgs,
         input::{SourceArgs, one_codec, seconds},
-        show,
+        is_interrupted, show,
     },
     crate::{
         cli::{ui::Ui, values},
@@ -20,7 +20,7 @@ use {
     },
     clap::Args,
     slotpress_base::{
-        error::{Error, ErrorKind, Result},
+        error::{Error, Result},
         progress::Progress,
         quantity,
     },
@@ -65,7 +65,7 @@ const LIST_LENGTH_MAX: usize = 32;
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// 32 B, 128 B, … 32 MiB.
-pub(super) fn default_sizes() -> Vec<u64> {
+fn default_sizes() -> Vec<u64> {
     (0..=10).map(|power| 32 << (2 * power)).collect()
 }
 
@@ -133,20 +133,17 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
         pieces_max: PIECES_MAX,
         first_pass_max: FIRST_PASS_MAX,
     };
-    let exports = args.exports.files(&None, args.source.path())?;
+    let exports = args.exports.files(args.source.path())?;
 
     let input = args.source.read(SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
     // Frames of many sizes, on one core.
     let subject = Subject { frame_size_bytes: 0, ..args.source.subject(&input, 1) };
-    let (report, result) = measure_frames(&input, &*codec, &options, ui);
-    // What an interruption left is shown too, where a size was measured.
-    let is_interrupted = matches!(&result, Err(error) if error.kind() == ErrorKind::Interrupted);
-    if report.sizes.is_empty() || (result.is_err() && !is_interrupted) {
+    let (report, result) = measure_frames(&input, &codec, &options, ui);
+    // After an interruption, the sizes that were measured are shown.
+    if report.sizes.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;
     }
-    let section = view::section(&report);
-    exports.write(&subject, &section, String::new)?;
-    show(&section, &subject, ui);
+    show(&view::section(&report), &subject, &exports, ui)?;
     if result.is_ok() {
         left_out(&report, &options).iter().for_each(|line| ui.warn(line));
     }
@@ -195,7 +192,7 @@ mod tests {
         for text in ["", "0", "records", "33MiB", "-5"] {
             assert!(unit(text).is_err(), "{text}");
         }
-        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name().to_string(), codec.level()));
+        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name.to_string(), codec.level));
         assert_eq!(parsed("zstd:-3"), Some(("zstd".to_string(), -3)));
         assert_eq!(parsed("zstd"), Some(("zstd".to_string(), 1)));
         for text in ["zlib", "zstd:1-3", "zstd:1,lz4", "lz5", ""] {

@@ -11,8 +11,11 @@ use {
             values,
         },
         levels::{
-            RepeatOptions,
-            codec::{FrameCodec, list::CodecList},
+            REFERENCE_CODEC, RepeatOptions,
+            codec::{
+                FrameCodec,
+                list::{CodecList, zstd_levels},
+            },
             content::{InputOptions, MEMORY_BYTES_MAX},
             input::Input,
             report::Subject,
@@ -153,17 +156,12 @@ impl InputArgs {
         self.source.paths()
     }
 
-    /// Workers that were asked for.
-    pub fn threads_asked(&self) -> usize {
-        self.workers.threads()
-    }
-
     /// What the run may take: as many workers as fit, with the most demanding of some codecs, beside what is measured
     /// and what becomes of it.
     ///
     /// # Errors
     /// Not even one fits.
-    pub fn plan(&self, bytes_max: u64, codecs: &[Box<dyn FrameCodec>], ui: &Ui) -> Result<Planned> {
+    pub fn plan(&self, bytes_max: u64, codecs: &[FrameCodec], ui: &Ui) -> Result<Planned> {
         let held_bytes = self.source.held_bytes(bytes_max);
         let worker_bytes = || worker_bytes(codecs, self.frame_size);
         let threads = self.workers.that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
@@ -189,15 +187,43 @@ pub struct Planned {
 
 /// What one worker takes with the most demanding of some codecs: its context once it has been used, which is when most
 /// of it is allocated, and a frame before, compressed, and after.
-fn worker_bytes(codecs: &[Box<dyn FrameCodec>], frame_size_bytes: u64) -> Result<u64> {
+fn worker_bytes(codecs: &[FrameCodec], frame_size_bytes: u64) -> Result<u64> {
     let frame = vec![0; frame_size_bytes as usize];
     let mut compressed = Vec::new();
-    let mut bytes_of = |codec: &dyn FrameCodec| -> Result<u64> {
+    let mut bytes_of = |codec: &FrameCodec| -> Result<u64> {
         let mut encoder = codec.new_encoder()?;
         encoder.encode(&frame, &mut compressed)?;
         Ok((encoder.context_bytes() + codec.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64)
     };
-    codecs.iter().map(|codec| bytes_of(codec.as_ref())).try_fold(0, |most, bytes| bytes.map(|bytes| most.max(bytes)))
+    codecs.iter().try_fold(0, |most, codec| bytes_of(codec).map(|bytes| most.max(bytes)))
+}
+
+/// What is compared.
+#[derive(Debug, Args)]
+pub struct CodecArgs {
+    /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    levels: Option<String>,
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
+    ///
+    /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
+    /// and 9), bzip2 (1 to 9; 9), snappy, lzo (1 and 999), none (a copy in memory); where it is built in, lz4hc (3 to 12; 9).
+    #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
+    codec: String,
+}
+
+impl CodecArgs {
+    /// What `--codec` and `--levels` ask for.
+    pub fn list(&self) -> Result<CodecList> {
+        let levels = zstd_levels(self.levels.as_deref().unwrap_or("1-10"))?;
+        let list = CodecList::parse(&self.codec, &levels)?;
+        let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
+        if self.levels.is_some() && !self.codec.split(',').any(names_zstd) {
+            return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
+                .hint("give levels behind the codec: --codec zlib:1,9"));
+        }
+        Ok(list)
+    }
 }
 
 /// How often to measure.
@@ -218,13 +244,12 @@ impl RepeatArgs {
     }
 }
 
-/// Reads the one codec of a view that measures only one.
-pub fn one_codec(text: &str) -> Result<Box<dyn FrameCodec>> {
+/// Reads the one codec of a command that measures only one.
+pub fn one_codec(text: &str) -> Result<FrameCodec> {
     let list: CodecList = text.parse()?;
-    let mut codecs = list.codecs();
-    match (codecs.pop(), codecs.is_empty()) {
-        (Some(codec), true) => Ok(codec),
-        _ => Err(Error::usage(format!("--codec {text} are {} codecs and levels", list.entries().len()))
+    match list.codecs() {
+        [codec] => Ok(*codec),
+        codecs => Err(Error::usage(format!("--codec {text} are {} codecs and levels", codecs.len()))
             .hint("one is measured here, such as --codec zstd:3 or --codec zlib:6")),
     }
 }

@@ -3,14 +3,12 @@
 use {
     super::{
         exports::ExportArgs,
-        input::{InputArgs, RepeatArgs},
-        show,
-        table::codecs_of,
+        input::{CodecArgs, InputArgs, RepeatArgs},
+        is_interrupted, show,
     },
     crate::{
         cli::{ui::Ui, values},
         levels::{
-            codec::FrameCodec,
             content::MEMORY_BYTES_MAX,
             doubts::doubts,
             link::{
@@ -21,15 +19,10 @@ use {
                 units, view,
             },
             measure::measure_levels,
-            report::{Section, html},
-            view as levels_view,
         },
     },
     clap::{Args, ValueEnum},
-    slotpress_base::{
-        error::{ErrorKind, Result},
-        progress::Progress,
-    },
+    slotpress_base::{error::Result, progress::Progress},
 };
 
 /// Find the level with which nodes start soonest over a link
@@ -41,12 +34,8 @@ use {
 pub struct LinkArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
-    levels: Option<String>,
-    /// Codecs to compare: zstd,lz4,zlib:1 [default: zstd]
-    #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
-    codec: String,
+    #[command(flatten)]
+    codecs: CodecArgs,
     #[command(flatten)]
     repeat: RepeatArgs,
     #[command(flatten)]
@@ -140,51 +129,35 @@ impl LinkFlags {
             frame_size_bytes: input.frame_size,
             threads,
         };
-        Ok(LinkQuestion {
-            link,
-            ends,
-            egress_price_per_gb: self.egress_price,
-            any_format: self.any_format,
-            is_assumed: false,
-        })
+        Ok(LinkQuestion { link, ends, egress_price_per_gb: self.egress_price, any_format: self.any_format })
     }
 }
 
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
-    let list = codecs_of(&args.codec, args.levels.as_deref())?;
+    let list = args.codecs.list()?;
     args.input.check()?;
-    let planned = args.input.plan(MEMORY_BYTES_MAX, &list.codecs(), ui)?;
+    let planned = args.input.plan(MEMORY_BYTES_MAX, list.codecs(), ui)?;
     let question = args.link.question(&args.input, planned.threads)?;
-    let exports = args.exports.files(&None, args.input.path())?;
+    let exports = args.exports.files(args.input.path())?;
 
     let (input, subject) = args.input.read(planned, ui)?;
-    let codecs = list.measuring_order().codecs();
-    let codecs: Vec<&dyn FrameCodec> = codecs.iter().map(Box::as_ref).collect();
     let repeat = args.repeat.options(planned.threads);
     let mut rows = Vec::new();
-    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| {
+    let result = measure_levels(&input, &list.measuring_order(), &repeat, ui, &mut |row| {
         rows.push(row);
         Ok(())
     });
-    // What an interruption left is reported too, where a level was measured.
-    let is_interrupted = matches!(&result, Err(error) if error.kind() == ErrorKind::Interrupted);
-    if rows.is_empty() || (result.is_err() && !is_interrupted) {
+    // After an interruption, the levels that were measured are reported.
+    if rows.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;
     }
     let report = LinkReport::new(question, input.total_bytes, &rows);
-    let section = view::section(&report);
-    exports.write(&subject, &section, String::new)?;
-    // A page says about the levels themselves too what is known.
-    if let Some(page) = exports.page() {
-        let sections: Vec<Section> = levels_view::section(&rows).into_iter().chain([section.clone()]).collect();
-        page.write_text(&html::page(&subject, &sections))?;
-    }
     if ui.is_json() {
         ui.print_json(&view::LinkLine::new(&report));
     }
-    // What is doubtful comes before the advice that is built on it.
+    // Warnings come before the advice that depends on them.
     doubts(&rows).iter().for_each(|line| ui.warn(line));
-    show(&section, &subject, ui);
+    show(&view::section(&report), &subject, &exports, ui)?;
     if ui.is_json() {
         report.break_evens.iter().for_each(|line| ui.print_json(line));
         report.recommendations.iter().for_each(|line| ui.print_json(line));

@@ -1,4 +1,4 @@
-//! `slotpress levels`: one file per view of what is measured, [`input`] for the flags that all of them have.
+//! `slotpress levels`: one file per command, [`input`] for the flags that all of them have.
 
 mod exports;
 mod frames;
@@ -9,10 +9,11 @@ mod sizes;
 mod table;
 
 use {
+    self::exports::Exports,
     super::ui::Ui,
     crate::levels::report::{Section, Subject, json, terminal},
     clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand},
-    slotpress_base::error::Result,
+    slotpress_base::error::{ErrorKind, Result},
 };
 
 /// The table, which needs no word of its own, or another view. Written out, since clap's derived code asks for the
@@ -69,16 +70,25 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// Prints what was found: as text, or the rows as lines of JSON.
-fn show(section: &Section, subject: &Subject, ui: &Ui) {
-    if ui.is_json() {
-        section.tables().flat_map(json::lines).for_each(|line| ui.print_json(&line));
-        return;
-    }
-    if ui.is_quiet() {
-        return;
-    }
+/// Whether the user asked to stop: results so far are shown then.
+fn is_interrupted(result: &Result<()>) -> bool {
+    matches!(result, Err(error) if error.kind() == ErrorKind::Interrupted)
+}
+
+/// Prints the heading of a report.
+fn print_name(subject: &Subject, ui: &Ui) {
     ui.print(&subject.name);
     ui.print(&format!("  {}", subject.describe()));
-    terminal::lines(section, ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
+}
+
+/// Writes the files, and prints what was found: as text, or the rows as lines of JSON.
+fn show(section: &Section, subject: &Subject, exports: &Exports, ui: &Ui) -> Result<()> {
+    exports.write(subject, section)?;
+    if ui.is_json() {
+        section.tables().flat_map(json::lines).for_each(|line| ui.print_json(&line));
+    } else if !ui.is_quiet() {
+        print_name(subject, ui);
+        terminal::lines(section, ui.columns()).iter().for_each(|line| ui.print_verbatim(line));
+    }
+    Ok(())
 }

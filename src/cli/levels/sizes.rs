@@ -48,7 +48,7 @@ enum UnitArg {
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    let exports = args.exports.files(&None, args.source.path())?;
+    let exports = args.exports.files(args.source.path())?;
     // The largest frames, so that few storages are cut.
     let input = args.source.read(FRAME_SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
     let subject = args.source.subject(&input, 1);
@@ -56,9 +56,6 @@ pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
         UnitArg::Storage => SizeUnit::Storage,
         UnitArg::Record => SizeUnit::Record,
     };
-    let report = measure_sizes(&input, unit, codec.as_ref(), &args.repeat.options(1), ui)?;
-    let section = view::section(&report);
-    exports.write(&subject, &section, String::new)?;
-    show(&section, &subject, ui);
-    Ok(())
+    let report = measure_sizes(&input, unit, &codec, &args.repeat.options(1), ui)?;
+    show(&view::section(&report), &subject, &exports, ui)
 }

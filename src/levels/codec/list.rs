@@ -1,97 +1,82 @@
-//! Which codecs to measure: a list such as `zstd,lz4,zlib:1,6,9`.
+//! The codecs to measure, read from lists such as `zstd,lz4,zlib:1,6,9` and `1-10` or `1,3,-5--1`.
 
 use {
-    super::{FrameCodec, ZstdLevel, bzip2::Bzip2Level, lz4::Lz4, none::NoCodec, zlib::ZlibLevel},
+    super::{FrameCodec, Parts, bzip2, lz4, lzo, none, snappy, zlib, zstd},
     crate::{
         archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-        levels::{REFERENCE_CODEC, REFERENCE_LEVEL, list::parse_levels},
+        levels::{REFERENCE_CODEC, REFERENCE_LEVEL},
     },
     slotpress_base::error::{Error, Result},
-    std::{ops::RangeInclusive, str::FromStr},
+    std::{collections::BTreeSet, ops::RangeInclusive, str::FromStr},
 };
 
-/// A codec as the list knows it.
+/// What a list can name.
 struct Known {
     name: &'static str,
-    /// `0..=0` where it has none.
-    levels: RangeInclusive<i32>,
-    /// The ones that are measured unless others are asked for.
+    /// Empty if the codec has none.
+    levels: &'static [RangeInclusive<i32>],
+    /// Measured if a list names no levels; `[0]` of a codec that has none.
     default_levels: &'static [i32],
-    /// What it is built with, where that is not always so.
-    feature: Option<&'static str>,
-    /// `None` where it is not in this build.
-    new: Option<fn(i32) -> Box<dyn FrameCodec>>,
+    /// `None` if it is not in this build: its name is then that of the feature that adds it.
+    parts: Option<Parts>,
 }
 
-const KNOWN: [Known; 6] = [
-    Known {
-        name: "zstd",
-        levels: ZSTD_LEVEL_MIN..=ZSTD_LEVEL_MAX,
-        default_levels: &[1],
-        feature: None,
-        new: Some(|level| Box::new(ZstdLevel(level))),
-    },
-    Known { name: "lz4", levels: 0..=0, default_levels: &[0], feature: None, new: Some(|_| Box::new(Lz4)) },
-    Known { name: "lz4hc", levels: 3..=12, default_levels: &[9], feature: Some("lz4hc"), new: LZ4HC },
-    Known {
-        name: "zlib",
-        levels: 1..=9,
-        default_levels: &[1, 6, 9],
-        feature: None,
-        new: Some(|level| Box::new(ZlibLevel(level))),
-    },
-    Known {
-        name: "bzip2",
-        levels: 1..=9,
-        default_levels: &[9],
-        feature: None,
-        new: Some(|level| Box::new(Bzip2Level(level))),
-    },
-    Known { name: "none", levels: 0..=0, default_levels: &[0], feature: None, new: Some(|_| Box::new(NoCodec)) },
+const fn known(
+    name: &'static str,
+    levels: &'static [RangeInclusive<i32>],
+    default_levels: &'static [i32],
+    parts: Option<Parts>,
+) -> Known {
+    Known { name, levels, default_levels, parts }
+}
+
+const KNOWN: [Known; 8] = [
+    known(REFERENCE_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], &[REFERENCE_LEVEL], Some(zstd::PARTS)),
+    known("lz4", &[], &[0], Some(lz4::PARTS)),
+    known("lz4hc", &[3..=12], &[9], LZ4HC),
+    known("zlib", &[1..=9], &[1, 6, 9], Some(zlib::PARTS)),
+    known("bzip2", &[1..=9], &[9], Some(bzip2::PARTS)),
+    known("snappy", &[], &[0], Some(snappy::PARTS)),
+    known("lzo", &[1..=1, 999..=999], &[1, 999], Some(lzo::PARTS)),
+    known("none", &[], &[0], Some(none::PARTS)),
 ];
 
 #[cfg(feature = "lz4hc")]
-const LZ4HC: Option<fn(i32) -> Box<dyn FrameCodec>> = Some(|level| Box::new(super::lz4hc::Lz4HcLevel(level)));
+const LZ4HC: Option<Parts> = Some(lz4::HC_PARTS);
 #[cfg(not(feature = "lz4hc"))]
-const LZ4HC: Option<fn(i32) -> Box<dyn FrameCodec>> = None;
+const LZ4HC: Option<Parts> = None;
 
 /// Codecs at levels, in the order in which they were given, each once; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodecList(Vec<(&'static str, i32)>);
+#[derive(Clone, Debug)]
+pub struct CodecList(Vec<FrameCodec>);
 
-/// More than this is a slip of the keyboard: each is measured for seconds.
+/// More codecs and levels than this are a typing error: each is measured for seconds.
 const CODECS_MAX: usize = 1100;
 
 impl CodecList {
-    /// Names and levels.
-    pub fn entries(&self) -> &[(&'static str, i32)] {
+    /// The codecs.
+    pub fn codecs(&self) -> &[FrameCodec] {
         &self.0
     }
 
-    /// The same in the order in which they are measured: what the others are set against first.
-    pub fn measuring_order(mut self) -> Self {
-        self.0.sort_by_key(|entry| *entry != (REFERENCE_CODEC, REFERENCE_LEVEL));
-        self
+    /// The codecs in the order in which they are measured: the reference first.
+    pub fn measuring_order(mut self) -> Vec<FrameCodec> {
+        self.0.sort_by_key(|codec| (codec.name, codec.level) != (REFERENCE_CODEC, REFERENCE_LEVEL));
+        self.0
     }
 
     /// Whether all of them are levels of zstd.
     pub fn is_zstd(&self) -> bool {
-        self.0.iter().all(|(name, _)| *name == REFERENCE_CODEC)
-    }
-
-    /// The codecs, ready to be used.
-    pub fn codecs(&self) -> Vec<Box<dyn FrameCodec>> {
-        let new = |(name, level): &(&str, i32)| known(name).and_then(|known| known.new).map(|new| new(*level));
-        self.0.iter().filter_map(new).collect()
+        self.0.iter().all(|codec| codec.name == REFERENCE_CODEC)
     }
 
     /// Reads a list. A codec without levels of its own takes its default ones; zstd those of `zstd_levels`.
     pub fn parse(text: &str, zstd_levels: &[i32]) -> Result<Self> {
-        let mut entries: Vec<(&'static str, i32)> = Vec::new();
+        let mut list: Vec<FrameCodec> = Vec::new();
         let mut items = text.split(',').map(str::trim).peekable();
         while let Some(item) = items.next() {
             let (name, first) = item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
-            let known = known_and_built(name.trim())?;
+            let (known, parts) = known_and_built(name.trim())?;
             let levels = match first {
                 None if known.name == REFERENCE_CODEC => zstd_levels.to_vec(),
                 None => known.default_levels.to_vec(),
@@ -104,16 +89,16 @@ impl CodecList {
                     levels_of(known, &levels.join(","))?
                 }
             };
-            for entry in levels.into_iter().map(|level| (known.name, level)) {
-                if !entries.contains(&entry) {
-                    entries.push(entry);
+            for level in levels {
+                if !list.iter().any(|codec| (codec.name, codec.level) == (known.name, level)) {
+                    list.push(FrameCodec { name: known.name, level, parts });
                 }
             }
         }
-        if entries.len() > CODECS_MAX {
-            return Err(wrong(&format!("{} codecs and levels are too many", entries.len())));
+        match list.len() > CODECS_MAX {
+            true => Err(wrong(&format!("{} codecs and levels are too many", list.len()))),
+            false => Ok(Self(list)),
         }
-        Ok(Self(entries))
     }
 }
 
@@ -125,50 +110,74 @@ impl FromStr for CodecList {
     }
 }
 
-fn known(name: &str) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| known.name == name)
+/// Reads levels of zstd: ascending, each once, never empty.
+pub fn zstd_levels(text: &str) -> Result<Vec<i32>> {
+    levels_of(known_and_built(REFERENCE_CODEC)?.0, text)
 }
 
-fn known_and_built(name: &str) -> Result<&'static Known> {
-    let known = known(name).ok_or_else(|| match name {
+fn known_and_built(name: &str) -> Result<(&'static Known, Parts)> {
+    let known = KNOWN.iter().find(|known| known.name == name).ok_or_else(|| match name {
         "" => wrong("a codec is missing"),
         _ => wrong(&format!("{name:?} is not a codec")),
     })?;
-    match (known.new, known.feature) {
-        (None, Some(feature)) => Err(Error::usage(format!("{name} is not in this build"))
-            .hint(format!("build it in: cargo build --release --features {feature}"))),
-        _ => Ok(known),
-    }
+    let parts = known.parts.ok_or_else(|| {
+        Error::usage(format!("{name} is not in this build"))
+            .hint(format!("build it in: cargo build --release --features {name}"))
+    })?;
+    Ok((known, parts))
 }
 
+/// Reads levels and ranges of a codec: ascending, each once, never empty.
 fn levels_of(known: &Known, text: &str) -> Result<Vec<i32>> {
-    let (from, to) = (*known.levels.start(), *known.levels.end());
-    if from == to {
-        return Err(wrong(&format!("{} has no levels", known.name)));
-    }
-    let hint = || match known.name {
-        REFERENCE_CODEC => format!("zstd has levels 1 to {to}, or {from} to -1"),
-        name => format!("{name} has levels {from} to {to}"),
+    let name = known.name;
+    let range = |range: &RangeInclusive<i32>| match (range.start(), range.end()) {
+        (from, to) if from == to => from.to_string(),
+        (from, to) => format!("{from} to {to}"),
     };
-    parse_levels(text, from, to).map_err(|message| Error::usage(format!("{}: {message}", known.name)).hint(hint()))
+    let ranges: Vec<String> = known.levels.iter().map(range).collect();
+    if ranges.is_empty() {
+        return Err(wrong(&format!("{name} has no levels")));
+    }
+    let example = if name == REFERENCE_CODEC { ": --levels 1-10, --levels 1,3,-5--1" } else { "" };
+    parse_levels(text, known.levels).map_err(|message| {
+        Error::usage(format!("{name}: {message}"))
+            .hint(format!("levels of {name} are {}{example}", ranges.join(", or ")))
+    })
+}
+
+fn parse_levels(text: &str, allowed: &[RangeInclusive<i32>]) -> Result<Vec<i32>, String> {
+    let is_allowed = |level: &i32| allowed.iter().any(|range| range.contains(level));
+    let level = |text: &str| -> Result<i32, String> {
+        let level: i32 = text.parse().map_err(|_| format!("{text:?} is not a level"))?;
+        if is_allowed(&level) { Ok(level) } else { Err(format!("level {level} is out of range")) }
+    };
+    let mut levels = BTreeSet::new();
+    for item in text.split(',').map(str::trim) {
+        // A dash that is not in front separates the ends of a range.
+        let dash = item.char_indices().skip(1).find(|(_, char)| *char == '-').map(|(at, _)| at);
+        let (from, to) = dash.map_or((item, item), |at| (&item[..at], &item[at + 1..]));
+        let (from, to) = (level(from)?, level(to)?);
+        if from > to {
+            return Err(format!("the range {item} is empty: it ends before it starts"));
+        }
+        // 0 is no level of zstd.
+        levels.extend((from..=to).filter(is_allowed));
+    }
+    Ok(levels.into_iter().collect())
+}
+
+fn built_in() -> Vec<&'static str> {
+    KNOWN.iter().filter(|known| known.parts.is_some()).map(|known| known.name).collect()
 }
 
 fn wrong(message: &str) -> Error {
-    let names: Vec<&str> = KNOWN.iter().filter(|known| known.new.is_some()).map(|known| known.name).collect();
-    Error::usage(message).hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", names.join(", ")))
+    Error::usage(message).hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", built_in().join(", ")))
 }
 
 /// Every codec of this build, as a list.
 #[cfg(test)]
 pub fn all_built_in() -> String {
-    let names: Vec<&str> = KNOWN.iter().filter(|known| known.new.is_some()).map(|known| known.name).collect();
-    names.join(",")
-}
-
-/// What people call an entry of a list.
-#[cfg(test)]
-pub fn label_of(entry: &(&'static str, i32)) -> String {
-    super::label(entry.0, entry.1)
+    built_in().join(",")
 }
 
 #[cfg(test)]
@@ -176,7 +185,7 @@ mod tests {
     use {super::*, proptest::prelude::*};
 
     fn labels(text: &str) -> Option<Vec<String>> {
-        CodecList::parse(text, &[1, 3]).ok().map(|list| list.entries().iter().map(label_of).collect())
+        CodecList::parse(text, &[1, 3]).ok().map(|list| list.codecs().iter().map(FrameCodec::label).collect())
     }
 
     #[test]
@@ -191,29 +200,77 @@ mod tests {
             Some(["zlib 1", "zlib 6", "zlib 9", "bzip2 1", "bzip2 2"].map(String::from).into())
         );
         assert_eq!(labels("lz4,lz4"), Some(vec!["lz4".into()]), "each once");
+        assert_eq!(labels("lzo,snappy,lzo:999"), Some(["lzo 1", "lzo 999", "snappy"].map(String::from).into()));
         let list: CodecList = "lz4,zstd:2,1".parse().expect("a list");
-        assert_eq!(list.measuring_order().entries()[0], ("zstd", 1));
+        assert_eq!(list.measuring_order()[0].label(), "zstd 1");
     }
 
     #[test]
     fn what_is_no_list() {
-        for text in
-            ["", ",", "zstd,", "lz5", "zlib:0", "zlib:10", "lz4:1", "zlib:", "3", "zstd:3,", "bzip2:9-1", "none:0"]
-        {
+        for text in [
+            "",
+            ",",
+            "zstd,",
+            "lz5",
+            "zlib:0",
+            "zlib:10",
+            "lz4:1",
+            "zlib:",
+            "3",
+            "zstd:3,",
+            "bzip2:9-1",
+            "none:0",
+            "lzo:2",
+            "snappy:1",
+        ] {
             assert_eq!(labels(text), None, "{text:?}");
         }
     }
 
     #[test]
     fn what_is_not_built_in_is_named() {
-        for known in KNOWN.iter().filter(|known| known.new.is_none()) {
+        for known in KNOWN.iter().filter(|known| known.parts.is_none()) {
             let error = known.name.parse::<CodecList>().expect_err("not in this build");
             assert_eq!(error.to_string(), format!("{} is not in this build", known.name));
             assert!(error.hint_text().is_some_and(|hint| hint.contains("--features")));
         }
     }
 
+    fn levels(text: &str) -> Option<Vec<i32>> {
+        zstd_levels(text).ok()
+    }
+
+    #[test]
+    fn lists_and_ranges() {
+        assert_eq!(levels("1-10"), Some((1..=10).collect()));
+        assert_eq!(levels("1,3,-5--1"), Some(vec![-5, -4, -3, -2, -1, 1, 3]));
+        assert_eq!(levels("-7"), Some(vec![-7]));
+        assert_eq!(levels("22, 19 ,3-3"), Some(vec![3, 19, 22]));
+        assert_eq!(levels("-2-2,2"), Some(vec![-2, -1, 1, 2]), "each once, and no level 0");
+    }
+
+    #[test]
+    fn what_are_no_levels() {
+        for text in ["", ",", "1,", "0", "0-3", "10-1", "-1--5", "23", "1-23", "-1001", "1-", "-", "--1", "a", "1-2-3"]
+        {
+            assert_eq!(levels(text), None, "{text:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn hostile_levels_never_panic(text in "[-0-9, é]{0,12}") {
+            let _ = levels(&text);
+        }
+
+        #[test]
+        fn lists_are_sorted_and_in_range(from in -9i32..=22, to in -9i32..=22) {
+            if let Some(levels) = levels(&format!("{from}-{to}")) {
+                prop_assert!(levels.is_sorted() && !levels.contains(&0));
+                prop_assert_eq!((levels.first(), levels.last()), (Some(&from), Some(&to)));
+            }
+        }
+
         #[test]
         fn hostile_lists_never_panic(text in "[-0-9a-z:, é]{0,16}") {
             let _ = labels(&text);

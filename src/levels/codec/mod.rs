@@ -1,40 +1,73 @@
-//! What is measured: anything that compresses frames, each on its own. The harness knows only these traits; there is one
-//! file per codec, and [`list`] reads which ones are wanted.
+//! Codecs: anything that compresses frames, each on its own. There is one file per codec; [`list`] reads which ones are
+//! wanted, and the rest of `levels` knows only [`FrameCodec`].
 //!
-//! A decoder is told how long the content is, gives no more than that, and refuses a frame that holds less.
+//! A decoder is told the length of the content, never returns more, and refuses a frame that holds less.
 
 mod bzip2;
 pub mod list;
 mod lz4;
-#[cfg(feature = "lz4hc")]
-mod lz4hc;
+mod lzo;
 mod none;
+mod snappy;
 mod zlib;
 mod zstd;
 
-pub use zstd::ZstdLevel;
-
 use slotpress_base::error::{Error, Result};
 
-/// A codec at one of its levels. Its workers compress and decompress one frame at a time.
-pub trait FrameCodec: Sync {
-    /// The codec's name, as `--json` says it.
-    fn name(&self) -> &str;
-    /// Its level; 0 where it has none.
-    fn level(&self) -> i32;
+/// A codec at one of its levels.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameCodec {
+    /// The name, as in `--codec` and in JSON.
+    pub name: &'static str,
+    /// The level; 0 if the codec has none.
+    pub level: i32,
+    /// The functions of the codec.
+    pub parts: Parts,
+}
+
+/// The functions of a codec.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// Makes what one worker compresses with, at a level.
+    pub encoder: fn(i32) -> Result<Box<dyn FrameEncoder>>,
+    /// Makes what one worker decompresses with, at a level.
+    pub decoder: fn(i32) -> Result<Box<dyn FrameDecode>>,
+    /// The largest possible size in bytes of a frame with content of this many bytes.
+    pub bytes_max: fn(usize) -> usize,
+}
+
+impl FrameCodec {
+    /// zstd at a level, as `archive` uses it.
+    pub fn zstd(level: i32) -> Self {
+        Self { name: super::REFERENCE_CODEC, level, parts: zstd::PARTS }
+    }
+
+    /// For people: `zstd 3`, `lz4`.
+    pub fn label(&self) -> String {
+        label(self.name, self.level)
+    }
+
     /// What one worker compresses with.
-    fn new_encoder(&self) -> Result<Box<dyn FrameEncoder>>;
+    pub fn new_encoder(&self) -> Result<Box<dyn FrameEncoder>> {
+        (self.parts.encoder)(self.level)
+    }
+
     /// What one worker decompresses with.
-    fn new_decoder(&self) -> Result<Box<dyn FrameDecode>>;
-    /// The most bytes that a frame of this content can take.
-    fn encoded_bytes_max(&self, content_bytes: usize) -> usize;
+    pub fn new_decoder(&self) -> Result<Box<dyn FrameDecode>> {
+        (self.parts.decoder)(self.level)
+    }
+
+    /// The largest possible size in bytes of a frame with content of this many bytes.
+    pub fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
+        (self.parts.bytes_max)(content_bytes)
+    }
 }
 
 /// Compresses one frame after another.
 pub trait FrameEncoder: Send {
     /// Compresses `content` into `to`, replacing what it holds.
     fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()>;
-    /// Bytes that it takes, without the frames.
+    /// Bytes that it allocates, without the frames.
     fn context_bytes(&self) -> usize;
 }
 
@@ -42,13 +75,62 @@ pub trait FrameEncoder: Send {
 pub trait FrameDecode: Send {
     /// Decompresses a frame of `content_bytes` into `to`, replacing what it holds.
     fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()>;
-    /// Bytes that it takes, without the frames.
+    /// Bytes that it allocates, without the frames.
     fn context_bytes(&self) -> usize;
 }
 
-/// What people call a codec at a level: `zstd 3`, `lz4`.
+/// For people: `zstd 3`, `lz4`.
 pub fn label(name: &str, level: i32) -> String {
     if level == 0 { name.to_string() } else { format!("{name} {level}") }
+}
+
+/// A function, and the bytes that it allocates.
+struct Coder<F> {
+    codec: &'static str,
+    context_bytes: usize,
+    code: F,
+}
+
+/// An encoder from a function that appends a frame to an empty buffer.
+fn encoder(
+    codec: &'static str,
+    context_bytes: usize,
+    code: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), String> + Send + 'static,
+) -> Result<Box<dyn FrameEncoder>> {
+    Ok(Box::new(Coder { codec, context_bytes, code }))
+}
+
+impl<F: FnMut(&[u8], &mut Vec<u8>) -> Result<(), String> + Send> FrameEncoder for Coder<F> {
+    fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
+        to.clear();
+        (self.code)(content, to).map_err(|why| Error::failed(format!("{} cannot compress a frame: {why}", self.codec)))
+    }
+
+    fn context_bytes(&self) -> usize {
+        self.context_bytes
+    }
+}
+
+/// A decoder from a function that fills a buffer of the stated length, and returns how many bytes it has written.
+fn decoder(
+    codec: &'static str,
+    context_bytes: usize,
+    code: impl FnMut(&[u8], &mut [u8]) -> Result<usize, String> + Send + 'static,
+) -> Result<Box<dyn FrameDecode>> {
+    Ok(Box::new(Coder { codec, context_bytes, code }))
+}
+
+impl<F: FnMut(&[u8], &mut [u8]) -> Result<usize, String> + Send> FrameDecode for Coder<F> {
+    fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+        to.resize(content_bytes, 0);
+        let found_bytes =
+            (self.code)(frame, to).map_err(|why| Error::damaged(format!("not a good {} frame: {why}", self.codec)))?;
+        check_length(content_bytes, found_bytes)
+    }
+
+    fn context_bytes(&self) -> usize {
+        self.context_bytes
+    }
 }
 
 fn check_length(expected_bytes: usize, found_bytes: usize) -> Result<()> {
@@ -58,19 +140,14 @@ fn check_length(expected_bytes: usize, found_bytes: usize) -> Result<()> {
     }
 }
 
-/// Something in a frame makes no sense to its decoder.
-fn undecodable(codec: &str, why: &str) -> Error {
-    Error::damaged(format!("not a good {codec} frame: {why}"))
-}
-
 #[cfg(test)]
 mod tests {
     use {super::*, list::CodecList, proptest::prelude::*};
 
     /// Every codec of this build, some at more than one level.
-    fn all() -> Vec<Box<dyn FrameCodec>> {
+    fn all() -> Vec<FrameCodec> {
         let list: CodecList = list::all_built_in().parse().expect("names of this build");
-        list.codecs()
+        list.codecs().to_vec()
     }
 
     fn noise(length: usize, alphabet: u32) -> Vec<u8> {
@@ -99,7 +176,7 @@ mod tests {
                 (codec.new_encoder().expect("an encoder"), codec.new_decoder().expect("a decoder"));
             let (mut frame, mut back) = (vec![9; 100], vec![9; 100]);
             for content in &contents {
-                let name = format!("{} of {} bytes", label(codec.name(), codec.level()), content.len());
+                let name = format!("{} of {} bytes", codec.label(), content.len());
                 encoder.encode(content, &mut frame).expect(&name);
                 assert!(frame.len() <= codec.encoded_bytes_max(content.len()), "{name}: {}", frame.len());
                 decoder.decode(&frame, content.len(), &mut back).expect(&name);
@@ -121,7 +198,7 @@ mod tests {
                 let (mut frame, mut back) = (Vec::new(), Vec::new());
                 codec.new_encoder().expect("an encoder").encode(&content, &mut frame).expect("encoded");
                 codec.new_decoder().expect("a decoder").decode(&frame, content.len(), &mut back).expect("decoded");
-                prop_assert!(back == content, "{}", codec.name());
+                prop_assert!(back == content, "{}", codec.label());
             }
         }
 
@@ -146,7 +223,7 @@ mod tests {
                     if decoder.decode(frame, CONTENT_BYTES, &mut back).is_ok() {
                         prop_assert_eq!(back.len(), CONTENT_BYTES);
                     }
-                    prop_assert!(back.len() <= CONTENT_BYTES, "{}", codec.name());
+                    prop_assert!(back.len() <= CONTENT_BYTES, "{}", codec.label());
                 }
             }
         }

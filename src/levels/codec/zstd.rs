@@ -1,44 +1,17 @@
-//! zstd as `archive` uses it: content size stated, with a checksum.
+//! zstd as `archive` uses it: with the content size and a checksum.
 
 use {
-    super::{FrameCodec, FrameDecode, FrameEncoder, check_length},
+    super::{FrameDecode, FrameEncoder, Parts, check_length},
     crate::archive::encode::{Codec, FrameCompressor},
     slotpress_base::error::Result,
     slotpress_read::archive::decode::FrameDecoder,
 };
 
-/// zstd as `archive` uses it: content size stated, with a checksum.
-#[derive(Clone, Copy, Debug)]
-pub struct ZstdLevel(pub i32);
-
-impl ZstdLevel {
-    /// The same, as archives are made with it.
-    pub fn archive_codec(self) -> Codec {
-        Codec::zstd(self.0)
-    }
-}
-
-impl FrameCodec for ZstdLevel {
-    fn name(&self) -> &str {
-        "zstd"
-    }
-
-    fn level(&self) -> i32 {
-        self.0
-    }
-
-    fn new_encoder(&self) -> Result<Box<dyn FrameEncoder>> {
-        Ok(Box::new(FrameCompressor::new(&self.archive_codec())?))
-    }
-
-    fn new_decoder(&self) -> Result<Box<dyn FrameDecode>> {
-        Ok(Box::new(FrameDecoder::new()?))
-    }
-
-    fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
-        zstd_safe::compress_bound(content_bytes)
-    }
-}
+pub const PARTS: Parts = Parts {
+    encoder: |level| Ok(Box::new(FrameCompressor::new(&Codec::zstd(level))?)),
+    decoder: |_| Ok(Box::new(FrameDecoder::new()?)),
+    bytes_max: zstd_safe::compress_bound,
+};
 
 impl FrameEncoder for FrameCompressor {
     fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {

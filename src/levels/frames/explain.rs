@@ -31,8 +31,8 @@ pub fn explain(report: &FramesReport) -> Vec<String> {
             quantity::bytes(DEFAULT_FRAME_SIZE_BYTES),
             larger(default, largest),
             quantity::bytes(largest.frame_size_bytes),
-            quantity::bytes(default.worker_memory_bytes),
-            quantity::bytes(largest.worker_memory_bytes),
+            quantity::bytes(default.row.peak_memory_bytes),
+            quantity::bytes(largest.row.peak_memory_bytes),
         ));
     }
     if let Some(small) = at(RANDOM_ACCESS_BYTES) {
@@ -55,7 +55,7 @@ pub fn explain(report: &FramesReport) -> Vec<String> {
 
 /// Which sizes save nothing.
 fn growing(rows: &[FrameSizeRow]) -> Option<String> {
-    let last = rows.iter().take_while(|row| row.saving_percent() <= 0.0).last()?;
+    let last = rows.iter().take_while(|row| row.row.saving_percent() <= 0.0).last()?;
     let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
     Some(format!(
         "Frames of {}{below} save nothing: the overhead of a frame is larger than the saving.",
@@ -78,7 +78,7 @@ fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
 
 /// How much larger the same content gets with the first than with the second.
 fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
-    let percent = 100.0 * (than.ratio() / row.ratio().max(1e-12) - 1.0);
+    let percent = 100.0 * (than.row.ratio() / row.row.ratio().max(1e-12) - 1.0);
     match percent {
         percent if percent >= 0.05 => format!("{percent:.1} % larger"),
         percent if percent <= -0.05 => format!("{:.1} % smaller", -percent),
@@ -108,7 +108,7 @@ mod tests {
         let report = report();
         let mut row = report.sizes[1].clone();
         assert_eq!(larger(&row, &report.sizes[1]), "no larger");
-        row.output_bytes = row.output_bytes * 11 / 10;
+        row.row.output_bytes = row.row.output_bytes * 11 / 10;
         assert_eq!(larger(&row, &report.sizes[1]), "10.0 % larger");
         assert_eq!(larger(&report.sizes[1], &row), "9.1 % smaller");
     }

@@ -1,29 +1,25 @@
-//! Measuring frames of each size, on one core.
+//! Measuring frames of each size, and bundles, on one core.
 //!
-//! Of each size, pieces are cut from the frames of the input. Each is compressed alone, decompressed and compared once;
-//! this is the warm-up too. Then each is compressed again and timed alone, over and over for a given time, and the same
-//! for decompressing. Contexts and buffers are reused from one piece to the next, as a worker of `archive` does.
-//!
-//! Bounded: what the pieces compress to is held, at most as much as the input in memory (and what does not compress); so
-//! many pieces of a size as the rarest percentile needs; a time for the first pass, after which the pieces that were not
-//! reached are left out. Pieces are taken in an order that goes over the whole input again and again, so that what was
-//! reached is spread over all of it.
+//! Pieces of each size are cut from the frames of the input; each is compressed and decompressed alone, and timed alone.
+//! Bounded by the number of pieces that the rarest percentile needs, and by the time of the first pass. Pieces are taken
+//! in an order that goes over the whole input again and again, so that those that were reached are spread over all of it.
 
 use {
     super::{
-        BundleUnit, FrameSizeRow, FramesReport,
-        bundle::{UnitChoice, Units, measure_bundle},
-        pass::{Pause, check_round_trip},
-        timing::{Times, timer_seconds},
+        BundleRow, BundleUnit, FrameSizeRow, FramesReport,
+        bundle::{UnitChoice, Units},
     },
     crate::levels::{
-        codec::{FrameCodec, FrameDecode, FrameEncoder},
+        RepeatOptions,
+        codec::FrameCodec,
         input::Input,
+        latency::timer_seconds,
+        measure::Bench,
         statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN},
         units::pieces,
     },
     slotpress_base::{error::Result, progress::Progress, quantity, stopwatch::ThreadStopwatch},
-    std::time::{Duration, Instant},
+    std::time::Duration,
 };
 
 /// What to measure.
@@ -53,16 +49,14 @@ pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 /// Measures each size, then each bundle. What was measured is in the report, also after an error.
 pub fn measure_frames(
     input: &Input,
-    codec: &dyn FrameCodec,
+    codec: &FrameCodec,
     options: &FramesOptions,
     progress: &dyn Progress,
 ) -> (FramesReport, Result<()>) {
     let mut report = FramesReport {
-        codec: codec.name().to_string(),
-        level: codec.level(),
+        codec: *codec,
         timer_seconds: timer_seconds(),
         total_bytes: input.total_bytes,
-        content_bytes: input.content_bytes(),
         sizes: Vec::new(),
         bundle_unit: None,
         bundles: Vec::new(),
@@ -74,7 +68,7 @@ pub fn measure_frames(
 fn fill(
     report: &mut FramesReport,
     input: &Input,
-    codec: &dyn FrameCodec,
+    codec: &FrameCodec,
     options: &FramesOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
@@ -82,8 +76,17 @@ fn fill(
     let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
     let stopwatch = ThreadStopwatch::start();
     for size_bytes in sizes_of_use(input, &options.sizes) {
-        let bench = Bench { codec, options, progress, size_bytes };
-        report.sizes.push(bench.measure(chosen_pieces(input, size_bytes, options.pieces_max))?);
+        let repeat = RepeatOptions { repeat: 1, min_time: options.min_time, threads: 1 };
+        let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
+        let mut bench = Bench::new(pieces, repeat, progress).timing_each(options.first_pass_max);
+        let measured = bench.measure(codec, &format!("Frames of {}", quantity::bytes(size_bytes)))?;
+        report.sizes.push(FrameSizeRow {
+            frame_size_bytes: size_bytes,
+            frames: measured.pieces,
+            row: measured.row,
+            compress: measured.compress,
+            decompress: measured.decompress,
+        });
     }
     // Nothing here waits for anything but a core. Each time that it did not have one is in the time of a frame.
     let taken = stopwatch.taken();
@@ -100,11 +103,21 @@ fn fill(
         units: units.count(),
         average_bytes: units.bytes() as f64 / (units.count() as f64).max(1.0),
     });
+    let measure = |units_per_frame: u64| {
+        let repeat = RepeatOptions { repeat: 1, min_time: Duration::ZERO, threads: 1 };
+        let mut bench = Bench::new(units.bundles(units_per_frame), repeat, progress);
+        bench.measure(codec, &format!("Bundles of {units_per_frame}"))
+    };
     let mut alone_bytes = None;
-    for units_per_frame in &options.bundles {
-        let row = measure_bundle(&units, *units_per_frame, codec, alone_bytes, progress)?;
-        alone_bytes = Some(row.alone_bytes);
-        report.bundles.push(row);
+    for units_per_frame in options.bundles.iter().copied() {
+        let measured = measure(units_per_frame)?;
+        let alone_bytes = *match &mut alone_bytes {
+            Some(bytes) => bytes,
+            none if units_per_frame == 1 => none.insert(measured.row.output_bytes),
+            none => none.insert(measure(1)?.row.output_bytes),
+        };
+        let (frames, row) = (measured.pieces, measured.row);
+        report.bundles.push(BundleRow { units_per_frame, frames, row, alone_bytes });
     }
     Ok(())
 }
@@ -134,100 +147,6 @@ fn chosen_pieces(input: &Input, size_bytes: u64, pieces_max: usize) -> Vec<&[u8]
     let taken: Vec<&[u8]> =
         of_use().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, piece)| piece).collect();
     (0..ROUNDS).flat_map(|round| taken.iter().skip(round).step_by(ROUNDS).copied()).collect()
-}
-
-/// One size.
-struct Bench<'a> {
-    codec: &'a dyn FrameCodec,
-    options: &'a FramesOptions,
-    progress: &'a dyn Progress,
-    size_bytes: u64,
-}
-
-/// Pieces, and what each compresses to.
-struct Checked<'a> {
-    pieces: Vec<&'a [u8]>,
-    /// All of them, one behind the other.
-    compressed: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<usize>,
-}
-
-impl Checked<'_> {
-    fn compressed(&self, number: usize) -> &[u8] {
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.compressed[start..self.ends[number]]
-    }
-}
-
-impl Bench<'_> {
-    fn measure(&self, pieces: Vec<&[u8]>) -> Result<FrameSizeRow> {
-        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        // The first pass does both; of the others, only the first of each is certain.
-        self.progress.stage(&format!("Frames of {}", quantity::bytes(self.size_bytes)), Some(bytes * 3));
-        let (mut encoder, mut decoder) = (self.codec.new_encoder()?, self.codec.new_decoder()?);
-        let checked = self.check(pieces, &mut *encoder, &mut *decoder)?;
-        let mut to = Vec::new();
-        let compress = self.time(&checked, &mut |number| encoder.encode(checked.pieces[number], &mut to))?;
-        let mut back = Vec::new();
-        let decompress = self.time(&checked, &mut |number| {
-            decoder.decode(checked.compressed(number), checked.pieces[number].len(), &mut back)
-        })?;
-        let longest = checked.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
-        Ok(FrameSizeRow {
-            frame_size_bytes: self.size_bytes,
-            frames: checked.pieces.len() as u64,
-            input_bytes: checked.pieces.iter().map(|piece| piece.len() as u64).sum(),
-            output_bytes: checked.compressed.len() as u64,
-            compress: compress.latency(),
-            decompress: decompress.latency(),
-            worker_memory_bytes: (encoder.context_bytes() + longest + self.codec.encoded_bytes_max(longest)) as u64,
-        })
-    }
-
-    /// Compresses, decompresses and compares each piece, until the time is over.
-    fn check<'a>(
-        &self,
-        mut pieces: Vec<&'a [u8]>,
-        encoder: &mut dyn FrameEncoder,
-        decoder: &mut dyn FrameDecode,
-    ) -> Result<Checked<'a>> {
-        let start = Instant::now();
-        let (mut compressed, mut ends) = (Vec::new(), Vec::with_capacity(pieces.len()));
-        let (mut frame, mut back) = (Vec::new(), Vec::new());
-        let mut pause = Pause::new(self.progress);
-        for piece in &pieces {
-            encoder.encode(piece, &mut frame)?;
-            check_round_trip(self.codec, decoder, piece, &frame, &mut back)?;
-            compressed.extend_from_slice(&frame);
-            ends.push(compressed.len());
-            if pause.after(piece.len(), true)? && start.elapsed() >= self.options.first_pass_max {
-                break;
-            }
-        }
-        pieces.truncate(ends.len());
-        Ok(Checked { pieces, compressed, ends })
-    }
-
-    /// Times each piece, in as many passes as the time asks for; the last may end early.
-    fn time(&self, checked: &Checked, work: &mut dyn FnMut(usize) -> Result<()>) -> Result<Times> {
-        let mut times = Times::new()?;
-        let begin = Instant::now();
-        let mut pause = Pause::new(self.progress);
-        let mut is_first = true;
-        while is_first || begin.elapsed() < self.options.min_time {
-            for (number, piece) in checked.pieces.iter().enumerate() {
-                let start = Instant::now();
-                work(number)?;
-                times.record(start.elapsed());
-                if pause.after(piece.len(), is_first)? && !is_first && begin.elapsed() >= self.options.min_time {
-                    break;
-                }
-            }
-            is_first = false;
-        }
-        Ok(times)
-    }
 }
 
 #[cfg(test)]

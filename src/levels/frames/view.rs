@@ -1,9 +1,9 @@
 //! The view of frame sizes: what frames of each size take, at worst too, and what bundling saves.
 
 use {
-    super::{BundleRow, BundleUnit, FrameSizeRow, FramesReport, Latency, UnitKind, explain::explain},
+    super::{BundleRow, BundleUnit, FrameSizeRow, FramesReport, UnitKind, explain::explain},
     crate::levels::{
-        codec::label,
+        latency::Latency,
         report::{
             Block, Column, Section, Table, Unit, Value,
             chart::{Axis, Paper, Plot, codec_color},
@@ -26,7 +26,7 @@ fn unit_name(kind: UnitKind) -> &'static str {
 pub fn section(report: &FramesReport) -> Section {
     let fact = format!(
         "{}, one core; each frame alone; every time contains {} of reading the clock",
-        label(&report.codec, report.level),
+        report.codec.label(),
         quantity::time(report.timer_seconds)
     );
     let mut blocks = vec![Block::Facts(vec![fact])];
@@ -68,31 +68,32 @@ fn sizes(report: &FramesReport) -> Table {
     let rows: Vec<&FrameSizeRow> = report.sizes.iter().collect();
     let table = Table::of(&rows)
         .kind_column("frame_size")
-        .column(Column::named("codec"), |_: &FrameSizeRow| report.codec.as_str())
-        .column(Column::named("level"), |_| report.level)
+        .column(Column::named("codec"), |_: &FrameSizeRow| report.codec.name)
+        .column(Column::named("level"), |_| report.codec.level)
         .column(Column::shown("frame", Unit::Bytes).wide(8).name("frame_size_bytes", 0), |row| row.frame_size_bytes)
         .column(Column::shown("frames", Unit::Count).wide(10).spare(2).name("frames", 0), |row| row.frames)
-        .column(Column::named("input_bytes"), |row| row.input_bytes)
-        .column(Column::named("output_bytes"), |row| row.output_bytes)
-        .column(Column::shown("ratio", Unit::Ratio).wide(7).spare(3).name("ratio", 4), FrameSizeRow::ratio)
-        .column(
-            Column::shown("saving", Unit::Percent(1)).wide(8).name("saving_percent", 3),
-            FrameSizeRow::saving_percent,
-        )
+        .column(Column::named("input_bytes"), |row| row.row.input_bytes)
+        .column(Column::named("output_bytes"), |row| row.row.output_bytes)
+        .column(Column::shown("ratio", Unit::Ratio).wide(7).spare(3).name("ratio", 4), |row| row.row.ratio())
+        .column(Column::shown("saving", Unit::Percent(1)).wide(8).name("saving_percent", 3), |row| {
+            row.row.saving_percent()
+        })
         .column(Column::shown("compress MiB/s", Unit::Rate).headed("compress\nMiB/s", 9), |row| {
-            row.compress_mb_per_second() * 1e6
+            row.bytes_per_second(&row.compress)
         })
         .column(Column::shown("decompress MiB/s", Unit::Rate).headed("decompress\nMiB/s", 11), |row| {
-            row.decompress_mb_per_second() * 1e6
+            row.bytes_per_second(&row.decompress)
         })
-        .column(Column::named("compress_mb_per_second").decimals(2), FrameSizeRow::compress_mb_per_second)
-        .column(Column::named("decompress_mb_per_second").decimals(2), FrameSizeRow::decompress_mb_per_second)
+        .column(Column::named("compress_mb_per_second").decimals(2), |row| row.bytes_per_second(&row.compress) / 1e6)
+        .column(Column::named("decompress_mb_per_second").decimals(2), |row| {
+            row.bytes_per_second(&row.decompress) / 1e6
+        })
         .column(
             Column::shown("memory per worker", Unit::Bytes)
                 .headed("memory per\nworker", 10)
                 .spare(4)
                 .name("worker_memory_bytes", 0),
-            |row| row.worker_memory_bytes,
+            |row| row.row.peak_memory_bytes,
         );
     let table = latency_fields(table, "compress", |row| &row.compress);
     latency_fields(table, "decompress", |row| &row.decompress)
@@ -144,8 +145,8 @@ fn bundles(report: &FramesReport, unit: &BundleUnit) -> Table {
             quantity::count_of(unit.units, name),
             quantity::bytes(unit.average_bytes.round() as u64)
         ))
-        .column(Column::named("codec"), |_: &BundleRow| report.codec.as_str())
-        .column(Column::named("level"), |_| report.level)
+        .column(Column::named("codec"), |_: &BundleRow| report.codec.name)
+        .column(Column::named("level"), |_| report.codec.level)
         .absent("frame_size_bytes")
         .column(
             Column::shown(&format!("{name}s per frame"), Unit::Count)
@@ -157,10 +158,12 @@ fn bundles(report: &FramesReport, unit: &BundleUnit) -> Table {
             Value::Nested(serde_json::to_value(unit).unwrap_or_default(), name.to_string())
         })
         .column(Column::shown("frames", Unit::Count).name("frames", 0), |row| row.frames)
-        .column(Column::named("input_bytes"), |row| row.input_bytes)
-        .column(Column::named("output_bytes"), |row| row.output_bytes)
-        .column(Column::named("ratio").decimals(4), |row| row.input_bytes as f64 / (row.output_bytes as f64).max(1.0))
-        .column(Column::shown("saving", Unit::Percent(1)).wide(8).name("saving_percent", 3), BundleRow::saving_percent)
+        .column(Column::named("input_bytes"), |row| row.row.input_bytes)
+        .column(Column::named("output_bytes"), |row| row.row.output_bytes)
+        .column(Column::named("ratio").decimals(4), |row| row.row.ratio())
+        .column(Column::shown("saving", Unit::Percent(1)).wide(8).name("saving_percent", 3), |row| {
+            row.row.saving_percent()
+        })
         .column(Column::named("alone_bytes"), |row| row.alone_bytes)
         .column(
             Column::shown("saving against one", Unit::Percent(1))
@@ -172,10 +175,12 @@ fn bundles(report: &FramesReport, unit: &BundleUnit) -> Table {
         .absent("compress_mb_per_second")
         .absent("decompress_mb_per_second")
         .absent("worker_memory_bytes")
-        .column(Column::shown("compressed", Unit::Bytes).wide(11).spare(3), |row| row.output_bytes)
-        .column(Column::shown("compress", Unit::Time).wide(9).name("compress_seconds", 9), |row| row.compress_seconds)
+        .column(Column::shown("compressed", Unit::Bytes).wide(11).spare(3), |row| row.row.output_bytes)
+        .column(Column::shown("compress", Unit::Time).wide(9).name("compress_seconds", 9), |row| {
+            row.row.compress.median
+        })
         .column(Column::shown("decompress", Unit::Time).wide(11).name("decompress_seconds", 9), |row| {
-            row.decompress_seconds
+            row.row.decompress.median
         })
         .finish("bundles-table")
 }
@@ -193,20 +198,20 @@ fn size_axis(rows: &[FrameSizeRow]) -> Axis {
 }
 
 fn ratios(report: &FramesReport) -> String {
-    let (rows, color) = (&report.sizes, codec_color(&report.codec));
-    let y = Axis::linear("ratio", rows.iter().map(FrameSizeRow::ratio), 0.05).with_ticks(|tick| format!("{tick:.1}"));
+    let (rows, color) = (&report.sizes, codec_color(report.codec.name));
+    let y = Axis::linear("ratio", rows.iter().map(|row| row.row.ratio()), 0.05).with_ticks(|tick| format!("{tick:.1}"));
     let mut plot = Plot::new(PAPER, size_axis(rows), y, "Ratio by frame size");
-    let at = |row: &FrameSizeRow| (row.frame_size_bytes as f64, row.ratio());
+    let at = |row: &FrameSizeRow| (row.frame_size_bytes as f64, row.row.ratio());
     plot.curve(&format!("series s{color}"), rows.iter().map(at));
     for row in rows {
-        let title = format!("{}: {:.3}", quantity::bytes(row.frame_size_bytes), row.ratio());
+        let title = format!("{}: {:.3}", quantity::bytes(row.frame_size_bytes), row.row.ratio());
         plot.point(&format!("p{color}"), at(row), &title);
     }
     plot.finish()
 }
 
 fn latencies(report: &FramesReport) -> String {
-    let (rows, color) = (&report.sizes, codec_color(&report.codec));
+    let (rows, color) = (&report.sizes, codec_color(report.codec.name));
     let points = |of: fn(&Latency) -> Option<f64>| -> Vec<(f64, f64)> {
         rows.iter().filter_map(|row| Some((row.frame_size_bytes as f64, of(&row.compress)?))).collect()
     };
@@ -234,7 +239,12 @@ fn latencies(report: &FramesReport) -> String {
 pub(crate) mod tests {
     use {
         super::*,
-        crate::levels::frames::{BundleRow, BundleUnit},
+        crate::levels::{
+            LevelRow,
+            codec::FrameCodec,
+            frames::{BundleRow, BundleUnit},
+            statistics::Summary,
+        },
     };
 
     /// Fixed numbers, which follow from the size.
@@ -262,11 +272,14 @@ pub(crate) mod tests {
         FrameSizeRow {
             frame_size_bytes,
             frames,
-            input_bytes,
-            output_bytes,
+            row: LevelRow {
+                input_bytes,
+                output_bytes,
+                peak_memory_bytes: 2 * frame_size_bytes + 600_000,
+                ..LevelRow::default()
+            },
             compress: latency(750e6, frames),
             decompress: latency(2.5e9, frames),
-            worker_memory_bytes: 2 * frame_size_bytes + 600_000,
         }
     }
 
@@ -274,18 +287,19 @@ pub(crate) mod tests {
         let bundle = |units_per_frame: u64, output_bytes| BundleRow {
             units_per_frame,
             frames: 10_000u64.div_ceil(units_per_frame),
-            input_bytes: 3_000_000,
-            output_bytes,
+            row: LevelRow {
+                input_bytes: 3_000_000,
+                output_bytes,
+                compress: Summary::of(&[0.0123]),
+                decompress: Summary::of(&[0.0045]),
+                ..LevelRow::default()
+            },
             alone_bytes: 2_800_000,
-            compress_seconds: 0.0123,
-            decompress_seconds: 0.0045,
         };
         FramesReport {
-            codec: "zstd".to_string(),
-            level: 1,
+            codec: FrameCodec::zstd(1),
             timer_seconds: 25e-9,
             total_bytes: 1 << 30,
-            content_bytes: 64 << 20,
             sizes: [32, 512, 128 << 10, 2 << 20, 8 << 20, 32 << 20].map(row).into(),
             bundle_unit: Some(BundleUnit { kind: UnitKind::Record, units: 10_000, average_bytes: 300.2 }),
             bundles: vec![bundle(1, 2_800_000), bundle(175, 1_100_000)],

@@ -62,11 +62,25 @@ pub struct BreakEven {
     pub heavier_level: i32,
     /// Ascending; never empty.
     pub ranges: Vec<Range>,
-    /// The same in words.
-    pub text: String,
 }
 
 impl BreakEven {
+    /// The bandwidths at which the heavier level boots a node sooner, for people: `below 297 Mbit/s`, `any`, `none`.
+    pub fn heavier_at(&self) -> String {
+        let from = [None].into_iter().chain(self.ranges.iter().map(|range| range.up_to_bits_per_second));
+        let mut ranges = from.zip(&self.ranges).filter(|(_, range)| range.sooner == Sooner::Heavier);
+        let Some((from, range)) = ranges.next() else { return "none".to_string() };
+        let [from, to] = [from, range.up_to_bits_per_second].map(|end| end.map(show_bandwidth));
+        let text = match (from, to) {
+            (None, None) => "any".to_string(),
+            (None, Some(to)) => format!("below {to}"),
+            (Some(from), None) => format!("above {from}"),
+            (Some(from), Some(to)) => format!("{from} to {to}"),
+        };
+        // Rare, and for a narrow column; JSON has all of them.
+        if ranges.next().is_some() { text + ", ..." } else { text }
+    }
+
     /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` where there is no such end.
     #[cfg(test)]
     pub fn heavier_below(&self) -> Option<f64> {
@@ -95,7 +109,6 @@ fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion)
         (light - heavy) / light.min(heavy).max(f64::MIN_POSITIVE)
     };
     let ranges = ranges(&lead);
-    let text = in_words(&lighter.name(), &heavier.name(), &ranges);
     BreakEven {
         way,
         lighter_codec: lighter.codec.clone(),
@@ -103,7 +116,6 @@ fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion)
         heavier_codec: heavier.codec.clone(),
         heavier_level: heavier.level,
         ranges,
-        text,
     }
 }
 
@@ -183,31 +195,6 @@ fn narrowed(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
     high
 }
 
-fn in_words(lighter: &str, heavier: &str, ranges: &[Range]) -> String {
-    let name = |sooner: Sooner| if sooner == Sooner::Heavier { heavier } else { lighter };
-    let other = |sooner: Sooner| if sooner == Sooner::Heavier { lighter } else { heavier };
-    let verdict = |sooner: Sooner| match sooner {
-        Sooner::Same => "it makes no difference".to_string(),
-        sooner => name(sooner).to_string(),
-    };
-    let mut words = String::new();
-    for (number, range) in ranges.iter().enumerate() {
-        let place = match (number, range.up_to_bits_per_second) {
-            (0, None) => "at any bandwidth ".to_string(),
-            (0, Some(to)) => format!("below {} ", show_bandwidth(to)),
-            (_, Some(to)) => format!("; up to {}, ", show_bandwidth(to)),
-            (_, None) => "; above, ".to_string(),
-        };
-        words += &place;
-        words += &match (number, range.sooner) {
-            (0, Sooner::Same) => format!("{heavier} and {lighter} take the same time"),
-            (0, sooner) => format!("{} boots a node sooner than {}", name(sooner), other(sooner)),
-            (_, sooner) => verdict(sooner),
-        };
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use {
@@ -227,7 +214,7 @@ mod tests {
     }
 
     fn question(link: Link) -> LinkQuestion {
-        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false, is_assumed: false }
+        LinkQuestion { link, ends: ends(), egress_price_per_gb: None, any_format: false }
     }
 
     /// One after the other, 100 s more of compressing against 2 GB less to send: 20 MB/s of payload, 170 Mbit/s.
@@ -237,7 +224,7 @@ mod tests {
         let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
         let bandwidth = found.heavier_below().expect("a crossing");
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
-        assert_eq!(found.text, "below 170 Mbit/s level 3 boots a node sooner than level 1; above, level 1");
+        assert_eq!(found.heavier_at(), "below 170 Mbit/s");
         // Streaming, the link must be faster than level 3 compresses: 140 MB/s.
         let found = break_even(&light, &heavy, Way::Streaming, &question(Link::new(1e9)));
         let bandwidth = found.heavier_below().expect("a crossing");
@@ -248,16 +235,16 @@ mod tests {
     fn no_crossing() {
         let (light, heavy) = (load(1, 30_000_000_000, 100.0), load(3, 31_000_000_000, 200.0));
         let found = break_even(&light, &heavy, Way::StoreAndForward, &question(Link::new(1e9)));
-        assert_eq!(found.text, "at any bandwidth level 1 boots a node sooner than level 3");
+        assert_eq!((found.heavier_at().as_str(), found.ranges[0].sooner), ("none", Sooner::Lighter));
         let found = break_even(&heavy, &light, Way::StoreAndForward, &question(Link::new(1e9)));
-        assert_eq!(found.text, "at any bandwidth level 1 boots a node sooner than level 3");
+        assert_eq!(found.heavier_at(), "any");
         let found = break_even(&light, &load(2, 30_000_000_000, 100.0), Way::Streaming, &question(Link::new(1e9)));
-        assert_eq!(found.text, "at any bandwidth level 2 and level 1 take the same time");
+        assert_eq!((found.heavier_at().as_str(), found.ranges[0].sooner), ("none", Sooner::Same));
         assert_eq!(found.heavier_below(), None);
         // A window of 3 MiB every second is slower than any codec: no bandwidth makes level 1 the better one.
         let far = question(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let found = break_even(&light, &load(3, 28_000_000_000, 200.0), Way::StoreAndForward, &far);
-        assert_eq!(found.text, "at any bandwidth level 3 boots a node sooner than level 1");
+        assert_eq!(found.heavier_at(), "any");
     }
 
     proptest! {

@@ -1,10 +1,6 @@
 //! The picture of a link: which level boots a node soonest at which bandwidth.
 
-use super::{
-    model::Way,
-    report::{Curve, LinkReport},
-    units::show_bandwidth,
-};
+use super::{model::Way, question::LinkRow, report::LinkReport, units::show_bandwidth};
 use crate::levels::report::chart::{Axis, DASHES, Paper, Plot, codec_color};
 
 const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 66.0, right: 44.0, top: 26.0, bottom: 50.0 };
@@ -25,15 +21,18 @@ const CURVES_MAX: usize = DASHES;
 /// How many times the least a level may take to be seen: beyond, it is no choice.
 const FACTOR_MAX: f64 = 1.5;
 
-/// Per curve, its time as a multiple of the least of all, at each bandwidth.
-fn factors(curves: &[Curve]) -> Vec<Vec<(f64, f64)>> {
-    let least: Vec<f64> = (0..POINTS)
-        .map(|at| {
-            curves.iter().filter_map(|curve| curve.points.get(at)).map(|point| point.1).fold(f64::INFINITY, f64::min)
-        })
-        .collect();
-    let factor = |((bandwidth, seconds), least): (&(f64, f64), &f64)| (*bandwidth, seconds / least.max(1e-9));
-    curves.iter().map(|curve| curve.points.iter().zip(&least).map(factor).collect()).collect()
+/// Per row, its time as a multiple of the least of all, at bandwidths in bit/s.
+fn factors(report: &LinkReport, way: Way) -> Vec<Vec<(f64, f64)>> {
+    let (from, to) = BANDWIDTHS;
+    let mut curves = vec![Vec::new(); report.rows.len()];
+    for at in 0..POINTS {
+        let bandwidth = from * (to / from).powf(at as f64 / (POINTS - 1) as f64);
+        let seconds = |row: &LinkRow| report.question.seconds_at(&row.load, way, bandwidth);
+        let seconds: Vec<f64> = report.rows.iter().map(seconds).collect();
+        let least = seconds.iter().copied().fold(f64::INFINITY, f64::min).max(1e-9);
+        curves.iter_mut().zip(seconds).for_each(|(curve, seconds)| curve.push((bandwidth, seconds / least)));
+    }
+    curves
 }
 
 /// The curves to show: those that are the least at most of the bandwidths, and uncompressed, in their order.
@@ -74,8 +73,7 @@ fn inside_of(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
 
 /// Time to a node by bandwidth, as a multiple of the least.
 pub fn picture(report: &LinkReport, way: Way) -> String {
-    let curves = report.curves(way, BANDWIDTHS.0, BANDWIDTHS.1, POINTS);
-    let factors = factors(&curves);
+    let factors = factors(report, way);
     let shown = chosen(&factors);
     let decades = (7..=11).map(|power| 10f64.powi(power));
     let x = Axis::log_exact("bandwidth (logarithmic)", BANDWIDTHS.0, BANDWIDTHS.1)
@@ -85,7 +83,7 @@ pub fn picture(report: &LinkReport, way: Way) -> String {
     let legend_height = shown.len().div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_HEIGHT;
     let paper = Paper { top: PAPER.top + legend_height, height: PAPER.height + legend_height, ..PAPER };
     let mut plot = Plot::new(paper, x, y, &format!("Time to a node by bandwidth, {}", way.as_str()));
-    let looks = looks(&shown.iter().map(|of| curves[*of].codec.as_str()).collect::<Vec<_>>());
+    let looks = looks(&shown.iter().map(|of| report.rows[*of].load.codec.as_str()).collect::<Vec<_>>());
     for (number, (of, (color, dash))) in shown.iter().zip(looks).enumerate() {
         let class = format!("series s{color} d{dash}");
         // A curve is cut where it leaves the picture, and goes on where it comes back.
@@ -94,7 +92,7 @@ pub fn picture(report: &LinkReport, way: Way) -> String {
         }
         let (column, row) = (number % LEGEND_COLUMNS, number / LEGEND_COLUMNS);
         let place = (PAPER.left + column as f64 * LEGEND_WIDTH, 14.0 + row as f64 * LEGEND_HEIGHT);
-        plot.key(&class, place, &curves[*of].name);
+        plot.key(&class, place, &report.rows[*of].load.name());
     }
     plot.finish()
 }

@@ -87,6 +87,7 @@ pub enum Limit {
 
 impl Link {
     /// A link of this bandwidth, without delay or loss, for one node and one stream.
+    #[cfg(test)]
     pub fn new(bandwidth_bits_per_second: f64) -> Self {
         Self {
             bandwidth_bits_per_second,

@@ -46,7 +46,7 @@ pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRec
     let made = rows.iter().filter_map(|row| Some((row, codec_of(&row.load.codec, row.load.level)?)));
     let offered = made.filter(|(_, codec)| any_format || non_reader(codec.extension()).is_none());
     let candidates: Vec<(&LinkRow, Codec)> = offered.collect();
-    let seconds = |row: &LinkRow| row.seconds(way);
+    let seconds = |row: &LinkRow| row.times.total(way);
     let soonest = candidates.iter().map(|(row, _)| *row).min_by(|a, b| seconds(a).total_cmp(&seconds(b)))?;
     let (choice, codec) = candidates.iter().filter(|(row, _)| seconds(row) <= seconds(soonest) * (1.0 + SAME)).min_by(
         |(a, _), (b, _)| a.load.archive_bytes.cmp(&b.load.archive_bytes).then(seconds(a).total_cmp(&seconds(b))),
@@ -56,16 +56,16 @@ pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRec
         codec: choice.load.codec.clone(),
         level: choice.load.level,
         flag: flags_of(codec),
-        seconds: seconds(choice),
+        seconds: choice.times.total(way),
         reason: reason(choice, soonest, rows, way, non_reader(codec.extension())),
     })
 }
 
 fn reason(choice: &LinkRow, soonest: &LinkRow, rows: &[LinkRow], way: Way, non_reader: Option<&str>) -> String {
-    let mut reason = format!("a node can be started after {}", quantity::time(choice.seconds(way)));
+    let mut reason = format!("a node can be started after {}", quantity::time(choice.times.total(way)));
     let others = |wanted: &dyn Fn(&LinkRow) -> bool| {
         let other = rows.iter().find(|row| wanted(row) && row.load != choice.load)?;
-        let sooner = (1.0 - choice.seconds(way) / other.seconds(way)) * 100.0;
+        let sooner = (1.0 - choice.times.total(way) / other.times.total(way)) * 100.0;
         (sooner >= 0.5).then(|| format!("{sooner:.0} % sooner than {}", against(other)))
     };
     let compared: Vec<String> =
@@ -91,7 +91,7 @@ fn against(row: &LinkRow) -> String {
 }
 
 fn slowest(choice: &LinkRow, way: Way) -> &'static str {
-    match (choice.slowest_stage, way) {
+    match (choice.times.slowest(), way) {
         (Stage::Send, _) => "the link is the slowest stage",
         (Stage::Archive, _) => "archiving is the slowest stage: faster links do not help, more cores do",
         (Stage::Decode, _) => "decoding is the slowest stage: more cores help, faster links do not",
@@ -157,7 +157,7 @@ mod tests {
             let report = of(10f64.powf(log_bandwidth), rtt_seconds);
             for choice in &report.recommendations {
                 for row in &report.rows {
-                    prop_assert!(choice.seconds <= row.seconds(choice.way) * 1.0101);
+                    prop_assert!(choice.seconds <= row.times.total(choice.way) * 1.0101);
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Bandwidths, delays and losses, as people write and read them.
 
+use slotpress_base::quantity::significant;
+
 /// A bandwidth in bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. A small b is a bit, a large B a byte; k, M, G and T
 /// count in 1000, Ki, Mi, Gi and Ti in 1024.
 pub fn parse_bandwidth(text: &str) -> Result<f64, String> {
@@ -99,26 +101,17 @@ fn factor(prefix: &str) -> Option<f64> {
 
 /// `410 Mbit/s`, `1.25 Gbit/s`: three digits.
 pub fn show_bandwidth(bits_per_second: f64) -> String {
-    scaled(bits_per_second, "bit/s")
-}
-
-fn scaled(value: f64, unit: &str) -> String {
     // From 999.5 on, three digits are shown of the next unit.
-    let (value, prefix) = match value {
-        value if value < 999.5 => (value, ""),
-        value if value < 999.5e3 => (value / 1e3, "k"),
-        value if value < 999.5e6 => (value / 1e6, "M"),
-        value if value < 999.5e9 => (value / 1e9, "G"),
-        value => (value / 1e12, "T"),
+    let (value, prefix) = match bits_per_second {
+        bits if bits < 999.5 => (bits, ""),
+        bits if bits < 999.5e3 => (bits / 1e3, "k"),
+        bits if bits < 999.5e6 => (bits / 1e6, "M"),
+        bits if bits < 999.5e9 => (bits / 1e9, "G"),
+        bits => (bits / 1e12, "T"),
     };
-    let decimals = match value {
-        value if value < 9.995 => 2,
-        value if value < 99.95 => 1,
-        _ => 0,
-    };
-    let number = format!("{value:.decimals$}");
-    let number = if decimals > 0 { number.trim_end_matches('0').trim_end_matches('.') } else { &number };
-    format!("{number} {prefix}{unit}")
+    let number = significant(value);
+    let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { &number };
+    format!("{number} {prefix}bit/s")
 }
 
 /// `60 ms`, `0.5 ms`, `0 ms`.

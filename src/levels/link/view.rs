@@ -2,8 +2,9 @@
 
 use {
     super::{
+        break_even::BreakEven,
         curves,
-        model::{UNCOMPRESSED, Way},
+        model::Way,
         network::{CongestionControl, Limit},
         question::{LinkQuestion, LinkRow},
         report::LinkReport,
@@ -29,18 +30,14 @@ pub fn section(report: &LinkReport) -> Section {
         for way in Way::ALL {
             let caption = format!(
                 "Which level boots a node soonest, by bandwidth, {}: the lowest line wins. Shown are the levels that \
-                 win somewhere, and uncompressed where it is near. Colors are codecs, as above; dashes tell the \
+                 win somewhere, and uncompressed where it is near. Colors are codecs; dashes tell the \
                  levels of one codec apart.",
                 way.as_str()
             );
             blocks.push(Block::Chart { svg: curves::picture(report, way), caption });
         }
     }
-    blocks.extend([Block::Table(table(report)), Block::Text(below(report))]);
-    for way in Way::ALL {
-        let texts = report.break_evens.iter().filter(|one| one.way == way).map(|one| one.text.clone());
-        blocks.push(Block::List(break_even_heading(report, way), texts.collect()));
-    }
+    blocks.extend([Block::Table(table(report)), Block::Text(below(report)), Block::Table(break_evens(report))]);
     let advice = report.recommendations.iter().map(|choice| Advice {
         what: choice.way.as_str().to_string(),
         choice: choice.flag.clone(),
@@ -54,7 +51,7 @@ fn table(report: &LinkReport) -> Table {
     const WIDTH: usize = 8;
     let rows: Vec<&LinkRow> = report.rows.iter().collect();
     let best = report.recommendations.iter().find(|choice| choice.way == Way::Streaming);
-    let unit = |row: &LinkRow| TimeUnit::of_column(row.streaming_seconds);
+    let unit = |row: &LinkRow| TimeUnit::of_column(row.times.streaming_seconds);
     let unit = Unit::TimeIn(report.rows.last().map_or(TimeUnit::Seconds, unit));
     let time = |heading: &str, short: &str, name: &str, spare: u8| {
         Column::shown(heading, unit).headed(short, WIDTH).spare(spare).name(format!("{name}_seconds"), 6)
@@ -72,11 +69,7 @@ fn table(report: &LinkReport) -> Table {
     Table::of(&rows)
         .kind("link_level")
         .column(Column::on_terminal("level", Unit::Text, 7).left(false), |row: &LinkRow| {
-            match row.load.codec.as_str() {
-                UNCOMPRESSED => Value::from(UNCOMPRESSED),
-                REFERENCE_CODEC => row.load.level.into(),
-                codec => label(codec, row.load.level).into(),
-            }
+            short_name(&row.load.codec, row.load.level)
         })
         .column(Column::shown("level", Unit::Text), |row| row.load.name())
         .column(Column::named("codec"), |row| row.load.codec.clone())
@@ -88,13 +81,13 @@ fn table(report: &LinkReport) -> Table {
         .column(Column::named("size_error_percent").decimals(3), |row| row.load.size_error_percent)
         .column(Column::named("compress_seconds").decimals(6), |row| row.load.compress_seconds)
         .column(Column::named("decompress_seconds").decimals(6), |row| row.load.decompress_seconds)
-        .column(time("archive", "archive", "archive", 3), |row| row.archive_seconds)
-        .column(time("send", "send", "send", 2), |row| row.send_seconds)
-        .column(time("decode", "decode", "decode", 4), |row| row.decode_seconds)
-        .column(time("place", "place", "place", 5), |row| row.place_seconds)
-        .column(time("streaming", "stream", "streaming", 0), |row| row.streaming_seconds)
-        .column(time("store and forward", "sum", "store_and_forward", 0), |row| row.store_and_forward_seconds)
-        .column(Column::named("slowest_stage"), |row| row.slowest_stage.as_str())
+        .column(time("archive", "archive", "archive", 3), |row| row.times.seconds[0])
+        .column(time("send", "send", "send", 2), |row| row.times.seconds[1])
+        .column(time("decode", "decode", "decode", 4), |row| row.times.seconds[2])
+        .column(time("place", "place", "place", 5), |row| row.times.seconds[3])
+        .column(time("streaming", "stream", "streaming", 0), |row| row.times.streaming_seconds)
+        .column(time("store and forward", "sum", "store_and_forward", 0), |row| row.times.total(Way::StoreAndForward))
+        .column(Column::named("slowest_stage"), |row| row.times.slowest().as_str())
         .column(egress, |row| row.egress_bytes)
         .column(price, |row| row.egress_price)
         .emphasis(|row| match best {
@@ -118,18 +111,34 @@ fn below(report: &LinkReport) -> Vec<String> {
     lines
 }
 
-/// Above the break-even bandwidths of one way.
-fn break_even_heading(report: &LinkReport, way: Way) -> String {
+/// A level against the next lighter one, for each way of sending.
+fn break_evens(report: &LinkReport) -> Table {
+    let of = |way: Way| report.break_evens.iter().filter(move |one| one.way == way);
+    let pairs: Vec<(&BreakEven, &BreakEven)> = of(Way::Streaming).zip(of(Way::StoreAndForward)).collect();
     let link = &report.question.link;
-    let end = match link.useful_bits_per_second() {
-        Some(bits) => {
-            let limit = link.with_bandwidth(f64::MAX).limit();
-            let limit = if limit == Limit::Loss { "loss" } else { "the window" };
-            format!(" (from {} on, {limit} is the limit)", show_bandwidth(bits))
-        }
-        None => String::new(),
+    let limit = match (link.useful_bits_per_second(), link.with_bandwidth(f64::MAX).limit()) {
+        (Some(bits), Limit::Loss) => format!("From {} on, loss is the limit.", show_bandwidth(bits)),
+        (Some(bits), _) => format!("From {} on, the window is the limit.", show_bandwidth(bits)),
+        (None, _) => String::new(),
     };
-    format!("Break-even, {}{end}:", way.as_str())
+    let bandwidths = |way: Way| Column::shown(way.as_str(), Unit::Text).wide(30);
+    Table::of(&pairs.iter().collect::<Vec<_>>())
+        .title("Break-even: the bandwidths at which a level starts a node sooner than the next lighter one")
+        .footnote(limit)
+        .column(Column::shown("level", Unit::Text).wide(8), |(one, _)| {
+            short_name(&one.heavier_codec, one.heavier_level)
+        })
+        .column(Column::shown("against", Unit::Text).wide(8), |(one, _)| {
+            short_name(&one.lighter_codec, one.lighter_level)
+        })
+        .column(bandwidths(Way::Streaming), |(streaming, _)| streaming.heavier_at())
+        .column(bandwidths(Way::StoreAndForward), |(_, stored)| stored.heavier_at())
+        .finish("break-even-table")
+}
+
+/// For a narrow column: a number for zstd, otherwise codec and level.
+fn short_name(codec: &str, level: i32) -> Value {
+    if codec == REFERENCE_CODEC { level.into() } else { label(codec, level).into() }
 }
 
 /// The link and the machines at its ends.
@@ -147,12 +156,7 @@ fn describe(report: &LinkReport) -> Vec<String> {
         Limit::Window => format!("a window of {} per round trip", quantity::bytes(link.window_bytes)),
         Limit::Loss => format!("loss, as {control} answers to it"),
     };
-    let assumed = report.question.is_assumed.then(|| {
-        "No link was given: this one and these disks are an assumption. `slotpress levels link --bandwidth` asks about \
-         yours."
-            .to_string()
-    });
-    let lines = [
+    vec![
         format!(
             "link {}, round trip {}, loss {}, {control}, {}, {} each",
             show_bandwidth(link.bandwidth_bits_per_second),
@@ -167,8 +171,7 @@ fn describe(report: &LinkReport) -> Vec<String> {
             quantity::rate(ends.read_bytes_per_second),
             quantity::rate(ends.place_bytes_per_second)
         ),
-    ];
-    assumed.into_iter().chain(lines).collect()
+    ]
 }
 
 /// The link, and the machines at its ends, as a line of JSON.

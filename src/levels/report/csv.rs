@@ -60,7 +60,6 @@ fn show(column: &Column, value: &Value) -> String {
     match value {
         Value::Absent | Value::Unknown => String::new(),
         Value::Text(text) | Value::Nested(_, text) | Value::Class(text, _) => text.clone(),
-        Value::Flag(flag) => flag.to_string(),
         Value::Whole(number) => number.to_string(),
         Value::Number(number) => format!("{number:.*}", column.decimals),
     }

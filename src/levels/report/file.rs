@@ -19,8 +19,6 @@ pub enum Format {
     Csv,
     /// A Markdown table.
     Markdown,
-    /// A picture of size against time.
-    Svg,
     /// A page to look at.
     Html,
 }
@@ -51,7 +49,7 @@ impl ExportFile {
         Ok(export)
     }
 
-    /// Writes a section in the file's format. A chart is not made of a section: [`ExportFile::write_text`].
+    /// Writes a section in the file's format.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -59,18 +57,12 @@ impl ExportFile {
         match self.format {
             Format::Csv => self.write_text(&csv::csv(section.tables())?),
             Format::Markdown => self.write_text(&markdown::markdown(subject, section)),
-            Format::Html => self.write_text(&html::page(subject, std::slice::from_ref(section))),
-            Format::Svg => Ok(()),
+            Format::Html => self.write_text(&html::page(subject, section)),
         }
     }
 
-    /// The format that was asked for.
-    pub fn format(&self) -> Format {
-        self.format
-    }
-
     /// Replaces what the file holds.
-    pub fn write_text(&self, text: &str) -> Result<()> {
+    fn write_text(&self, text: &str) -> Result<()> {
         if !self.is_replaced() {
             return fs::write(&self.path, text).or_path("write", &self.path);
         }
@@ -117,7 +109,7 @@ mod tests {
         assert!(ExportFile::new(Format::Csv, &path, &path).is_err(), "the input is not replaced");
         assert!(ExportFile::new(Format::Csv, dir.path(), &path).is_err(), "a directory");
         assert!(ExportFile::new(Format::Csv, &dir.path().join("no/such"), &path).is_err());
-        ExportFile::new(Format::Svg, Path::new("/dev/null"), &path)
+        ExportFile::new(Format::Csv, Path::new("/dev/null"), &path)
             .and_then(|export| export.write_text("text"))
             .expect("written to");
         assert!(!fs::metadata("/dev/null").expect("there").is_file(), "devices are written to, not replaced");

@@ -1,9 +1,9 @@
-//! One self-contained page of sections: advice, charts, tables. No network, no fonts; light and dark; readable on a
+//! One self-contained page: advice, charts, tables. No network, no fonts; light and dark; readable on a
 //! phone. Everything that comes from outside is escaped here.
 
 use {
     super::{
-        Advice, Block, Section, Subject, Table, Unit, Value,
+        Advice, Block, Section, Subject, Table, Value,
         chart::{STYLE, escaped},
         markdown::show,
         table::{Column, Emphasis},
@@ -15,7 +15,7 @@ const PAGE_STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The whole file.
-pub fn page(subject: &Subject, sections: &[Section]) -> String {
+pub fn page(subject: &Subject, section: &Section) -> String {
     let name = escaped(&subject.name);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -25,12 +25,8 @@ pub fn page(subject: &Subject, sections: &[Section]) -> String {
          <header>\n<h1>{name}</h1>\n<p class=\"dim\">{}</p>\n",
         escaped(&subject.describe())
     );
-    if sections.len() > 1 {
-        let link = |section: &Section| format!("<a href=\"#{}\">{}</a>", section.id, section.heading);
-        page += &format!("<nav>{}</nav>\n", sections.iter().map(link).collect::<String>());
-    }
     page += "</header>\n<main>\n";
-    page += &sections.iter().map(of_section).collect::<String>();
+    page += &of_section(section);
     page += "</main>\n";
     if !subject.provenance.is_empty() {
         let line = |(what, value): &(&str, String)| format!("<dt>{}</dt><dd>{}</dd>\n", escaped(what), escaped(value));
@@ -69,7 +65,6 @@ fn of_block(block: &Block) -> String {
             format!("<div class=\"doubts\">{}{}</div>\n", paragraph("", "Warnings:"), list(items))
         }
         Block::Advice(advice) => of_advice(advice),
-        Block::List(heading, items) => paragraph("", heading) + &list(items),
         Block::Chart { svg, caption } => {
             format!("<figure>\n{svg}<figcaption>{}</figcaption></figure>\n", escaped(caption))
         }
@@ -122,7 +117,6 @@ fn of_table(table: &Table) -> String {
         };
         for (cell, column) in shown().filter_map(|(at, column)| Some((cells.get(at)?, column))) {
             let text = escaped(&show(column, cell));
-            let text = if column.unit == Unit::Code { format!("<code>{text}</code>") } else { text };
             let _ = write!(body, "<td data-value=\"{}\">{text}</td>", escaped(&sorted_by(&cell.value)));
         }
         body += "</tr>\n";
@@ -142,7 +136,6 @@ fn sorted_by(value: &Value) -> String {
     match (value.number(), value) {
         (Some(number), _) => number.to_string(),
         (None, Value::Text(text) | Value::Nested(_, text)) => text.clone(),
-        (None, Value::Flag(true)) => "1".to_string(),
         (None, _) => String::new(),
     }
 }

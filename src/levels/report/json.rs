@@ -74,7 +74,6 @@ impl Serialize for Value {
         match self {
             Self::Absent | Self::Unknown => serializer.serialize_none(),
             Self::Text(text) | Self::Class(text, _) => serializer.serialize_str(text),
-            Self::Flag(flag) => serializer.serialize_bool(*flag),
             Self::Whole(number) => match (u64::try_from(*number), i64::try_from(*number)) {
                 (Ok(number), _) => serializer.serialize_u64(number),
                 (_, Ok(number)) => serializer.serialize_i64(number),

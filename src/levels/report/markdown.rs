@@ -2,7 +2,7 @@
 
 use {
     super::{
-        Advice, Block, Section, Subject, Table, Unit,
+        Advice, Block, Section, Subject, Table,
         table::{Cell, Column},
     },
     std::fmt::Write,
@@ -18,7 +18,6 @@ pub fn markdown(subject: &Subject, section: &Section) -> String {
             Block::Doubts(lines) => format!("Warnings:\n\n{}", list(lines)),
             Block::Table(table) => of_table(table),
             Block::Advice(advice) => list(&advice.iter().map(of_advice).collect::<Vec<_>>()),
-            Block::List(heading, items) => format!("{heading}\n\n{}", list(items)),
             Block::Chart { .. } => continue,
         };
         if !of_block.is_empty() {
@@ -45,7 +44,7 @@ fn of_table(table: &Table) -> String {
     let mut text = format!("{title}| {} |\n|{aligns}\n", headings.join(" | "));
     for (_, cells) in &table.rows {
         let of_row = table.columns.iter().zip(cells).filter(|(column, _)| column.heading.is_some());
-        let cells: Vec<String> = of_row.map(|(column, cell)| of_cell(column, cell)).collect();
+        let cells: Vec<String> = of_row.map(|(column, cell)| escaped(&show(column, cell))).collect();
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
@@ -53,14 +52,6 @@ fn of_table(table: &Table) -> String {
         let _ = writeln!(text, "\n{}", escaped(&table.footnote));
     }
     text
-}
-
-fn of_cell(column: &Column, cell: &Cell) -> String {
-    let shown = show(column, cell);
-    match column.unit {
-        Unit::Code => format!("`{}`", shown.replace(['`', '|'], " ")),
-        _ => escaped(&shown),
-    }
 }
 
 /// As Markdown and pages show it.

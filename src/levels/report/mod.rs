@@ -80,8 +80,6 @@ pub enum Block {
     Doubts(Vec<String>),
     /// What to do.
     Advice(Vec<Advice>),
-    /// Items below a heading.
-    List(String, Vec<String>),
     /// Sentences.
     Text(Vec<String>),
     /// A picture; only pages have it.

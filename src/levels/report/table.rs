@@ -13,8 +13,6 @@ pub enum Value {
     Text(String),
     /// A word that stands for a number: shown, and the value that a page sorts by.
     Class(String, f64),
-    /// Yes or no.
-    Flag(bool),
     /// A number.
     Whole(i128),
     /// A number.
@@ -32,12 +30,6 @@ impl From<&str> for Value {
 impl From<String> for Value {
     fn from(text: String) -> Self {
         Self::Text(text)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
     }
 }
 
@@ -81,8 +73,6 @@ impl Value {
 pub enum Unit {
     /// Words.
     Text,
-    /// Words to be typed.
-    Code,
     /// A number of things.
     Count,
     /// Bytes.
@@ -110,12 +100,11 @@ impl Unit {
             Value::Absent => return String::new(),
             Value::Unknown => return "-".to_string(),
             Value::Text(text) | Value::Nested(_, text) | Value::Class(text, _) => return text.clone(),
-            Value::Flag(flag) => return if *flag { "yes".to_string() } else { String::new() },
-            Value::Whole(number) if matches!(self, Self::Text | Self::Code) => return number.to_string(),
+            Value::Whole(number) if self == Self::Text => return number.to_string(),
             _ => value.number().unwrap_or_default(),
         };
         match self {
-            Self::Text | Self::Code => number.to_string(),
+            Self::Text => number.to_string(),
             Self::Count => quantity::count(number.round().max(0.0) as u64),
             Self::Bytes => quantity::bytes(number.round() as u64),
             Self::Percent(decimals) => format!("{number:.decimals$} %"),
@@ -201,7 +190,7 @@ pub struct Column {
 pub struct TerminalColumn {
     /// Its heading; lines of it stand one above the other.
     pub heading: String,
-    /// Characters; 0 for the rest of the line, and lines of its own where that is not enough.
+    /// Characters.
     pub width: usize,
     /// What it shares a heading with its neighbours for.
     pub group: &'static str,
@@ -220,7 +209,7 @@ impl Column {
 
     /// For people: in Markdown and on pages, and where [`Column::wide`] follows, on the terminal.
     pub fn shown(heading: &str, unit: Unit) -> Self {
-        let is_left = matches!(unit, Unit::Text | Unit::Code);
+        let is_left = unit == Unit::Text;
         Self { name: None, decimals: 0, heading: Some(heading.to_string()), terminal: None, unit, is_left }
     }
 

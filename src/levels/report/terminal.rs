@@ -3,7 +3,7 @@
 
 use {
     super::{
-        Block, Section, Table, Value,
+        Block, Section, Table,
         table::{Cell, Column, TerminalColumn},
     },
     slotpress_base::text::{cut, wrap},
@@ -24,10 +24,6 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
                 let label = |what: &str, choice: &str| format!("{what:width$}  {choice}: ");
                 advice.iter().flat_map(|one| wrap(&label(&one.what, &one.choice), &one.reason, columns)).collect()
             }
-            Block::List(heading, items) => {
-                let items = items.iter().flat_map(|item| wrap("  ", item, columns));
-                std::iter::once(heading.clone()).chain(items).collect()
-            }
             Block::Text(sentences) => sentences.iter().flat_map(|sentence| wrap("", sentence, columns)).collect(),
             Block::Doubts(_) | Block::Chart { .. } => continue,
         };
@@ -40,7 +36,7 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
 }
 
 fn table_lines(table: &Table, columns: usize) -> Vec<String> {
-    let rows = (0..table.rows.len()).flat_map(|row| row_lines(table, row, columns));
+    let rows = (0..table.rows.len()).map(|row| row_line(table, row, columns));
     let mut footnote = if table.footnote.is_empty() { Vec::new() } else { wrap("", &table.footnote, columns) };
     // A line is a sign explained; several are a text of their own.
     if footnote.len() > 1 {
@@ -68,19 +64,11 @@ pub fn header_lines(table: &Table, columns_max: usize) -> Vec<String> {
             let own: Vec<&str> = terminal.heading.lines().collect();
             (line + own.len()).checked_sub(height).and_then(|at| own.get(at)).map_or("", |text| *text).to_string()
         };
-        let line = join(columns.iter().map(|(column, terminal)| pad(&of(terminal), terminal.width, column.is_left)));
-        // The last may go on below: then its heading has no room either.
-        if line.chars().count() > columns_max { fixed_part(&columns, &line) } else { line }
+        join(columns.iter().map(|(column, terminal)| pad(&of(terminal), terminal.width, column.is_left)))
     };
     let title = if table.title.is_empty() { Vec::new() } else { wrap("", &table.title, columns_max) };
     let note = (!left_out.is_empty()).then(|| "(a wider terminal shows more columns)".to_string());
     title.into_iter().chain(note).chain(group_line(&columns)).chain((0..height).map(heading)).collect()
-}
-
-/// A line without what stands in a column that takes the rest of it.
-fn fixed_part(columns: &[(&Column, &TerminalColumn)], line: &str) -> String {
-    let width = columns.iter().filter(|(_, terminal)| terminal.width > 0).map(|(_, terminal)| terminal.width + 1).sum();
-    line.chars().take(width).collect::<String>().trim_end().to_string()
 }
 
 /// What neighbouring columns are, where they share that.
@@ -97,50 +85,19 @@ fn group_line(columns: &[(&Column, &TerminalColumn)]) -> Option<String> {
     columns.iter().any(|(_, terminal)| !terminal.group.is_empty()).then(|| join(parts))
 }
 
-/// The lines of a row: one, and another for what does not fit.
-pub fn row_lines(table: &Table, row: usize, columns: usize) -> Vec<String> {
+/// The line of a row.
+pub fn row_line(table: &Table, row: usize, columns: usize) -> String {
     let spare = spare_from(table, columns);
-    let Some((_, cells)) = table.rows.get(row) else { return Vec::new() };
-    let of_cell = |(column, cell)| (show(column, cell), column);
-    let shown = table
-        .columns
-        .iter()
-        .zip(cells)
-        .filter(|(column, _)| column.terminal.as_ref().is_some_and(|one| one.spare < spare))
-        .map(of_cell);
-    let (rest, fixed): (Vec<_>, Vec<_>) = shown.partition(|(_, column)| width(column) == 0);
-    let line =
-        fixed.iter().map(|(text, column)| pad(text, width(column), column.is_left)).collect::<Vec<_>>().join(" ");
-    match rest.first() {
-        Some((flags, _)) => with_flags(&line, flags, columns),
-        None => vec![line.trim_end().to_string()],
-    }
+    let cells = table.rows.get(row).map_or(&[][..], |(_, cells)| cells.as_slice());
+    join(table.columns.iter().zip(cells).filter_map(|(column, cell)| {
+        let terminal = column.terminal.as_ref().filter(|terminal| terminal.spare < spare)?;
+        Some(pad(&show(column, terminal, cell), terminal.width, column.is_left))
+    }))
 }
 
-/// Flags behind a line; those that do not fit below it, so that all can be copied into a shell.
-fn with_flags(line: &str, flags: &str, columns: usize) -> Vec<String> {
-    let room = columns.saturating_sub(line.chars().count() + 1);
-    match flags.split_once(" --") {
-        _ if flags.chars().count() <= room => vec![format!("{line} {flags}")],
-        Some((first, others)) if first.chars().count() + 2 <= room => {
-            vec![format!("{line} {first} \\"), format!("    --{others}")]
-        }
-        _ => vec![line.trim_end().to_string(), format!("    {flags}")],
-    }
-}
-
-fn width(column: &Column) -> usize {
-    column.terminal.as_ref().map_or(0, |terminal| terminal.width)
-}
-
-fn show(column: &Column, cell: &Cell) -> String {
-    let shown = match (&cell.value, width(column)) {
-        (Value::Flag(flag), _) => if *flag { "*" } else { "" }.to_string(),
-        (value, 0) => column.unit.show(value),
-        (value, width) => column.unit.show_within(value, width),
-    };
-    let is_tight = column.terminal.as_ref().is_some_and(|terminal| terminal.is_tight);
-    let shown = if is_tight { shown.replace(" %", "%") } else { shown };
+fn show(column: &Column, terminal: &TerminalColumn, cell: &Cell) -> String {
+    let shown = column.unit.show_within(&cell.value, terminal.width);
+    let shown = if terminal.is_tight { shown.replace(" %", "%") } else { shown };
     match cell.sign {
         Some(sign) => format!("{}{sign}", shown.trim_end_matches('x')),
         None => shown,

@@ -103,7 +103,7 @@ fn every_view_in_every_format() {
         let lines: Vec<String> =
             section.tables().flat_map(json::lines).map(|line| serde_json::to_string(&line).expect("plain")).collect();
         insta::assert_snapshot!(format!("{name}_json"), lines.join("\n"));
-        let page = html::page(&subject(), &[section]);
+        let page = html::page(&subject(), &section);
         let start = page.find("<main>").expect("a part of it");
         let mut body = page[start..page.find("</main>").expect("its end")].to_string();
         while let Some(from) = body.find("<svg") {
@@ -118,7 +118,7 @@ fn every_view_in_every_format() {
 fn rows_under_load_are_marked() {
     let rows = codec_rows();
     let view = LevelsView::new(&rows[0], true);
-    let line = |row: &LevelRow| terminal::row_lines(&view.table(&[row]), 0, 80).join("\n");
+    let line = |row: &LevelRow| terminal::row_line(&view.table(&[row]), 0, 80);
     assert!(line(&rows[2]).contains("1.40* "), "{}", line(&rows[2]));
     assert!(!line(&rows[1]).contains('*'), "{}", line(&rows[1]));
     assert_eq!(doubts(&rows).len(), 1);
@@ -133,7 +133,7 @@ fn extremes_keep_their_columns_apart() {
     row.compress.median = 98_765.0;
     row.decompress.median = 0.02;
     row.cpu_percent = 6400.0;
-    let line = terminal::row_lines(&LevelsView::new(&rows[0], false).table(&[&row]), 0, 80).concat();
+    let line = terminal::row_line(&LevelsView::new(&rows[0], false).table(&[&row]), 0, 80);
     assert_eq!(line.split_whitespace().count(), 16, "{line}");
 }
 
@@ -149,12 +149,11 @@ fn what_comes_from_outside_is_no_markup() {
         Block::Table(table),
         Block::Doubts(texts.clone()),
         Block::Advice(vec![advice]),
-        Block::List(name.clone(), texts.clone()),
         Block::Text(texts),
         Block::Chart { svg: String::new(), caption: name },
     ];
     let section = Section { id: "s", heading: "S", blocks };
-    let page = html::page(&subject, std::slice::from_ref(&section));
+    let page = html::page(&subject, &section);
     // The one script is the page's own.
     assert_eq!(page.matches("<script>").count(), 1, "{page}");
     assert!(page.contains("&lt;script&gt;&quot;'&amp;|"));

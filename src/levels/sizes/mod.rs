@@ -1,12 +1,15 @@
-//! By size class of what is compressed: how much storages, or single records, save when each is compressed alone.
+//! Size classes: how much storages, or single records, save when each is compressed alone.
 //!
-//! [`measure`] takes them out of frames and compresses them one by one, `view` makes a report of what came out.
+//! [`measure`] takes them out of frames and measures some of each class, [`view`] shows the result.
 
 pub mod class;
 pub mod measure;
 pub mod view;
 
-use serde::Serialize;
+use {
+    crate::levels::{LevelRow, codec::FrameCodec},
+    serde::Serialize,
+};
 
 /// What is compressed alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,87 +32,55 @@ impl SizeUnit {
 }
 
 /// What each size class saves.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug)]
 pub struct SizesReport {
     /// What was compressed alone.
     pub unit: SizeUnit,
     /// The codec.
-    pub codec: String,
-    /// Its level; 0 where it has none.
-    pub level: i32,
-    /// Bytes of the whole input.
-    pub total_bytes: u64,
-    /// Bytes that were read: all, or a sample.
-    pub read_bytes: u64,
+    pub codec: FrameCodec,
     /// From the smallest to the largest; those without units too.
     pub classes: Vec<SizeClassRow>,
-    /// All classes together, each by its units: not only by those that were measured.
+    /// All classes together, each weighted by all of its units.
     pub all: SizeClassRow,
 }
 
 /// One size class.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SizeClassRow {
-    /// Its name: `250-500 B`.
+    /// The name: `250-500 B`.
     pub class: String,
-    /// The least bytes that its units have.
+    /// The smallest unit has at least this many bytes.
     pub from_bytes: u64,
-    /// Units have fewer bytes than this; `None` of the last class.
+    /// Units have fewer bytes than this; `None` for the last class.
     pub below_bytes: Option<u64>,
-    /// Units that are in it, of those that were read.
+    /// The number of units in what was read.
     pub units: u64,
     /// Their bytes.
     pub unit_bytes: u64,
-    /// Units of it that were measured.
+    /// The number of units that were measured.
     pub measured_units: u64,
-    /// Bytes of the measured units.
-    pub input_bytes: u64,
-    /// Bytes that they compress to.
-    pub output_bytes: u64,
-    /// Seconds that compressing them takes, all together, on one core.
-    pub compress_seconds: f64,
-    /// Seconds that decompressing them takes.
-    pub decompress_seconds: f64,
+    /// The measured units; times are those of all of them, on one core.
+    pub row: LevelRow,
 }
 
 impl SizeClassRow {
-    /// Average bytes of a unit; `None` where none was measured, as of all that follow.
-    pub fn average_input_bytes(&self) -> Option<f64> {
-        self.average(self.input_bytes as f64)
+    /// A sum over the measured units, per unit; `None` if none was measured.
+    pub fn average(&self, sum: f64) -> Option<f64> {
+        (self.measured_units > 0).then(|| sum / self.measured_units as f64)
     }
 
-    /// Average bytes that a unit compresses to.
-    pub fn average_output_bytes(&self) -> Option<f64> {
-        self.average(self.output_bytes as f64)
-    }
-
-    /// Average seconds to compress a unit.
-    pub fn average_compress_seconds(&self) -> Option<f64> {
-        self.average(self.compress_seconds)
-    }
-
-    /// Average seconds to decompress a unit.
-    pub fn average_decompress_seconds(&self) -> Option<f64> {
-        self.average(self.decompress_seconds)
-    }
-
-    /// What compressing saves, in percent of the bytes; negative where they grow.
+    /// Saving in percent of the bytes; negative if they grow; `None` if none was measured.
     pub fn saving_percent(&self) -> Option<f64> {
-        let saving = 100.0 * (1.0 - self.output_bytes as f64 / (self.input_bytes as f64).max(1.0));
-        (self.measured_units > 0).then_some(saving)
+        (self.measured_units > 0).then(|| self.row.saving_percent())
     }
 
     /// Adds a class, each of its units as its measured ones are on average.
     fn add(&mut self, class: &Self) {
-        let scale = class.unit_bytes as f64 / (class.input_bytes as f64).max(1.0);
+        let scale = class.unit_bytes as f64 / (class.row.input_bytes as f64).max(1.0);
         self.measured_units += class.units;
-        self.input_bytes += class.unit_bytes;
-        self.output_bytes += (class.output_bytes as f64 * scale) as u64;
-        self.compress_seconds += class.compress_seconds * scale;
-        self.decompress_seconds += class.decompress_seconds * scale;
-    }
-
-    fn average(&self, sum: f64) -> Option<f64> {
-        (self.measured_units > 0).then(|| sum / self.measured_units as f64)
+        self.row.input_bytes += class.unit_bytes;
+        self.row.output_bytes += (class.row.output_bytes as f64 * scale) as u64;
+        self.row.compress.median += class.row.compress.median * scale;
+        self.row.decompress.median += class.row.decompress.median * scale;
     }
 }

@@ -2,13 +2,10 @@
 
 use {
     super::{SizeClassRow, SizesReport},
-    crate::levels::{
-        codec::label,
-        report::{
-            Block, Column, Section, Table, Unit, Value,
-            chart::{Axis, Paper, Plot, codec_color},
-            table::Emphasis,
-        },
+    crate::levels::report::{
+        Block, Column, Section, Table, Unit, Value,
+        chart::{Axis, Paper, Plot, codec_color},
+        table::Emphasis,
     },
     slotpress_base::quantity,
     std::fmt::Write,
@@ -17,12 +14,12 @@ use {
 /// All that is known.
 pub fn section(report: &SizesReport) -> Section {
     let unit = report.unit.as_str();
-    let fact = format!("each {unit} alone, {}, one core", label(&report.codec, report.level));
+    let fact = format!("each {unit} alone, {}, one core", report.codec.label());
     let mut blocks = vec![Block::Facts(vec![fact])];
     let measured: Vec<&SizeClassRow> = report.classes.iter().filter(|row| row.measured_units > 0).collect();
     if !measured.is_empty() {
         let caption = format!("What compressing saves, by the size of a {unit}; to the left of 0 (pale), it grows.");
-        blocks.push(Block::Chart { svg: bars(&measured, &report.codec), caption });
+        blocks.push(Block::Chart { svg: bars(&measured, report.codec.name), caption });
     }
     blocks.extend([Block::Table(table(report)), Block::Text(vec![conclusion(report)])]);
     Section { id: "sizes", heading: "Size classes", blocks }
@@ -35,8 +32,8 @@ fn table(report: &SizesReport) -> Table {
     Table::of(&rows)
         .kind("unit_size_class")
         .column(Column::named("unit"), |_| report.unit.as_str())
-        .column(Column::named("codec"), |_| report.codec.as_str())
-        .column(Column::named("level"), |_| report.level)
+        .column(Column::named("codec"), |_| report.codec.name)
+        .column(Column::named("level"), |_| report.codec.level)
         .column(Column::shown("size", Unit::Text).wide(12).name("class", 0), |row| {
             // Behind all sizes.
             Value::Class(row.class.clone(), if is_all(row) { f64::MAX } else { row.from_bytes as f64 })
@@ -46,18 +43,20 @@ fn table(report: &SizesReport) -> Table {
         .column(Column::shown("count", Unit::Count).wide(13).spare(3).name("units", 0), |row| row.units)
         .column(Column::named("unit_bytes"), |row| row.unit_bytes)
         .column(Column::named("measured_units"), |row| row.measured_units)
-        .column(Column::named("input_bytes"), |row| row.input_bytes)
-        .column(Column::named("output_bytes"), |row| row.output_bytes)
-        .column(Column::named("compress_seconds").decimals(9), |row| row.compress_seconds)
-        .column(Column::named("decompress_seconds").decimals(9), |row| row.decompress_seconds)
-        .column(Column::shown("average", Unit::Bytes).wide(9).spare(2), SizeClassRow::average_input_bytes)
-        .column(Column::shown("compressed", Unit::Bytes).wide(10).spare(4), SizeClassRow::average_output_bytes)
+        .column(Column::named("input_bytes"), |row| row.row.input_bytes)
+        .column(Column::named("output_bytes"), |row| row.row.output_bytes)
+        .column(Column::named("compress_seconds").decimals(9), |row| row.row.compress.median)
+        .column(Column::named("decompress_seconds").decimals(9), |row| row.row.decompress.median)
+        .column(Column::shown("average", Unit::Bytes).wide(9).spare(2), |row| row.average(row.row.input_bytes as f64))
+        .column(Column::shown("compressed", Unit::Bytes).wide(10).spare(4), |row| {
+            row.average(row.row.output_bytes as f64)
+        })
         .column(
             Column::shown("saving", Unit::Percent(1)).wide(8).name("saving_percent", 3),
             SizeClassRow::saving_percent,
         )
-        .column(Column::shown("compress", Unit::Time).wide(9), SizeClassRow::average_compress_seconds)
-        .column(Column::shown("decompress", Unit::Time).wide(10).spare(1), SizeClassRow::average_decompress_seconds)
+        .column(Column::shown("compress", Unit::Time).wide(9), |row| row.average(row.row.compress.median))
+        .column(Column::shown("decompress", Unit::Time).wide(10).spare(1), |row| row.average(row.row.decompress.median))
         .emphasis(|row| if is_all(row) { Emphasis::Total } else { Emphasis::Plain })
         .finish("sizes-table")
 }
@@ -117,7 +116,10 @@ fn bars(rows: &[&SizeClassRow], codec: &str) -> String {
 pub(crate) mod tests {
     use {
         super::*,
-        crate::levels::sizes::{SizeUnit, class::empty_rows},
+        crate::levels::{
+            codec::FrameCodec,
+            sizes::{SizeUnit, class::empty_rows},
+        },
     };
 
     pub(crate) fn report() -> SizesReport {
@@ -128,17 +130,17 @@ pub(crate) mod tests {
             let row = &mut classes[at];
             (row.units, row.unit_bytes) = (units, units * bytes);
             row.measured_units = units.min(20);
-            (row.input_bytes, row.output_bytes) = (row.measured_units * bytes, row.measured_units * after);
-            row.compress_seconds = 1.5e-9 * row.input_bytes as f64;
-            row.decompress_seconds = 0.4e-9 * row.input_bytes as f64;
+            let measured = &mut row.row;
+            (measured.input_bytes, measured.output_bytes) = (row.measured_units * bytes, row.measured_units * after);
+            measured.compress.median = 1.5e-9 * measured.input_bytes as f64;
+            measured.decompress.median = 0.4e-9 * measured.input_bytes as f64;
         }
         let mut all = SizeClassRow { class: "all".to_string(), ..SizeClassRow::default() };
         for row in &classes {
             (all.units, all.unit_bytes) = (all.units + row.units, all.unit_bytes + row.unit_bytes);
             all.add(row);
         }
-        let (codec, level) = ("zstd".to_string(), 1);
-        SizesReport { unit: SizeUnit::Record, codec, level, total_bytes: 9 << 30, read_bytes: 1 << 30, classes, all }
+        SizesReport { unit: SizeUnit::Record, codec: FrameCodec::zstd(1), classes, all }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Times of single frames: into a histogram, and out of it as [`Latency`].
+//! Times of single frames, in a histogram.
 
 use {
-    super::Latency,
     hdrhistogram::Histogram,
+    serde::Serialize,
     slotpress_base::error::{Error, Result},
     std::time::{Duration, Instant},
 };
@@ -12,6 +12,31 @@ const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 
 /// What a percentile shows is within 0.1 % of the time that it stands for. Takes some 300 KiB.
 const DIGITS: u8 = 3;
+
+/// Times of single frames, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// How many times were taken.
+    pub samples: u64,
+    /// The average.
+    pub average_seconds: f64,
+    /// The standard deviation.
+    pub deviation_seconds: f64,
+    /// The shortest.
+    pub min_seconds: f64,
+    /// The longest.
+    pub max_seconds: f64,
+    /// As many take longer as take less.
+    pub p50_seconds: Option<f64>,
+    /// One in 10 takes longer. Like every percentile, `None` where there are too few samples for one to lie above it.
+    pub p90_seconds: Option<f64>,
+    /// One in 100 takes longer.
+    pub p99_seconds: Option<f64>,
+    /// One in 10,000 takes longer.
+    pub p99_99_seconds: Option<f64>,
+    /// One in 1,000,000 takes longer.
+    pub p99_9999_seconds: Option<f64>,
+}
 
 /// Times that were taken.
 pub struct Times {
