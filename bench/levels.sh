@@ -4,7 +4,7 @@
 #
 #   bench/levels.sh [INPUT]     a ledger, an archive, an unpacked archive or any file; else a ledger of SIZE (512MiB)
 #
-# Writes levels.json, levels.csv, levels.md and levels.svg to OUT (bench/results). Settings: SIZE, THREADS (all cores),
+# Writes levels.json, levels.csv, levels.md and levels.html to OUT (bench/results). Settings: SIZE, THREADS (all cores),
 # LEVELS (1-10), SPEED_LEVELS (1-4: compared with zstd -b on one thread), SCRATCH (/dev/shm). Needs zstd and about
 # 4 x SIZE of memory; an INPUT that has to be unpacked for zstd -b takes its size in SCRATCH (CHECK=no leaves that out).
 . "$(dirname "$0")/lib.sh"
@@ -24,7 +24,7 @@ if [ -z "$input" ]; then
 fi
 
 "$slotpress" levels "$input" --levels "$levels" --threads "$threads" --json \
-    --csv "$out/levels.csv" --markdown "$out/levels.md" --svg "$out/levels.svg" >"$out/levels.json"
+    --csv "$out/levels.csv" --markdown "$out/levels.md" --html "$out/levels.html" >"$out/levels.json"
 cat "$out/levels.md"
 [ "${CHECK:-yes}" = yes ] || exit 0
 if grep -q estimated_output_bytes "$out/levels.json"; then

@@ -24,12 +24,15 @@ const QUICK: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
 fn codecs_side_by_side() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
-    let (csv, markdown, svg) = (path("a.csv"), path("a.md"), path("a.svg"));
-    let codecs = "lz4,zlib,bzip2:1,none,zstd:3,1";
-    let exports = ["--csv", &csv, "--markdown", &markdown, "--svg", &svg, "--codec", codecs];
+    let (csv, markdown, html) = (path("a.csv"), path("a.md"), path("a.html"));
+    let codecs = "lz4,zlib,bzip2:1,none,snappy,lzo,zstd:3,1";
+    let exports = ["--csv", &csv, "--markdown", &markdown, "--html", &html, "--codec", codecs];
     let lines = json(&[&QUICK[..], &exports[..]].concat(), &fixture(FULL_26));
-    let names: Vec<String> = lines[..8].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
-    let expected = ["zstd 1", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "zstd 3"].map(|name| {
+    let names: Vec<String> = lines[..11].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
+    let expected = [
+        "zstd 1", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "snappy 0", "lzo 1", "lzo 999", "zstd 3",
+    ]
+    .map(|name| {
         let (codec, level) = name.split_once(' ').expect("two words");
         format!("\"{codec}\" {level}")
     });
@@ -40,6 +43,7 @@ fn codecs_side_by_side() {
     };
     assert_eq!(output("none 0"), number(&lines[6], "input_bytes"));
     assert!(output("lz4 0") > output("zstd 1") && output("zlib 1") > output("zlib 9"));
+    assert!(output("snappy 0") > output("zlib 1") && output("lzo 1") > output("lzo 999"));
     assert_eq!(lines[0]["size_percent"], 100.0);
     let recommendation = lines.last().expect("lines");
     for what in ["shortest_time", "smallest_size", "knee"] {
@@ -47,8 +51,8 @@ fn codecs_side_by_side() {
         assert!(["zstd", "lz4"].contains(&codec), "archive cannot make {codec}");
     }
     let read = |path: &str| fs::read_to_string(path).expect("written");
-    assert_eq!(read(&csv).lines().count(), 9);
-    assert!(read(&markdown).contains("| zlib 9 |") && read(&svg).contains("bzip2 1"));
+    assert_eq!(read(&csv).lines().count(), 12);
+    assert!(read(&markdown).contains("| zlib 9 |") && read(&html).contains("bzip2 1"));
 
     let text = screen(&[&QUICK[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
     assert!(text.contains("\nzlib 9 ") && text.contains("against zstd 1"), "{text}");
@@ -88,7 +92,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--codec", "zstd,"], &archive, "missing"),
         (&["--codec", "zlib", "--levels", "1"], &archive, "--levels"),
         (&["--codec", "zlib", "--end-to-end"], &archive, "--end-to-end"),
-        (&["--codec", "zlib", "--style", "zstd"], &archive, "--style"),
+        (&["--codec", "lzo:2"], &archive, "levels of lzo are 1, or 999"),
         (&["--codec", "zlib"], &empty, "empty"),
     ];
     for (arguments, input, message) in cases {

@@ -13,20 +13,14 @@ use {
 /// Makes a page of a fixture, in one short run each.
 fn page(dir: &Path, arguments: &[&str]) -> PathBuf {
     let path = dir.join("page.html");
-    slotpress()
-        .args(arguments)
-        .args(["--repeat", "1", "--min-time", "0", "--html"])
-        .arg(&path)
-        .arg(fixture(FULL_26))
-        .assert()
-        .success();
+    slotpress().args(arguments).arg("--html").arg(&path).arg(fixture(FULL_26)).assert().success();
     path
 }
 
 #[test]
 fn a_page_needs_nothing_from_elsewhere() {
     let dir = temp_dir();
-    let html = fs::read_to_string(page(dir.path(), &["levels", "--levels", "1-3"])).expect("a page");
+    let html = fs::read_to_string(page(dir.path(), &["levels", "--levels", "1-3", "--repeat", "1"])).expect("a page");
     // The name of the SVG language is an address that nobody asks for.
     let rest = html.replace("http://www.w3.org/2000/svg", "");
     for outside in ["http:", "https:", "//", "@import", "url(", "src="] {
@@ -37,27 +31,26 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
 }
 
-const ALL_TABLES: [&str; 7] = [
-    "levels-table",
-    "link-table",
-    "sizes-table",
-    "frames-table",
-    "compress-table",
-    "decompress-table",
-    "bundles-table",
-];
-
 #[needs("chromium", "chromedriver")]
 #[test]
-fn in_a_browser() {
-    check(&["levels", "--levels", "-5,1-4"], &ALL_TABLES);
+fn levels_in_a_browser() {
+    check(&["levels", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"], &["levels-table"], 5);
 }
 
 #[needs("chromium", "chromedriver")]
 #[test]
 fn a_link_in_a_browser() {
+    let measured = ["levels", "link", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"];
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
-    check(&[["levels", "link", "--levels", "-5,1-4"].as_slice(), &link].concat(), &["levels-table", "link-table"]);
+    check(&[measured.as_slice(), &link].concat(), &["link-table", "break-even-table"], 6);
+}
+
+#[needs("chromium", "chromedriver")]
+#[test]
+fn sizes_and_frames_in_a_browser() {
+    check(&["levels", "sizes", "--repeat", "1", "--min-time", "0"], &["sizes-table"], 0);
+    let tables = ["frames-table", "compress-table", "decompress-table", "bundles-table"];
+    check(&["levels", "frames", "--sizes", "64,4KiB", "--min-time", "0"], &tables, 2);
 }
 
 /// Pairs of texts of one picture that share a part of the paper; a pixel is what fonts differ by.
@@ -71,15 +64,19 @@ const COLLISIONS: &str = "
             .map((other) => `${svg.getAttribute('aria-label')}: ${one.textContent} / ${other.textContent}`));
     })";
 
-/// A page of five levels, with these tables.
-fn check(arguments: &[&str], tables: &[&str]) {
+/// A page with these tables, of which the first has so many rows (0: some).
+fn check(arguments: &[&str], tables: &[&str], rows: u64) {
     let dir = temp_dir();
     let page = page(dir.path(), arguments);
     let browser = Browser::start(dir.path());
     browser.post("url", &json!({ "url": format!("file://{}", page.display()) }));
 
-    assert_eq!(browser.evaluate("return document.querySelectorAll('#levels-table tbody tr').length"), 5);
-    assert_eq!(browser.evaluate("return document.querySelectorAll('#levels circle:not(.knee)').length"), 5);
+    let count = |what: &str| browser.evaluate(&format!("return document.querySelectorAll('{what}').length")).as_u64();
+    let found = count(&format!("#{} tbody tr", tables[0])).expect("a number");
+    assert!(found == rows || (rows == 0 && found > 0), "{found} rows");
+    if tables[0] == "levels-table" {
+        assert_eq!(count("#levels circle:not(.knee)"), Some(rows), "a point per level");
+    }
     assert_eq!(browser.strings(COLLISIONS), Vec::<String>::new(), "labels lie on each other");
     assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
 

@@ -1,12 +1,12 @@
-//! What an input is, and the frames of its content, as they are measured.
+//! Options and kinds of input, and frames of content.
 
 use slotpress_format::ledger::directory::LedgerPaths;
 
-/// What is held in memory unless more is asked for: at 8 MiB frames, a sample of 128, which is within about 1 % of the
-/// size of a ledger (docs/levels.md).
+/// Held in memory without `--sample`: 128 frames of 8 MiB, a sample that gives the size of a ledger to about 1 %
+/// (docs/levels.md).
 pub const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
-/// What to read, and how much of it.
+/// The input, and the size of the sample.
 #[derive(Clone, Debug)]
 pub struct InputOptions {
     /// A ledger or an unpacked archive, with its other directories; or, as `ledger`, any archive or file.
@@ -17,17 +17,17 @@ pub struct InputOptions {
     pub base_slot: Option<u64>,
     /// Bytes of content in a frame.
     pub frame_size_bytes: u64,
-    /// How much to take as a sample; all, or [`InputOptions::memory_bytes_max`], otherwise.
+    /// Bytes of the sample; `None`: all, up to [`InputOptions::memory_bytes_max`].
     pub sample_bytes: Option<u64>,
-    /// What the random draws of the sample start from.
+    /// The seed of the sample.
     pub seed: u64,
-    /// The most content that is held in memory without being asked to.
+    /// Maximum bytes of content in memory if no sample size is given.
     pub memory_bytes_max: u64,
     /// Workers that read.
     pub threads: usize,
 }
 
-/// What sort of input it is.
+/// The kind of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
     /// A ledger directory.
@@ -36,12 +36,12 @@ pub enum InputKind {
     UnpackedArchive,
     /// A snapshot archive, compressed or not.
     Archive,
-    /// Any other file, taken as its bytes (decompressed, where it is compressed).
+    /// Any other file; its bytes, decompressed if it is compressed.
     File,
 }
 
 impl InputKind {
-    /// In words, without an article.
+    /// For people, without an article.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ledger => "ledger",
@@ -57,12 +57,12 @@ impl InputKind {
 pub struct ContentFrame {
     /// The bytes to compress.
     pub content: Vec<u8>,
-    /// Bytes until the first entry of a tar stream begins: more than 0 where the frame begins inside one.
+    /// Bytes before the first entry of a tar stream; more than 0 if the frame begins inside an entry.
     pub until_entry_bytes: u64,
 }
 
 impl ContentFrame {
-    /// A frame of these bytes, which begin with an entry.
+    /// A frame that begins with an entry.
     pub fn new(content: Vec<u8>) -> Self {
         Self { content, until_entry_bytes: 0 }
     }

@@ -1,4 +1,4 @@
-//! What is doubtful about rows: each kind of warning once, with the rows that it is about.
+//! Warnings about rows: each kind once, with the rows that it applies to.
 
 use {
     crate::levels::{LevelRow, has_codecs, statistics::Warning},

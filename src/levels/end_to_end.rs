@@ -1,7 +1,7 @@
 //! Measuring whole archives on disk: `archive` and `restore` themselves, at every level, in a scratch directory.
 //!
 //! The tar stream of the first archive of each level is decoded and its hash compared with that of the ledger's own
-//! content. Computing the latter reads the whole ledger once, which is the warm-up too.
+//! content. Computing the latter reads the whole ledger once, which is also the warm-up.
 
 use {
     crate::{
@@ -45,10 +45,10 @@ use {
     },
 };
 
-/// Directories of this prefix are scratch space, locked while they are used: the next run removes those of killed ones.
+/// Prefix of scratch directories, which are locked while they are used: the next run removes those of killed ones.
 const SCRATCH_PREFIX: &str = "slotpress-levels-";
 
-/// What to archive and restore, and where.
+/// The input, and the scratch directory.
 #[derive(Clone, Debug)]
 pub struct EndToEndOptions {
     /// A ledger or an unpacked archive, with its other directories; or, as `ledger`, an archive, which is unpacked
@@ -62,7 +62,7 @@ pub struct EndToEndOptions {
     pub frame_size_bytes: u64,
     /// A directory with room for an archive and a ledger; everything put there is removed again.
     pub scratch_dir: PathBuf,
-    /// How often to repeat.
+    /// The number of runs.
     pub repeat: RepeatOptions,
 }
 
@@ -98,7 +98,7 @@ impl<'a> EndToEnd<'a> {
         Ok(Self { options, paths, base_slot, scratch, input_bytes, hash, kind })
     }
 
-    /// What is measured, for headings.
+    /// The description of the input, for headings.
     pub fn subject(&self) -> Subject {
         let name = self.options.paths.ledger.file_name().unwrap_or_default();
         Subject {
@@ -120,7 +120,6 @@ impl<'a> EndToEnd<'a> {
         progress: &dyn Progress,
         on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
     ) -> Result<()> {
-        // What there is to warn about has been said while preparing.
         let progress = &Muted(progress);
         for codec in codecs {
             on_row(self.measure_level(codec, progress)?)?;
@@ -135,13 +134,13 @@ impl<'a> EndToEnd<'a> {
         memory::reset_peak();
         let mut peak_memory_bytes = 0;
         let start = Instant::now();
-        // The shorter half decides when the time is up: each is half of a run.
+        // A round is a run of each.
         while archiving.taken.len() < repeat.max(1) || start.elapsed() < min_time * 2 {
             let report = self.archive(codec.level, progress)?;
             archiving.taken.push(report.taken);
             output_bytes = report.output_bytes;
             restoring.taken.push(self.restore(&report.path_in(self.scratch.path()), progress)?);
-            // Before the check of the first round, which is no part of the work.
+            // Read before the check of the first round, which is not measured.
             peak_memory_bytes = peak_memory_bytes.max(memory::peak_bytes().unwrap_or(0));
             if archiving.taken.len() == 1 {
                 self.check(codec.level, &report, progress)?;
@@ -208,7 +207,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
     Ok(paths)
 }
 
-/// What is measured is unpacking; the content is compared otherwise.
+/// Without a state check, which is not part of the measurement; the content is compared by its hash.
 fn restore_options(archive: &Path, to: &Path, layout: RestoreLayout, threads: usize) -> RestoreOptions {
     let check = CheckOptions::default().mode(CheckMode::Frames);
     RestoreOptions::new(archive, to).layout(layout).threads(threads).check(check)
@@ -244,7 +243,7 @@ fn hash_content(
     Ok((plan.tar_bytes(), hasher.finalize()))
 }
 
-/// Says what it is doing, but does not warn again and again.
+/// Passes on progress without warnings, which were shown during preparation.
 struct Muted<'a>(&'a dyn Progress);
 
 impl Progress for Muted<'_> {

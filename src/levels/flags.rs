@@ -1,12 +1,11 @@
-//! What to give to `archive` for what was measured.
+//! The flags of `archive` for a measured codec.
 
 use {
     super::REFERENCE_CODEC,
     crate::archive::encode::{Codec, Format},
 };
 
-/// What `archive` makes with the codec of that name, which is [`FrameCodec::name`](super::codec::FrameCodec::name); `None`
-/// of a codec that it does not have.
+/// What `archive` writes with the codec of that name; `None` if it does not have it.
 pub fn codec_of(name: &str, level: i32) -> Option<Codec> {
     match name {
         REFERENCE_CODEC => Some(Codec::zstd(level)),

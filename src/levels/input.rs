@@ -1,9 +1,9 @@
-//! What is measured, in memory: frames of the tar stream that an archive of the input would hold, cut as `archive`
-//! cuts them; of any other file, frames of its bytes.
+//! The input in memory: frames of the tar stream that an archive of it would hold, cut as `archive` cuts them; of any
+//! other file, frames of its bytes.
 //!
 //! Memory is bounded: an input that is larger than allowed is sampled. A ledger, an archive with an index and a plain
-//! file are read only where the sample lies. Any other archive is decoded twice, once to learn what is in it (and that
-//! all of it is sound), once to take the sample.
+//! file are read only at the places of the sample. Any other archive is decoded twice, once to find the lengths of its
+//! entries and check it, once to take the sample.
 
 use {
     crate::levels::{
@@ -24,7 +24,7 @@ use {
 /// The input in memory, whole or sampled.
 #[derive(Debug)]
 pub struct Input {
-    /// What sort of input it is.
+    /// The kind of input.
     pub kind: InputKind,
     /// Bytes of tar, or of the file, that the whole input has.
     pub total_bytes: u64,
@@ -71,7 +71,7 @@ impl Input {
     }
 }
 
-/// How much of a frame still belongs to the entry that it begins in.
+/// Bytes at the beginning of a frame that belong to an entry of the frame before.
 fn until_entry_bytes(frame: &Chosen, entry_lengths: &[u64]) -> u64 {
     if frame.span.offset_bytes == 0 {
         return 0;
@@ -80,7 +80,7 @@ fn until_entry_bytes(frame: &Chosen, entry_lengths: &[u64]) -> u64 {
     length.map_or(0, |length| length.saturating_sub(frame.span.offset_bytes))
 }
 
-/// How many frames the sample has; `None` when everything is measured.
+/// The number of frames in the sample; `None` if everything is measured.
 fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) -> Result<Option<u64>> {
     let InputOptions { sample_bytes, memory_bytes_max, .. } = options;
     // Frames are cut between entries, so they are shorter than their size on average.

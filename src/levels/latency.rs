@@ -7,16 +7,16 @@ use {
     std::time::{Duration, Instant},
 };
 
-/// The longest time that is told from longer ones: an hour, for a frame of at most 32 MiB.
+/// Longer times count as this: an hour, for a frame of at most 32 MiB.
 const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 
-/// What a percentile shows is within 0.1 % of the time that it stands for. Takes some 300 KiB.
+/// Digits of a percentile: within 0.1 % of the time. The histogram takes some 300 KiB.
 const DIGITS: u8 = 3;
 
 /// Times of single frames, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// How many times were taken.
+    /// The number of samples.
     pub samples: u64,
     /// The average.
     pub average_seconds: f64,
@@ -26,9 +26,9 @@ pub struct Latency {
     pub min_seconds: f64,
     /// The longest.
     pub max_seconds: f64,
-    /// As many take longer as take less.
+    /// Half take longer.
     pub p50_seconds: Option<f64>,
-    /// One in 10 takes longer. Like every percentile, `None` where there are too few samples for one to lie above it.
+    /// One in 10 takes longer. Like every percentile, `None` if there are too few samples for one to lie above it.
     pub p90_seconds: Option<f64>,
     /// One in 100 takes longer.
     pub p99_seconds: Option<f64>,
@@ -38,7 +38,7 @@ pub struct Latency {
     pub p99_9999_seconds: Option<f64>,
 }
 
-/// Times that were taken.
+/// A histogram of times, with exact sum and extremes.
 pub struct Times {
     histogram: Histogram<u64>,
     total: Duration,
@@ -47,14 +47,14 @@ pub struct Times {
 }
 
 impl Times {
-    /// None yet.
+    /// Empty.
     pub fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, NANOSECONDS_MAX, DIGITS)
             .map_err(|error| Error::failed(format!("no histogram of times: {error}")))?;
         Ok(Self { histogram, total: Duration::ZERO, min: Duration::MAX, max: Duration::ZERO })
     }
 
-    /// Takes one more.
+    /// Adds a time.
     pub fn record(&mut self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(nanoseconds.clamp(1, NANOSECONDS_MAX));
@@ -63,14 +63,14 @@ impl Times {
         self.max = self.max.max(time);
     }
 
-    /// What they amount to. The average and both ends are exact; the others come from the histogram.
+    /// The summary. Average, minimum and maximum are exact; the others come from the histogram.
     pub fn latency(&self) -> Latency {
         let samples = self.histogram.len();
         if samples == 0 {
             return Latency::default();
         }
         let (min_seconds, max_seconds) = (self.min.as_secs_f64(), self.max.as_secs_f64());
-        // One in so many takes longer: with fewer times than that, none does.
+        // With fewer samples than `one_in`, none lies above the percentile.
         let percentile = |one_in: u64| {
             let quantile = 1.0 - 1.0 / one_in as f64;
             let nanoseconds = self.histogram.value_at_quantile(quantile);
@@ -91,7 +91,7 @@ impl Times {
     }
 }
 
-/// What reading the clock twice in a row takes, in the middle of many.
+/// Seconds to read the clock twice in a row: the median of many.
 pub fn timer_seconds() -> f64 {
     const PAIRS: usize = 10_001;
     let mut times: Vec<Duration> = (0..PAIRS)

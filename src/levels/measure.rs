@@ -1,9 +1,9 @@
 //! Measuring codecs: pieces of content, each compressed and decompressed on its own, again and again.
 //!
-//! The workers compress in a warm-up that does not count, which maps memory and lets the clock of the cores settle, and
-//! then in runs that do. A run is one pass over all pieces. Contexts and buffers are reused from piece to piece and from
-//! run to run, as `archive` does. Then every piece is decompressed once and compared, which is the warm-up of the runs
-//! that decompress: a codec that does not bring back the same bytes is an error.
+//! The workers compress in a warm-up that does not count, which maps memory and lets the clock of the cores settle,
+//! and then in runs that do. A run is one pass over all pieces. Contexts and buffers are reused from piece to piece
+//! and from run to run, as `archive` does. Then every piece is decompressed once and compared, which is the warm-up of
+//! the runs that decompress: a codec that does not bring back the same bytes is an error.
 //!
 //! Levels are measured on whole frames and all cores; sizes, frames and bundles on small pieces and one core.
 
@@ -37,8 +37,8 @@ use {
 /// The longest warm-up: by then, processors have reached their clock, and caches hold what they can.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 
-/// Small pieces are handed out in batches of at most so many, or of at least so many bytes: handing out each alone would
-/// take longer than compressing it.
+/// Small pieces are handed out in batches of at most so many, or of at least so many bytes: handing out each alone
+/// would take longer than compressing it.
 const BATCH_PIECES: usize = 256;
 const BATCH_BYTES: usize = 64 << 10;
 

@@ -1,10 +1,10 @@
-//! Measuring levels and other codecs on one's own data, and choosing one.
+//! Measures zstd levels and other codecs on the user's data, and recommends one.
 //!
-//! An [`input::Input`] holds frames of content in memory; [`measure::measure_levels`] compresses and decompresses them at
-//! every level with the encoders that `archive` and `restore` use, checks that each comes back, and hands over a
-//! [`LevelRow`] as soon as it is ready. [`end_to_end`] does the same with whole archives on disk. [`recommend`] chooses,
-//! a `view` makes a [`report`] of what was measured, which is shown in every format that people and programs read.
-//! `docs/levels.md` tells how to read them.
+//! An [`input::Input`] holds frames of content in memory; [`measure::measure_levels`] compresses and decompresses them
+//! at every level with the encoders that `archive` and `restore` use, checks the result, and passes on a [`LevelRow`]
+//! as soon as it is ready. [`end_to_end`] does the same with whole archives on disk. [`recommend`] chooses, each
+//! `view` makes a section of a [`report`], which is rendered for terminals, pages, Markdown, CSV and JSON.
+//! `docs/levels.md` explains the numbers.
 
 pub mod codec;
 pub mod content;
@@ -34,23 +34,23 @@ use {
     std::time::Duration,
 };
 
-/// How often to repeat what is measured.
+/// The number of runs, and of threads.
 #[derive(Clone, Copy, Debug)]
 pub struct RepeatOptions {
-    /// At least so many runs of each measurement.
+    /// Minimum number of runs of each measurement, 1 or more.
     pub repeat: usize,
-    /// And at least so much time.
+    /// Minimum time of the runs of each measurement.
     pub min_time: Duration,
-    /// Workers, for compressing and for decompressing.
+    /// Workers, for compressing and for decompressing, 1 to 1024.
     pub threads: usize,
 }
 
-/// What a level costs and what it saves.
+/// The measurements of a codec at a level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LevelRow {
     /// The codec's name.
     pub codec: String,
-    /// The level; 0 of a codec that has none.
+    /// The level; 0 if the codec has none.
     pub level: i32,
     /// Bytes that were compressed.
     pub input_bytes: u64,
@@ -60,25 +60,25 @@ pub struct LevelRow {
     pub compress: Summary,
     /// Times to decompress, in seconds.
     pub decompress: Summary,
-    /// CPU load while compressing: 200 % is two cores busy all the time.
+    /// CPU load while compressing, in percent: 200 is two busy cores.
     pub cpu_percent: f64,
-    /// CPU load while decompressing.
+    /// CPU load while decompressing, in percent.
     pub decompress_cpu_percent: f64,
     /// CPU time of the workers for one run of compressing, in seconds.
     pub compress_cpu_seconds: f64,
-    /// What the workers take; in an end-to-end run, the process.
+    /// Memory of the workers; in an end-to-end run, of the process.
     pub peak_memory_bytes: u64,
-    /// For a sample: the error of the ratio and of the estimated size, in percent; about 95 of 100 samples are no
-    /// further off.
+    /// For a sample: the error of the ratio and of the estimated size, in percent, that about 95 of 100 samples stay
+    /// within.
     pub size_error_percent: Option<f64>,
-    /// For a sample: the size of the whole.
+    /// For a sample: the estimated bytes of all frames of the input.
     pub estimated_output_bytes: Option<u64>,
-    /// What is doubtful about it.
+    /// Reasons to doubt the numbers.
     pub warnings: Vec<Warning>,
 }
 
 impl LevelRow {
-    /// What people call it: `zstd 3`, `lz4`.
+    /// For people: `zstd 3`, `lz4`.
     pub fn label(&self) -> String {
         codec::label(&self.codec, self.level)
     }
@@ -118,13 +118,13 @@ impl LevelRow {
         1e6 * self.decompress_mb_per_second()
     }
 
-    /// Size in percent of another level's.
+    /// Size in percent of that of another row.
     pub fn size_percent_of(&self, reference: &Self) -> f64 {
         100.0 * self.output_bytes as f64 / (reference.output_bytes as f64).max(1.0)
     }
 
-    /// Time to compress, as a multiple of another level's: CPU time where the workers of either had to wait for cores, since
-    /// elapsed time then measures what else ran.
+    /// Time to compress as a multiple of that of another row: CPU time if the workers of either had to wait for cores,
+    /// because elapsed time then depends on other programs.
     pub fn time_factor_of(&self, reference: &Self) -> f64 {
         let cpu = (self.compress_cpu_seconds, reference.compress_cpu_seconds);
         match self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {
@@ -162,18 +162,18 @@ pub fn speed(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 / 1e6 / seconds.max(1e-9)
 }
 
-/// The row that others are set against: zstd level 1 where it is measured, the first one measured otherwise.
+/// The reference: zstd level 1 if it was measured, otherwise the first row.
 pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
     rows.iter().find(|row| row.codec == REFERENCE_CODEC && row.level == REFERENCE_LEVEL).or(rows.first())
 }
 
-/// The codec of the row that the others are set against.
+/// The codec of the reference.
 pub const REFERENCE_CODEC: &str = "zstd";
 
-/// The level that the others are set against.
+/// The level of the reference.
 pub const REFERENCE_LEVEL: i32 = 1;
 
-/// Rows as a table shows them: codecs in the order in which they were first measured, each by level.
+/// Rows in the order of tables: codecs as they were first measured, each by level.
 pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
     let first = |row: &LevelRow| rows.iter().position(|other| other.codec == row.codec);
     let mut sorted: Vec<&LevelRow> = rows.iter().collect();
@@ -181,7 +181,7 @@ pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
     sorted
 }
 
-/// Whether rows need the name of their codec to be told apart.
+/// Whether there are rows of other codecs than zstd.
 pub fn has_codecs(rows: &[LevelRow]) -> bool {
     rows.iter().any(|row| row.codec != REFERENCE_CODEC)
 }

@@ -12,12 +12,12 @@ use {
     slotpress_base::quantity,
 };
 
-/// Narrow, so that its text can be read where a page is scaled down to a phone.
+/// Narrow, so that its text can be read on a phone.
 const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 76.0, right: 20.0, top: 14.0, bottom: 50.0 };
 
 /// The picture. Time is on a logarithmic axis, size is not.
 pub fn picture(rows: &[LevelRow]) -> String {
-    // A copy in memory is so fast and so large that beside it the others are hard to tell apart.
+    // A copy in memory would compress the scale for the others.
     let (plain, compressed): (Vec<&LevelRow>, Vec<&LevelRow>) =
         in_order(rows).into_iter().partition(|row| is_plain(row));
     let (shown, aside) = if compressed.is_empty() { (plain, Vec::new()) } else { (compressed, plain) };
@@ -52,7 +52,7 @@ pub fn picture(rows: &[LevelRow]) -> String {
             plot.ring("knee", at(row));
         }
     }
-    // What matters most finds the best place.
+    // The knee gets its label first.
     let mut labelled = shown.clone();
     labelled.sort_by_key(|row| !is_knee(row));
     for row in labelled {
@@ -83,7 +83,7 @@ fn codecs_of<'a>(rows: &[&'a LevelRow]) -> Vec<&'a str> {
 
 const LEGEND_HEIGHT: f64 = 24.0;
 
-/// Which color is which codec, and what is not in the picture, above it.
+/// The legend above the picture: colors of codecs, and rows that are not in it.
 fn legend(plot: &mut Plot, paper: Paper, codecs: &[&str], aside: &[&LevelRow]) {
     let mut y = paper.top - LEGEND_HEIGHT + 8.0;
     for row in aside {

@@ -1,11 +1,11 @@
 //! Choosing a level: for the shortest archive time, for the smallest size, and the best of both.
 //!
-//! Only what `archive` can make is chosen: levels of zstd, and lz4. A codec that it cannot make is named beside the
-//! choices where none of those beats it in both size and time.
+//! Only formats that `archive` writes are recommended: levels of zstd, and lz4. Another codec is named beside them if
+//! none of them beats it in both size and time.
 //!
 //! The best of both is the knee of the curve of size against time. Only levels that no other beats in both count. The
-//! curve is drawn over the logarithm of time, since what matters is how many times longer a level takes; the knee is the
-//! point that lies furthest below the straight line from the fastest to the smallest level.
+//! curve is drawn over the logarithm of time, since what matters is how many times longer a level takes; the knee is
+//! the point that lies furthest below the straight line from the fastest to the smallest level.
 
 use {
     crate::levels::{
@@ -19,19 +19,19 @@ use {
     slotpress_read::rules::clients::{Client, readers, readers_in_words},
 };
 
-/// A level, and why.
+/// A level, and the reason to choose it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
     /// The codec.
     pub codec: String,
-    /// The level; 0 of a codec that has none.
+    /// The level; 0 if the codec has none.
     pub level: i32,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
 impl Choice {
-    /// Whether the row is what was chosen.
+    /// Whether it is the choice of this row.
     pub fn is_of(&self, row: &LevelRow) -> bool {
         (&self.codec, self.level) == (&row.codec, row.level)
     }
@@ -42,7 +42,7 @@ impl Choice {
     }
 }
 
-/// Levels to choose from, by what one wants.
+/// The recommended levels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "recommendation")]
 pub struct Recommendation {
@@ -52,14 +52,14 @@ pub struct Recommendation {
     pub smallest_size: Choice,
     /// The best of both: the knee of the curve.
     pub knee: Choice,
-    /// Codecs that `archive` cannot make, and that nothing it can make beats in both size and time.
+    /// Codecs that `archive` does not write, and that none of those it writes beats in both size and time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Choice>,
 }
 
-/// Recommends levels; `None` where nothing was measured that `archive` can make.
+/// Recommends levels; `None` if no row is of a format that `archive` writes.
 pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
-    // Elapsed time measures what else ran where workers had to wait for cores.
+    // If workers had to wait for cores, elapsed time depends on other programs.
     let is_by_cpu = rows.iter().any(LevelRow::has_waited) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
     let by_cpu: Vec<LevelRow>;
     let rows = match is_by_cpu {
@@ -85,15 +85,15 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     })
 }
 
-/// A copy in memory: a measure, not a choice.
+/// The codec that copies in memory, which is never recommended.
 const NO_CODEC: &str = "none";
 
-/// Whether it is that.
+/// Whether the row is such a copy.
 pub fn is_plain(row: &LevelRow) -> bool {
     row.codec == NO_CODEC
 }
 
-/// Whether `archive` can make it. A plain tar, which it can make too, is no choice: Agave does not read it.
+/// Whether `archive` writes it and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
     extension_of(row).is_some_and(|extension| readers(extension).into_iter().any(Client::is_agave))
 }
@@ -117,7 +117,7 @@ fn curve_of(mut sorted: Vec<&LevelRow>) -> Vec<&LevelRow> {
     curve
 }
 
-/// The point furthest below the line between the ends; `None` when none is below it.
+/// The point furthest below the line between the ends; `None` if none is below it.
 fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
     let (first, last) = (curve.first()?, curve.last()?);
     let time = |row: &LevelRow| row.compress.median.max(1e-9).ln();
@@ -139,7 +139,7 @@ fn choice(row: &LevelRow, reason: String) -> Choice {
     Choice { codec: row.codec.clone(), level: row.level, reason }
 }
 
-/// How rows are called in reasons: by their level, where all are of zstd.
+/// Names of rows in reasons: by level if all are of zstd.
 struct Names {
     has_codecs: bool,
     is_by_cpu: bool,
@@ -213,7 +213,7 @@ fn size_difference(row: &LevelRow, other: &LevelRow) -> String {
     }
 }
 
-/// What has to be known about it beside size and time.
+/// The clients that do not read it, if any.
 fn clients(row: &LevelRow) -> String {
     extension_of(row).and_then(readers_in_words).map_or(String::new(), |words| format!("; {words}"))
 }

@@ -23,7 +23,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// None yet.
+    /// Empty.
     pub fn new(what: &'static str) -> Self {
         Self { what, taken: Vec::new(), busy: Taken::default(), latency: Latency::default() }
     }

@@ -5,8 +5,9 @@
 //! file, old storages, new ones), while nothing periodic in it can coincide with the sample.
 //!
 //! The size of the whole is estimated as (whole content) x (compressed bytes of the sample) / (content of the sample).
-//! Its standard error comes from how much neighbouring frames of the sample differ (the successive difference
-//! estimator for one draw per group): differences between far parts do not count, since every part is represented.
+//! Its standard error is computed from the differences between neighbouring frames of the sample (the successive
+//! difference estimator for one draw per group). Differences between distant parts do not count, because every part is
+//! represented.
 
 use slotpress_base::random::mix;
 
@@ -26,7 +27,7 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
 }
 
 /// The error of the estimated size, in percent of it, from the content and compressed bytes of each sampled frame in
-/// order; about 95 of 100 samples are no further off. `None` for fewer than two frames; 0 when they are all.
+/// order; about 95 of 100 samples stay within it. `None` for fewer than two frames; 0 if the sample is the whole.
 pub fn size_error_percent(sample: &[(u64, u64)], total_frames: u64) -> Option<f64> {
     if sample.len() as u64 >= total_frames {
         return Some(0.0);
@@ -75,7 +76,8 @@ mod tests {
         assert_eq!(size_error_percent(&[(10, 5), (10, 3)], 2), Some(0.0));
     }
 
-    /// On a stream that drifts, has a different beginning, and noise, the stated error holds for about 95 % of samples.
+    /// On a stream that drifts, has a different beginning, and noise, the stated error holds for about 95 % of
+    /// samples.
     #[test]
     fn the_stated_error_holds() {
         let population: Vec<(u64, u64)> = (0..4000u64)

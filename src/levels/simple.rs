@@ -1,4 +1,4 @@
-//! Measuring zstd levels in one call, for whoever embeds this library.
+//! Measures zstd levels in one call, for programs that embed this library.
 
 use {
     super::{
@@ -19,7 +19,7 @@ use {
     std::{path::PathBuf, time::Duration},
 };
 
-/// What to measure, and how often.
+/// The input, the levels, and the number of runs.
 #[derive(Clone, Debug, Setters)]
 #[setters(strip_option)]
 #[non_exhaustive]
@@ -30,11 +30,11 @@ pub struct MeasureOptions {
     /// zstd levels, from [`ZSTD_LEVEL_MIN`] to [`ZSTD_LEVEL_MAX`]; 1 to 10 by default.
     #[setters(into)]
     pub levels: Vec<i32>,
-    /// Bytes of the input to take as a sample, held in memory; all, up to 1 GiB, where it is `None`.
+    /// Sample size in bytes, held in memory; `None`: the whole input, up to 1 GiB.
     pub sample_bytes: Option<u64>,
     /// Bytes of content in a frame, 64 KiB to 32 MiB.
     pub frame_size_bytes: u64,
-    /// At least so many runs of each level; 3 by default.
+    /// Minimum number of runs of each level, 1 or more; 3 by default.
     pub repeat: usize,
     /// Threads, 1 to 1024.
     pub threads: usize,
@@ -54,11 +54,11 @@ impl MeasureOptions {
     }
 }
 
-/// Measures zstd levels: size, speed, CPU time and memory of compressing and decompressing, with the encoders that `archive`
-/// and `restore` use. Every level must bring back the same bytes.
+/// Measures zstd levels: size, speed, CPU time and memory of compressing and decompressing, with the encoders that
+/// `archive` and `restore` use. Every level must bring back the same bytes.
 ///
 /// # Errors
-/// The input cannot be read, a level does not exist, or what comes back from a level is not what went in.
+/// The input cannot be read, a level does not exist, or a level does not bring back the same bytes.
 pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<LevelRow>> {
     if let Some(level) = options.levels.iter().find(|level| !is_zstd_level(**level)) {
         return Err(Error::usage(format!(

@@ -1,4 +1,4 @@
-//! Where the content of an input comes from, and reading chosen frames of it.
+//! Opens an input, and reads chosen frames of it.
 
 use {
     crate::{
@@ -36,12 +36,12 @@ use {
     },
 };
 
-/// A frame to load, and where its content begins in the stream.
+/// A frame to load, and the place of its content in the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen {
-    /// What it covers.
+    /// The part of the content.
     pub span: FrameSpan,
-    /// Where in the stream it begins.
+    /// Its offset in the stream.
     pub offset_bytes: u64,
 }
 
@@ -61,20 +61,20 @@ impl Chosen {
     }
 }
 
-/// An open input of which it is known how long its entries are.
+/// An open input, with the lengths of its entries.
 pub struct Source {
-    /// What it is.
+    /// The kind of input.
     pub kind: InputKind,
-    /// How much each entry takes of the stream, and what follows the last.
+    /// Bytes of the stream that each entry takes; then the bytes behind the last entry.
     pub entry_lengths: Vec<u64>,
     content: Content,
 }
 
-/// Where contents come from.
+/// A way to read the content.
 enum Content {
     /// Files of a ledger, whose lock is held until they are read.
     Ledger(Box<Plan>, Option<LedgerLock>),
-    /// A file, byte by byte as it is.
+    /// An uncompressed file.
     Plain(File, PathBuf),
     /// Frames of an archive with an index.
     Framed(Archive, FrameOffsets),
@@ -83,7 +83,7 @@ enum Content {
 }
 
 impl Source {
-    /// Opens the input. Where nothing tells what is in it, all of it is decoded once.
+    /// Opens the input. If it has no index, all of it is decoded once.
     pub fn open(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
         let path = &options.paths.ledger;
         let metadata = std::fs::metadata(path).or_path("read", path)?;
@@ -127,7 +127,7 @@ impl Source {
         })
     }
 
-    /// Decodes an archive once, to learn the lengths of its entries, and whether it is sound.
+    /// Decodes an archive once, to find the lengths of its entries, and check it.
     fn survey(archive: Archive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Surveying", Some(archive.length_bytes()));
         let mut survey = Survey::new(is_named_archive(archive.path()));
@@ -162,12 +162,12 @@ impl Source {
     }
 }
 
-/// Whether the name says that it must be a snapshot archive: then nothing else will do.
+/// Whether the name is that of a snapshot archive: other content is then an error.
 fn is_named_archive(path: &Path) -> bool {
     ArchiveName::of_path(path).is_some()
 }
 
-/// Loads frames that can be read in any order, on all workers.
+/// Loads frames in any order, on all workers.
 fn load_each(
     chosen: Vec<Chosen>,
     threads: usize,
@@ -192,7 +192,7 @@ fn load_each(
     Ok(frames)
 }
 
-/// Decodes from the start, and keeps what is chosen.
+/// Decodes from the start, and keeps the chosen frames.
 fn load_stream(
     archive: &Archive,
     chosen: &[Chosen],
@@ -228,9 +228,9 @@ fn load_stream(
     Ok(frames)
 }
 
-/// Learns what a decoded stream is, and how long its entries are.
+/// Finds the kind of a decoded stream, and the lengths of its entries.
 struct Survey {
-    /// `None` once it is clear that it is no tar stream of a snapshot.
+    /// `None` as soon as it is known to be no tar stream of a snapshot.
     parser: Option<EntryParser>,
     must_be_archive: bool,
     entry_lengths: Vec<u64>,
@@ -261,7 +261,7 @@ impl Survey {
         }
     }
 
-    /// What it is, and the lengths of its entries with the end of archive.
+    /// The kind of input, and the lengths of its entries and of the end of the archive.
     fn finish(mut self) -> Result<(InputKind, Vec<u64>)> {
         if self.total_bytes == 0 {
             return Err(Error::usage("the archive holds nothing to measure"));

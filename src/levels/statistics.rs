@@ -1,4 +1,4 @@
-//! Median and spread of repeated runs, and what makes them doubtful.
+//! Median and spread of repeated runs, and warnings about them.
 
 use {
     serde::{Serialize, Serializer},
@@ -8,20 +8,20 @@ use {
 /// Repeated measurements of one thing, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// The middle one; with an even number, the mean of the two in the middle.
+    /// The median; for an even number of runs, the mean of the two in the middle.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
-    /// Half of the runs lie within so much of the median (the median absolute deviation).
+    /// Half of the runs lie within this distance of the median (the median absolute deviation).
     pub deviation: f64,
-    /// How many there are.
+    /// The number of runs.
     pub runs: usize,
 }
 
 impl Summary {
-    /// Summarises runs; all zeros when there are none.
+    /// Summarizes runs; all zeros if there are none.
     pub fn of(runs: &[f64]) -> Self {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -34,7 +34,7 @@ impl Summary {
         }
     }
 
-    /// From the least to the most, in percent of the median.
+    /// The range, in percent of the median.
     pub fn spread_percent(&self) -> f64 {
         self.percent(self.max - self.min)
     }
@@ -49,7 +49,7 @@ impl Summary {
     }
 }
 
-/// The middle value; 0 of none.
+/// The median; 0 if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -71,23 +71,23 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Runs that differ by more than this are said to scatter.
+/// Runs that differ by more than this get a warning.
 pub const SPREAD_PERCENT_MAX: f64 = 10.0;
 
-/// Runs shorter than this measure the starting of threads too.
+/// Runs shorter than this mostly measure the start of threads.
 pub const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 
-/// Workers that do nothing but compute lose less than this when nobody else wants their cores.
+/// Workers lose less than this share of their time, in percent, if no other program uses their cores.
 pub const LOST_PERCENT_MAX: f64 = 5.0;
 
-/// As a sentence.
+/// The sentence.
 impl Serialize for Warning {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// Why numbers should be taken with care; shown as a sentence that ends in advice.
+/// A reason to doubt numbers; shown as a sentence that ends in advice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
     /// Runs differ much.
@@ -111,7 +111,7 @@ pub enum Warning {
     },
     /// Workers had to wait for a core.
     OtherLoad {
-        /// How much of their time.
+        /// The share of their time, in percent.
         lost_percent: f64,
     },
 }
@@ -143,16 +143,16 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Frames per worker below which the last ones to finish show in the time.
+/// With fewer frames per worker, the wait for the last ones distorts the time.
 const FRAMES_PER_WORKER_MIN: usize = 4;
 
-/// What is doubtful about the shape of a measurement, whatever its times.
+/// The warning about too few frames for the workers.
 pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
     is_few.then_some(Warning::FewFrames { frames, threads })
 }
 
-/// What is doubtful about runs, given in seconds.
+/// The warning about runs, given in seconds.
 pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::of(runs);
     let (run, spread_percent) = (Duration::from_secs_f64(summary.median.max(0.0)), summary.spread_percent());

@@ -1,5 +1,4 @@
-//! What is smaller than a frame: the storages and records that frames of a snapshot hold, and pieces or lines of any
-//! content. Pure; contents are borrowed from the frames.
+//! Parts of frames: storages and records of a snapshot, and pieces or lines of any content. Borrowed from the frames.
 
 use {
     crate::levels::content::ContentFrame,
@@ -12,7 +11,7 @@ use {
     },
 };
 
-/// The storages that lie wholly in a frame of a snapshot; none of anything that is no tar stream of one.
+/// The storages that lie completely in a frame of a snapshot; none of other content.
 pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let Some(content) = usize::try_from(frame.until_entry_bytes).ok().and_then(|until| frame.content.get(until..))
@@ -20,7 +19,7 @@ pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
         return found;
     };
     let mut current: Option<Entry> = None;
-    // Where it is no tar stream after all, what was found before is not what it seems either.
+    // If it is no tar stream, what was found before is no storage either.
     let fed = EntryParser::new().feed(content, &mut |event| {
         match event {
             TarEvent::Begin(entry) => current = Some(entry),
@@ -41,13 +40,13 @@ pub fn storages(frame: &ContentFrame) -> Vec<&[u8]> {
     if fed.is_err() { Vec::new() } else { found }
 }
 
-/// The same bytes, as a part of the frame: what the parser hands on does not live as long.
+/// The same bytes, borrowed from the frame: those of the parser do not live as long.
 fn place_in<'a>(content: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
     let start = (part.as_ptr() as usize).checked_sub(content.as_ptr() as usize)?;
     content.get(start..start.checked_add(part.len())?)
 }
 
-/// The records of a storage: header and data, without padding. Ends at the end mark, and where something is not a record.
+/// The records of a storage: header and data, without padding. Ends at the end mark, or at the first invalid record.
 pub fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
@@ -58,7 +57,7 @@ pub fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     content.split_inclusive(|byte| *byte == b'\n')
 }
 
-/// Pieces of so many bytes; of a frame that is smaller, the frame. A rest that is no whole piece is left out.
+/// Pieces of this many bytes; if the frame is smaller, the frame. A shorter rest is left out.
 pub fn pieces(content: &[u8], piece_bytes: usize) -> impl Iterator<Item = &[u8]> {
     let piece_bytes = piece_bytes.max(1);
     let is_smaller = content.len() < piece_bytes && !content.is_empty();

@@ -1,4 +1,4 @@
-//! The view of levels and codecs: a row for each, what to choose, size against time.
+//! The section of levels and codecs: chart, table, warnings, recommendation.
 
 use {
     super::{
@@ -13,19 +13,19 @@ use {
     slotpress_base::quantity::{self, TimeUnit},
 };
 
-/// Stands behind times that are compared by CPU time.
+/// Marks times that are compared by CPU time.
 const CPU_MARK: char = '*';
 
-/// How rows are shown: set against one of them.
+/// The table of rows, compared with a reference.
 #[derive(Clone, Copy, Debug)]
 pub struct LevelsView<'a> {
     reference: &'a LevelRow,
-    /// Their names take the place of the load, which tells little, since no codec leaves a core idle.
+    /// Show the codecs in place of the CPU load, which is the same for all.
     has_codecs: bool,
 }
 
 impl<'a> LevelsView<'a> {
-    /// Rows of several codecs, or of zstd alone, set against this one.
+    /// Rows of several codecs, or of zstd alone, compared with a reference.
     pub fn new(reference: &'a LevelRow, has_codecs: bool) -> Self {
         Self { reference, has_codecs }
     }
@@ -126,7 +126,7 @@ impl<'a> LevelsView<'a> {
     }
 }
 
-/// What the mark behind times means.
+/// The footnote for the mark.
 pub fn by_cpu_time() -> String {
     format!("{CPU_MARK} compared by CPU time: workers had to wait for a core (another load runs)")
 }
@@ -135,7 +135,7 @@ fn or_absent<V: Into<Value>>(value: Option<V>) -> Value {
     value.map_or(Value::Absent, Into::into)
 }
 
-/// All that is known of rows; `None` of none.
+/// The section of some rows; `None` if there are none.
 pub fn section(rows: &[LevelRow]) -> Option<Section> {
     let reference = reference_row(rows)?;
     let recommendation = recommend(rows);

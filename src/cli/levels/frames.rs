@@ -1,9 +1,9 @@
-//! `slotpress levels frames`: how large a frame, and how many small units in one.
+//! `slotpress levels frames`: compares frame sizes, and bundles of small units.
 
 use {
     super::{
         exports::ExportArgs,
-        input::{SourceArgs, one_codec, seconds},
+        input::{SourceArgs, one_codec},
         is_interrupted, show,
     },
     crate::{
@@ -19,29 +19,25 @@ use {
         },
     },
     clap::Args,
-    slotpress_base::{
-        error::{Error, Result},
-        progress::Progress,
-        quantity,
-    },
+    slotpress_base::{error::Result, progress::Progress, quantity},
     slotpress_format::archive::frames::FRAME_SIZE_BYTES_MAX,
-    std::time::Duration,
+    std::{collections::BTreeSet, time::Duration},
 };
 
 /// Compare frame sizes: ratio, speed, worst-case times, and what bundling small units saves
 ///
-/// Frames of 32 B to 32 MiB are cut out of the input; each is compressed and decompressed on its own, on one core. Then
-/// small units (records of a ledger, lines of a text) are bundled, several in a frame.
+/// Frames of 32 B to 32 MiB are cut out of the input; each is compressed and decompressed on its own, on one core.
+/// Then small units (records of a ledger, lines of a text) are bundled, several in a frame.
 #[derive(Debug, Args)]
 pub struct FramesArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Frame sizes, 1 to 32MiB: 4KiB,8MiB [default: 32 B to 32 MiB in steps of a factor of 4]
-    #[arg(long, value_name = "LIST")]
-    sizes: Option<String>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = frame_size)]
+    sizes: Vec<u64>,
     /// Numbers of units in a frame
-    #[arg(long, value_name = "LIST", default_value = "1,2,5,10,175")]
-    bundles: String,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,5,10,175", value_parser = units_per_frame)]
+    bundles: Vec<u64>,
     /// What a unit is: record, line, or a number of bytes [default: record, or line for text]
     #[arg(long, value_name = "UNIT", value_parser = unit)]
     unit: Option<UnitChoice>,
@@ -49,7 +45,7 @@ pub struct FramesArgs {
     #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
     codec: String,
     /// Minimum time for compressing frames of each size, in seconds; the same again for decompressing
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = values::duration)]
     min_time: Duration,
     #[command(flatten)]
     exports: ExportArgs,
@@ -58,10 +54,7 @@ pub struct FramesArgs {
 /// The largest frame that archives have; the input is cut into frames of this size first.
 const SIZE_BYTES_MAX: u64 = FRAME_SIZE_BYTES_MAX;
 
-/// More would take minutes, and more rows than a screen has.
-const LIST_LENGTH_MAX: usize = 32;
-
-/// What is held in memory unless more is asked for: so much takes a second per pass at the fast levels.
+/// Held in memory without `--sample`: a pass over it takes a second at the fast levels.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// 32 B, 128 B, … 32 MiB.
@@ -69,46 +62,27 @@ fn default_sizes() -> Vec<u64> {
     (0..=10).map(|power| 32 << (2 * power)).collect()
 }
 
-/// Reads a list of sizes.
-fn parse_sizes(text: &str) -> Result<Vec<u64>> {
-    let size = |item: &str| {
-        let wrong = |message: String| Error::usage(format!("--sizes: {item:?}: {message}"));
-        let bytes = values::size(item).map_err(|message| wrong(message).hint("for example --sizes 4KiB,64KiB,8MiB"))?;
-        match (1..=SIZE_BYTES_MAX).contains(&bytes) {
-            true => Ok(bytes),
-            false => Err(wrong("no size of a frame".to_string()).hint("frames have 1 byte to 32 MiB")),
-        }
-    };
-    in_order(text, "--sizes", &size)
+/// Reads a size of a frame.
+fn frame_size(text: &str) -> Result<u64, String> {
+    match values::size(text)? {
+        bytes @ 1..=SIZE_BYTES_MAX => Ok(bytes),
+        _ => Err("frames have 1 byte to 32 MiB".to_string()),
+    }
 }
 
-/// Reads a list of numbers of units.
-fn parse_bundles(text: &str) -> Result<Vec<u64>> {
-    /// With more units than this in a frame, it is no longer a bundle of small ones but a frame: see the sizes.
+/// Reads a number of units.
+fn units_per_frame(text: &str) -> Result<u64, String> {
+    /// A frame with more units is no bundle of small ones: see the sizes.
     const UNITS_MAX: u64 = 100_000;
-    let units = |item: &str| match item.parse() {
-        Ok(units) if (1..=UNITS_MAX).contains(&units) => Ok(units),
-        _ => Err(Error::usage(format!("--bundles: {item:?} is no number of units per frame"))
-            .hint(format!("1 to {UNITS_MAX}, as in --bundles 1,2,5,10,175"))),
-    };
-    in_order(text, "--bundles", &units)
+    match text.trim().parse() {
+        Ok(units @ 1..=UNITS_MAX) => Ok(units),
+        _ => Err(format!("1 to {UNITS_MAX} units per frame, as in --bundles 1,2,5,10,175")),
+    }
 }
 
 /// Ascending, each once.
-fn in_order(text: &str, flag: &str, parse: &dyn Fn(&str) -> Result<u64>) -> Result<Vec<u64>> {
-    let mut values = Vec::new();
-    for item in text.split(',') {
-        if values.len() > LIST_LENGTH_MAX {
-            break;
-        }
-        values.push(parse(item.trim())?);
-        values.sort_unstable();
-        values.dedup();
-    }
-    match values.len() > LIST_LENGTH_MAX {
-        true => Err(Error::usage(format!("{flag}: more than {LIST_LENGTH_MAX} values are too many"))),
-        false => Ok(values),
-    }
+fn ascending(values: &[u64]) -> Vec<u64> {
+    BTreeSet::from_iter(values.iter().copied()).into_iter().collect()
 }
 
 /// Reads what a unit is.
@@ -126,8 +100,8 @@ fn unit(text: &str) -> Result<UnitChoice, String> {
 pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
     let options = FramesOptions {
-        sizes: args.sizes.as_deref().map_or_else(|| Ok(default_sizes()), parse_sizes)?,
-        bundles: parse_bundles(&args.bundles)?,
+        sizes: if args.sizes.is_empty() { default_sizes() } else { ascending(&args.sizes) },
+        bundles: ascending(&args.bundles),
         unit: args.unit.unwrap_or(UnitChoice::Any),
         min_time: args.min_time,
         pieces_max: PIECES_MAX,
@@ -150,7 +124,7 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
     result
 }
 
-/// What was asked for and is not there.
+/// Warnings about sizes and bundles that were not measured.
 fn left_out(report: &FramesReport, options: &FramesOptions) -> Vec<String> {
     let mut lines = Vec::new();
     let last = report.sizes.last().map_or(0, |row| row.frame_size_bytes);
@@ -175,14 +149,11 @@ mod tests {
     fn lists() {
         assert_eq!(default_sizes().len(), 11);
         assert_eq!(default_sizes().last(), Some(&SIZE_BYTES_MAX));
-        assert_eq!(parse_sizes("8MiB, 1,32,4k,32").ok(), Some(vec![1, 32, 4096, 8 << 20]));
-        assert_eq!(parse_bundles("10,1").ok(), Some(vec![1, 10]));
-        for text in ["", "0", "33MiB", "1,", "x", "-1", "99999999999999999999"] {
-            assert!(parse_sizes(text).is_err() && parse_bundles(text).is_err(), "{text}");
+        assert_eq!(ascending(&[8, 1, 32, 8]), [1, 8, 32]);
+        assert_eq!((frame_size("4k"), units_per_frame(" 10")), (Ok(4096), Ok(10)));
+        for text in ["", "0", "33MiB", "x", "-1", "99999999999999999999"] {
+            assert!(frame_size(text).is_err() && units_per_frame(text).is_err(), "{text}");
         }
-        let many = |count: u64| (1..=count).map(|value| value.to_string()).collect::<Vec<_>>().join(",");
-        assert!(parse_sizes(&many(32)).is_ok() && parse_sizes(&many(33)).is_err());
-        assert!(parse_bundles(&many(33)).is_err());
     }
 
     #[test]

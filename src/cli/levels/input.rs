@@ -1,4 +1,4 @@
-//! The flags of what is measured and how often: the same for every view of `levels`.
+//! Flags that several commands of `levels` have: input, codecs, number of runs.
 
 use {
     super::provenance,
@@ -34,7 +34,7 @@ use {
     },
 };
 
-/// Where what is measured comes from.
+/// The input.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
@@ -56,7 +56,7 @@ pub struct SourceArgs {
     directories: DirectoryArgs,
 }
 
-/// What is measured, in frames of one size, by some workers.
+/// The input, workers, and the frame size.
 #[derive(Debug, Args)]
 pub struct InputArgs {
     #[command(flatten)]
@@ -82,13 +82,13 @@ impl SourceArgs {
         }
     }
 
-    /// Reads the input in frames of one size, or a sample of it, limited in size where no other amount was asked for,
-    /// and says where it is a sample that was not asked for.
+    /// Reads the input in frames of one size, or a sample of it. Without `--sample`, it is limited in size; a warning
+    /// says so.
     pub fn read(&self, frame_size_bytes: u64, threads: usize, bytes_max: u64, ui: &Ui) -> Result<Input> {
         self.read_held(frame_size_bytes, threads, self.held_bytes(bytes_max), ui)
     }
 
-    /// The bytes that are held in memory at most: what was asked for, or a part of what limits leave.
+    /// The maximum bytes that are held in memory: `--sample`, or a part of the available memory.
     fn held_bytes(&self, bytes_max: u64) -> u64 {
         planned::memory_or(self.sample, bytes_max.min(MEMORY_BYTES_MAX))
     }
@@ -115,7 +115,7 @@ impl SourceArgs {
         Ok(input)
     }
 
-    /// What was read, for headings.
+    /// The description of the input, for headings.
     pub fn subject(&self, input: &Input, threads: usize) -> Subject {
         Subject {
             name: self.name(),
@@ -129,7 +129,7 @@ impl SourceArgs {
         }
     }
 
-    /// Where the numbers come from.
+    /// The origin of the numbers, for pages.
     pub fn provenance(&self) -> Vec<(&'static str, String)> {
         provenance::of_this_run(&self.path)
     }
@@ -141,7 +141,7 @@ impl SourceArgs {
 }
 
 impl InputArgs {
-    /// What can be refused before anything is read.
+    /// Refuses a wrong frame size before anything is read.
     pub fn check(&self) -> Result<()> {
         check_frame_size(self.frame_size)
     }
@@ -156,8 +156,8 @@ impl InputArgs {
         self.source.paths()
     }
 
-    /// What the run may take: as many workers as fit, with the most demanding of some codecs, beside what is measured
-    /// and what becomes of it.
+    /// Threads and memory: as many workers as fit, with the most demanding of some codecs, beside the content and its
+    /// compressed copy.
     ///
     /// # Errors
     /// Not even one fits.
@@ -168,7 +168,7 @@ impl InputArgs {
         Ok(Planned { threads, held_bytes })
     }
 
-    /// Reads the input, or a sample of it, and says where it is a sample that was not asked for.
+    /// Reads the input, or a sample of it.
     pub fn read(&self, planned: Planned, ui: &Ui) -> Result<(Input, Subject)> {
         let input = self.source.read_held(self.frame_size, planned.threads, planned.held_bytes, ui)?;
         let subject = self.source.subject(&input, planned.threads);
@@ -176,7 +176,7 @@ impl InputArgs {
     }
 }
 
-/// What a run may take of the machine.
+/// Threads and memory of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
     /// Workers.
@@ -185,8 +185,8 @@ pub struct Planned {
     held_bytes: u64,
 }
 
-/// What one worker takes with the most demanding of some codecs: its context once it has been used, which is when most
-/// of it is allocated, and a frame before, compressed, and after.
+/// Memory of one worker with the most demanding of some codecs: its context after use, because most of it is allocated
+/// then, and a frame before, compressed, and after.
 fn worker_bytes(codecs: &[FrameCodec], frame_size_bytes: u64) -> Result<u64> {
     let frame = vec![0; frame_size_bytes as usize];
     let mut compressed = Vec::new();
@@ -198,7 +198,7 @@ fn worker_bytes(codecs: &[FrameCodec], frame_size_bytes: u64) -> Result<u64> {
     codecs.iter().try_fold(0, |most, codec| bytes_of(codec).map(|bytes| most.max(bytes)))
 }
 
-/// What is compared.
+/// The codecs to compare.
 #[derive(Debug, Args)]
 pub struct CodecArgs {
     /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
@@ -207,7 +207,8 @@ pub struct CodecArgs {
     /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
     ///
     /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
-    /// and 9), bzip2 (1 to 9; 9), snappy, lzo (1 and 999), none (a copy in memory); where it is built in, lz4hc (3 to 12; 9).
+    /// and 9), bzip2 (1 to 9; 9), snappy, lzo (1 and 999), none (a copy in memory); where it is built in, lz4hc (3 to
+    /// 12; 9).
     #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
     codec: String,
 }
@@ -226,19 +227,19 @@ impl CodecArgs {
     }
 }
 
-/// How often to measure.
+/// The number of runs.
 #[derive(Debug, Args)]
 pub struct RepeatArgs {
     /// Minimum number of runs of each measurement
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
     /// Minimum time for the runs of each measurement, in seconds
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = values::duration)]
     min_time: Duration,
 }
 
 impl RepeatArgs {
-    /// The same, for the harness.
+    /// The same as options.
     pub fn options(&self, threads: usize) -> RepeatOptions {
         RepeatOptions { repeat: self.repeat as usize, min_time: self.min_time, threads }
     }
@@ -251,28 +252,5 @@ pub fn one_codec(text: &str) -> Result<FrameCodec> {
         [codec] => Ok(*codec),
         codecs => Err(Error::usage(format!("--codec {text} are {} codecs and levels", codecs.len()))
             .hint("one is measured here, such as --codec zstd:3 or --codec zlib:6")),
-    }
-}
-
-/// Reads a time in seconds.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    /// A day: longer is a slip of the keyboard.
-    const SECONDS_MAX: f64 = 86_400.0;
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("0 to {SECONDS_MAX} seconds")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for text in ["", "-1", "nan", "inf", "1e99", "x"] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
     }
 }

@@ -16,15 +16,15 @@ use {
     slotpress_base::error::{ErrorKind, Result},
 };
 
-/// The table, which needs no word of its own, or another view. Written out, since clap's derived code asks for the
-/// table's INPUT even where a subcommand is given.
+/// The table, or a subcommand. Written by hand, because clap's derived code requires the table's INPUT even if a
+/// subcommand is given.
 #[derive(Debug)]
 pub enum LevelsArgs {
     Table(Box<table::TableArgs>),
     View(View),
 }
 
-/// What else can be measured.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum View {
     Sizes(Box<sizes::SizesArgs>),

@@ -1,4 +1,4 @@
-//! Where the numbers of a page come from: the input, the time, the machine, the command, the versions.
+//! The origin of the numbers on a page: input, time, machine, command, versions.
 
 use {
     crate::cli::restore::shell_word,
@@ -11,7 +11,7 @@ use {
     },
 };
 
-/// Of this process, which measures `input`.
+/// The origin of numbers that this process measures.
 pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
@@ -34,7 +34,7 @@ pub fn of_this_run(input: &Path) -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// What the kernel calls the processor; other architectures than x86 have other words, and then nothing is said.
+/// The processor's name; `None` on architectures that have no `model name`.
 fn processor(cpuinfo: &str) -> Option<String> {
     let (_, name) = cpuinfo.lines().find(|line| line.starts_with("model name"))?.split_once(':')?;
     Some(name.split_whitespace().collect::<Vec<_>>().join(" "))

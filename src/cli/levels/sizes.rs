@@ -1,4 +1,4 @@
-//! `slotpress levels sizes`: what storages or records of each size save when each is compressed alone.
+//! `slotpress levels sizes`: savings of storages or records by size.
 
 use {
     super::{
@@ -20,7 +20,8 @@ use {
 
 /// Show what storages or records of each size save when each is compressed alone
 ///
-/// Of a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. Of each size class, up to 20,000 units or 32 MiB are measured, spread evenly over those that are there.
+/// Of a ledger or an archive, read in frames of 32 MiB; a larger storage is left out. Of each size class, up to 20,000
+/// units or 32 MiB are measured, spread evenly over those that are there.
 #[derive(Debug, Args)]
 pub struct SizesArgs {
     #[command(flatten)]

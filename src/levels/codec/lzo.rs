@@ -32,7 +32,11 @@ pub const PARTS: Parts = Parts {
         _ => {
             let mut dict = compress::Dict::new();
             encoder(NAME, size_of::<compress::Dict>(), move |content, to| {
-                *to = compress::compress_with_dict(content, &mut dict).map_err(|error| error.to_string())?;
+                // What lzokay 2.0.1 makes of no content does not decode.
+                match content {
+                    [] => to.extend_from_slice(&END_MARK),
+                    _ => *to = compress::compress_with_dict(content, &mut dict).map_err(|error| error.to_string())?,
+                }
                 Ok(())
             })
         }

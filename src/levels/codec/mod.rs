@@ -1,5 +1,5 @@
-//! Codecs: anything that compresses frames, each on its own. There is one file per codec; [`list`] reads which ones are
-//! wanted, and the rest of `levels` knows only [`FrameCodec`].
+//! Codecs: anything that compresses frames, each on its own. There is one file per codec; [`list`] reads which ones
+//! are wanted, and the rest of `levels` knows only [`FrameCodec`].
 //!
 //! A decoder is told the length of the content, never returns more, and refuses a frame that holds less.
 

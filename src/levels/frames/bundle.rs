@@ -13,26 +13,26 @@ use {
     slotpress_base::error::{Error, Result},
 };
 
-/// Units that are bundled, about at most: each is compressed twice for every row, and a level of 3 MB/s should not take
-/// minutes for one.
+/// Maximum bytes of units that are bundled: each is compressed twice for every row, and a level of 3 MB/s should not
+/// take minutes for one.
 const BYTES_MAX: usize = 32 << 20;
 
-/// The same in units: 175 of them in a frame still make thousands of frames.
+/// Maximum number of units: 175 of them in a frame still make thousands of frames.
 const UNITS_MAX: usize = 500_000;
 
-/// So much at the beginning of a file tells whether it is text, as `git` and `diff` decide it.
+/// Bytes at the beginning of a frame that show whether it is text, as in `git` and `diff`.
 const TEXT_PROBE_BYTES: usize = 8000;
 
-/// What a unit is to be.
+/// What `--unit` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitChoice {
-    /// Records where there are some, otherwise lines of what is text, otherwise nothing.
+    /// Records; if there are none, lines of a text; otherwise nothing.
     Any,
     /// Records of storages.
     Record,
     /// Lines.
     Line,
-    /// Pieces of so many bytes.
+    /// Pieces of this many bytes.
     Piece(usize),
 }
 
@@ -52,8 +52,10 @@ struct Run {
 }
 
 impl Units {
-    /// Takes units. `None` where nothing was asked for and nothing is found; an error where what was asked for is not
-    /// there.
+    /// Takes units. `None` if there are none.
+    ///
+    /// # Errors
+    /// Records were asked for, and there are none.
     pub fn of(input: &Input, choice: UnitChoice) -> Result<Option<Self>> {
         let taken = |kind, units: &dyn for<'a> Fn(&'a ContentFrame) -> UnitsOf<'a>| {
             let bytes_max = (BYTES_MAX / input.frames.len().max(1)).max(1);
@@ -85,7 +87,7 @@ impl Units {
         self.runs.iter().map(|run| run.bytes.len() as u64).sum()
     }
 
-    /// The contents of frames of so many units; the last of each run may have fewer.
+    /// The contents of frames of this many units; the last of each run may have fewer.
     pub fn bundles(&self, units_per_frame: u64) -> Vec<&[u8]> {
         let units = usize::try_from(units_per_frame).unwrap_or(usize::MAX).max(1);
         let mut bundles = Vec::new();
@@ -100,13 +102,13 @@ impl Units {
     }
 }
 
-/// Text has no zero bytes.
+/// Whether no frame begins with zero bytes, which text does not have.
 fn is_text(input: &Input) -> bool {
     let is_zero = |frame: &ContentFrame| frame.content.iter().take(TEXT_PROBE_BYTES).any(|byte| *byte == 0);
     !input.frames.iter().any(is_zero)
 }
 
-/// Units of a frame one after the other: a frame can have more than memory should hold at once.
+/// Units of a frame, as an iterator: a list of all records of a frame may be larger than the frame.
 type UnitsOf<'a> = Box<dyn Iterator<Item = &'a [u8]> + 'a>;
 
 /// The first units, until there are enough; at least one.

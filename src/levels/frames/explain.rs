@@ -1,17 +1,17 @@
-//! What the rows say about the default frame size, and about when another one pays: sentences made of measured numbers.
+//! Conclusions from the rows: about the default frame size, and when another one is better.
 
 use {
     super::{FrameSizeRow, FramesReport},
     slotpress_base::quantity,
 };
 
-/// What `archive` takes unless told otherwise.
+/// The default of `archive`.
 pub const DEFAULT_FRAME_SIZE_BYTES: u64 = 8 << 20;
 
-/// Frames of about so much hold few accounts, and are still much larger than one.
+/// Frames of this size hold few accounts, and are still much larger than one account.
 const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
 
-/// A few sentences; none where there is nothing to compare.
+/// A few sentences; none if there is nothing to compare.
 pub fn explain(report: &FramesReport) -> Vec<String> {
     let rows = &report.sizes;
     let at = |bytes: u64| rows.iter().find(|row| row.frame_size_bytes == bytes);
@@ -53,7 +53,7 @@ pub fn explain(report: &FramesReport) -> Vec<String> {
     sentences
 }
 
-/// Which sizes save nothing.
+/// The sizes that save nothing.
 fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     let last = rows.iter().take_while(|row| row.row.saving_percent() <= 0.0).last()?;
     let below = if last.frame_size_bytes == rows.first()?.frame_size_bytes { "" } else { " and less" };
@@ -63,7 +63,7 @@ fn growing(rows: &[FrameSizeRow]) -> Option<String> {
     ))
 }
 
-/// Reading one account decodes one frame.
+/// The frame size for reading single accounts, which decodes one frame.
 fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
     let time =
         |row: &FrameSizeRow| quantity::time(row.decompress.p50_seconds.unwrap_or(row.decompress.average_seconds));
@@ -76,7 +76,7 @@ fn random_access(small: &FrameSizeRow, large: &FrameSizeRow) -> String {
     )
 }
 
-/// How much larger the same content gets with the first than with the second.
+/// The difference in size of the same content between two frame sizes.
 fn larger(row: &FrameSizeRow, than: &FrameSizeRow) -> String {
     let percent = 100.0 * (than.row.ratio() / row.row.ratio().max(1e-12) - 1.0);
     match percent {

@@ -1,8 +1,9 @@
 //! Measuring frames of each size, and bundles, on one core.
 //!
-//! Pieces of each size are cut from the frames of the input; each is compressed and decompressed alone, and timed alone.
-//! Bounded by the number of pieces that the rarest percentile needs, and by the time of the first pass. Pieces are taken
-//! in an order that goes over the whole input again and again, so that those that were reached are spread over all of it.
+//! Pieces of each size are cut from the frames of the input; each is compressed and decompressed alone, and timed
+//! alone. Bounded by the number of pieces that the rarest percentile needs, and by the time of the first pass. Pieces
+//! are taken in an order that goes over the whole input again and again, so that those that were reached are spread
+//! over all of it.
 
 use {
     super::{
@@ -25,28 +26,28 @@ use {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct FramesOptions {
-    /// Bytes in a frame, ascending. Those above the first one that holds every frame of the input are left out, since
-    /// they would be the same frames again.
+    /// Bytes in a frame, ascending. Sizes above the first one that holds every frame of the input are left out: they
+    /// would give the same frames.
     pub sizes: Vec<u64>,
     /// Units in a frame.
     pub bundles: Vec<u64>,
     /// What a unit is.
     pub unit: UnitChoice,
-    /// Time for compressing the pieces of a size, at least; the same for decompressing.
+    /// Minimum time for compressing the pieces of a size; the same for decompressing.
     pub min_time: Duration,
-    /// Pieces of a size, at most.
+    /// Maximum number of pieces of a size.
     pub pieces_max: usize,
-    /// Time for the first, untimed pass over the pieces of a size, about at most.
+    /// Maximum time for the first, untimed pass over the pieces of a size.
     pub first_pass_max: Duration,
 }
 
-/// Enough for the percentile that one in a million exceeds, and a few more, since one in a million should not be the only.
+/// Enough samples for the percentile that one in a million exceeds, with a reserve.
 pub const PIECES_MAX: usize = 1_200_000;
 
-/// Long enough for 256 MiB at levels up to 12 or so; the highest levels get fewer frames.
+/// Enough for 256 MiB at levels up to about 12; the highest levels get fewer frames.
 pub const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 
-/// Measures each size, then each bundle. What was measured is in the report, also after an error.
+/// Measures each size, then each bundle. After an error, the report has the rows so far.
 pub fn measure_frames(
     input: &Input,
     codec: &FrameCodec,
@@ -72,7 +73,7 @@ fn fill(
     options: &FramesOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    // First, since it can turn out that there are none.
+    // First, because there may be none.
     let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
     let stopwatch = ThreadStopwatch::start();
     for size_bytes in sizes_of_use(input, &options.sizes) {
@@ -88,7 +89,8 @@ fn fill(
             decompress: measured.decompress,
         });
     }
-    // Nothing here waits for anything but a core. Each time that it did not have one is in the time of a frame.
+    // This thread only computes: if it took more time than CPU time, it had to wait for a core, and the wait is in the
+    // time of some frame.
     let taken = stopwatch.taken();
     let lost_percent = 100.0 - taken.cpu_percent();
     if lost_percent > LOST_PERCENT_MAX && taken.elapsed >= RUN_TIME_MIN {
@@ -130,11 +132,11 @@ fn sizes_of_use(input: &Input, sizes: &[u64]) -> Vec<u64> {
     of_use
 }
 
-/// How often the order of pieces goes over the input.
+/// The order of the pieces goes over the input this many times.
 const ROUNDS: usize = 16;
 
-/// At most so many pieces, evenly spread. The end of the input, and other frames that are much smaller than the rest, are
-/// left out: they say nothing about frames of that size.
+/// At most `pieces_max` pieces, evenly spread. Pieces of less than half the size (the end of the input) are left out:
+/// they say nothing about frames of that size.
 fn chosen_pieces(input: &Input, size_bytes: u64, pieces_max: usize) -> Vec<&[u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX);
     let all = || input.frames.iter().flat_map(move |frame| pieces(&frame.content, size));

@@ -17,13 +17,13 @@ use {
 pub struct FramesReport {
     /// The codec.
     pub codec: FrameCodec,
-    /// What reading the clock twice takes; every single time below contains it.
+    /// Seconds to read the clock twice, which every time of a single frame contains.
     pub timer_seconds: f64,
     /// Bytes of the whole input.
     pub total_bytes: u64,
     /// From the smallest to the largest size.
     pub sizes: Vec<FrameSizeRow>,
-    /// What is bundled; `None` where the input has no units.
+    /// What was bundled; `None` if the input has no units.
     pub bundle_unit: Option<BundleUnit>,
     /// From one unit per frame to many.
     pub bundles: Vec<BundleRow>,
@@ -51,7 +51,7 @@ impl FrameSizeRow {
     }
 }
 
-/// What is put together into one frame.
+/// The units that were bundled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BundleUnit {
     /// `record`, `line` or `piece`.
@@ -70,7 +70,7 @@ pub enum UnitKind {
     Record,
     /// A line, with its end.
     Line,
-    /// So many bytes.
+    /// A fixed number of bytes.
     Piece,
 }
 

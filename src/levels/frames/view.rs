@@ -1,4 +1,4 @@
-//! The view of frame sizes: what frames of each size take, at worst too, and what bundling saves.
+//! The section of frame sizes: charts, tables of ratio and latency, bundles, conclusions.
 
 use {
     super::{BundleRow, BundleUnit, FrameSizeRow, FramesReport, UnitKind, explain::explain},
@@ -13,7 +13,7 @@ use {
     slotpress_base::quantity,
 };
 
-/// One of them, in words.
+/// For people, in the singular.
 fn unit_name(kind: UnitKind) -> &'static str {
     match kind {
         UnitKind::Record => "record",
@@ -22,7 +22,7 @@ fn unit_name(kind: UnitKind) -> &'static str {
     }
 }
 
-/// All that is known.
+/// The section of a report.
 pub fn section(report: &FramesReport) -> Section {
     let fact = format!(
         "{}, one core; each frame alone; every time contains {} of reading the clock",
@@ -52,7 +52,7 @@ pub fn section(report: &FramesReport) -> Section {
 /// The times of a row for one direction.
 type LatencyOf = fn(&FrameSizeRow) -> &Latency;
 
-/// A percentile, where there are enough times for it: what people call it, its name, and itself.
+/// A percentile: its heading, its field, and its value if there are enough times for it.
 type Percentile = (&'static str, &'static str, fn(&Latency) -> Option<f64>);
 
 /// From the middle to the rarest.
@@ -147,7 +147,6 @@ fn bundles(report: &FramesReport, unit: &BundleUnit) -> Table {
         ))
         .column(Column::named("codec"), |_: &BundleRow| report.codec.name)
         .column(Column::named("level"), |_| report.codec.level)
-        .absent("frame_size_bytes")
         .column(
             Column::shown(&format!("{name}s per frame"), Unit::Count)
                 .headed(&format!("{name}s"), 9)
@@ -172,9 +171,6 @@ fn bundles(report: &FramesReport, unit: &BundleUnit) -> Table {
                 .name("saving_against_one_percent", 3),
             BundleRow::saving_against_one_percent,
         )
-        .absent("compress_mb_per_second")
-        .absent("decompress_mb_per_second")
-        .absent("worker_memory_bytes")
         .column(Column::shown("compressed", Unit::Bytes).wide(11).spare(3), |row| row.row.output_bytes)
         .column(Column::shown("compress", Unit::Time).wide(9).name("compress_seconds", 9), |row| {
             row.row.compress.median
@@ -223,7 +219,7 @@ fn latencies(report: &FramesReport) -> String {
     for (number, (name, _, of)) in shown.into_iter().enumerate() {
         let points = points(of);
         plot.curve(&format!("series s{color} d{number}"), points.iter().copied());
-        // Each ends at a mark: where there are too few frames for a percentile, it is not known.
+        // A curve ends at the last size that has enough frames for the percentile.
         for (bytes, seconds) in &points {
             let title = format!("{name} %, {}: {}", quantity::bytes(*bytes as u64), quantity::time(*seconds));
             plot.point(&format!("p{color}"), (*bytes, *seconds), &title);

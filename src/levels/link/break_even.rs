@@ -40,17 +40,17 @@ pub enum Sooner {
 /// Bandwidths over which the same level boots a node sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// Where it ends; the last has no end.
+    /// The end of the range; `None` for the last.
     pub up_to_bits_per_second: Option<f64>,
-    /// Which one.
+    /// Which of the two levels.
     pub sooner: Sooner,
 }
 
-/// Two neighbouring levels, and where one overtakes the other.
+/// Two neighbouring levels, and the bandwidths at which one overtakes the other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_break_even")]
 pub struct BreakEven {
-    /// How the stages follow each other.
+    /// How the stages are combined.
     pub way: Way,
     /// The codec of the one that compresses less; `none` for uncompressed.
     pub lighter_codec: String,
@@ -81,7 +81,7 @@ impl BreakEven {
         if ranges.next().is_some() { text + ", ..." } else { text }
     }
 
-    /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` where there is no such end.
+    /// The bandwidth in bit/s below which the heavier level boots a node sooner; `None` if there is none.
     #[cfg(test)]
     pub fn heavier_below(&self) -> Option<f64> {
         self.ranges.iter().rev().find(|range| range.sooner == Sooner::Heavier)?.up_to_bits_per_second
@@ -102,7 +102,7 @@ pub fn break_evens(rows: &[LinkRow], question: &LinkQuestion) -> Vec<BreakEven> 
 }
 
 fn break_even(lighter: &Load, heavier: &Load, way: Way, question: &LinkQuestion) -> BreakEven {
-    // Above 0 where the heavier one is sooner, as a part of the time.
+    // Above 0 if the heavier one is sooner, as a part of the time.
     let lead = |log_bandwidth: f64| {
         let seconds = |load: &Load| question.seconds_at(load, way, 10f64.powf(log_bandwidth));
         let (light, heavy) = (seconds(lighter), seconds(heavier));
@@ -144,7 +144,7 @@ fn ranges(lead: Lead<'_>) -> Vec<Range> {
     ends.zip(&stretches).map(range).collect()
 }
 
-/// Who is sooner from where on; neighbours differ.
+/// Ascending stretches of bandwidth over which the same level is sooner.
 fn stretches(lead: Lead<'_>) -> Vec<Stretch> {
     let steps = ((LOG_BANDWIDTHS.end - LOG_BANDWIDTHS.start) * STEPS_PER_TEN as f64) as usize;
     let at = |step: usize| LOG_BANDWIDTHS.start + step as f64 / STEPS_PER_TEN as f64;
@@ -165,7 +165,7 @@ fn stretches(lead: Lead<'_>) -> Vec<Stretch> {
     stretches
 }
 
-/// Where one level overtakes the other they are nearly the same for a while: that is a place, and no range of its own.
+/// Around a crossing, both levels take nearly the same time. Such a stretch becomes the crossing itself.
 fn without_crossings(stretches: Vec<Stretch>, lead: Lead<'_>) -> Vec<Stretch> {
     let mut kept: Vec<Stretch> = Vec::new();
     for after in stretches {
@@ -181,12 +181,12 @@ fn without_crossings(stretches: Vec<Stretch>, lead: Lead<'_>) -> Vec<Stretch> {
     kept
 }
 
-/// Where the level that leads at `low` is overtaken by the one that leads at `high`.
+/// The bandwidth between `low` and `high` at which the leading level changes.
 fn crossing(low: f64, high: f64, before: Sooner, lead: Lead<'_>) -> f64 {
     narrowed(low, high, &|at| (lead(at) > 0.0) == (before == Sooner::Heavier))
 }
 
-/// The end of the part of a stretch over which something still holds, as it does at `low` and not at `high`.
+/// Bisects: the last value at which something holds, if it holds at `low` and not at `high`.
 fn narrowed(mut low: f64, mut high: f64, holds: &dyn Fn(f64) -> bool) -> f64 {
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;

@@ -1,11 +1,11 @@
-//! The picture of a link: which level boots a node soonest at which bandwidth.
+//! The chart of a link: time to a node by bandwidth.
 
 use super::{model::Way, question::LinkRow, report::LinkReport, units::show_bandwidth};
 use crate::levels::report::chart::{Axis, DASHES, Paper, Plot, codec_color};
 
 const PAPER: Paper = Paper { width: 560.0, height: 360.0, left: 66.0, right: 44.0, top: 26.0, bottom: 50.0 };
 
-/// What is drawn: from a slow home to a fast data center.
+/// The bandwidths of the chart: from a slow home connection to a fast data center.
 const BANDWIDTHS: (f64, f64) = (1e7, 1e11);
 /// Enough that curves look smooth.
 const POINTS: usize = 81;
@@ -18,7 +18,7 @@ const LEGEND_HEIGHT: f64 = 20.0;
 /// More lines in one picture cannot be told apart.
 const CURVES_MAX: usize = DASHES;
 
-/// How many times the least a level may take to be seen: beyond, it is no choice.
+/// A level that takes longer than this multiple of the shortest time is no choice, and is not shown.
 const FACTOR_MAX: f64 = 1.5;
 
 /// Per row, its time as a multiple of the least of all, at bandwidths in bit/s.
@@ -46,7 +46,7 @@ fn chosen(factors: &[Vec<(f64, f64)>]) -> Vec<usize> {
     order
 }
 
-/// The parts of a curve inside the picture, each to where it crosses the edge.
+/// The parts of a curve inside the picture, cut at the edge.
 fn inside_of(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
     let is_inside = |point: &(f64, f64)| point.1 <= FACTOR_MAX;
     // Bandwidths are by their logarithm in the picture, so they are here.
@@ -86,7 +86,6 @@ pub fn picture(report: &LinkReport, way: Way) -> String {
     let looks = looks(&shown.iter().map(|of| report.rows[*of].load.codec.as_str()).collect::<Vec<_>>());
     for (number, (of, (color, dash))) in shown.iter().zip(looks).enumerate() {
         let class = format!("series s{color} d{dash}");
-        // A curve is cut where it leaves the picture, and goes on where it comes back.
         for part in inside_of(&factors[*of]).iter().filter(|part| part.len() > 1) {
             plot.curve(&class, part.iter().copied());
         }
@@ -97,7 +96,7 @@ pub fn picture(report: &LinkReport, way: Way) -> String {
     plot.finish()
 }
 
-/// The color of each curve, and which dashes it has: its place among those of its codec.
+/// Color and dashes of each curve: dashes number the curves of a codec.
 fn looks(codecs: &[&str]) -> Vec<(usize, usize)> {
     let place = |at: usize| codecs[..at].iter().filter(|codec| **codec == codecs[at]).count();
     (0..codecs.len()).map(|at| (codec_color(codecs[at]), place(at) % DASHES)).collect()

@@ -1,9 +1,9 @@
-//! What a node waits for until it can be started: archiving, sending, decoding, placing.
+//! The time until a node can be started: archiving, sending, decoding, placing.
 //!
-//! Store and forward does one after the other: their sum. Streaming does all at once: as long as the slowest stage, and
-//! until the first frame has reached it and the last one has left it (fill and drain): a frame's time in each other
-//! stage. There is next to no room between the stages, so that a slow start of the link holds up all of them: its two
-//! round trips and its ramp, up to the rate of the slowest stage, are part of streaming whatever that is.
+//! Store and forward does one after the other: their sum. Streaming does all at once: as long as the slowest stage,
+//! and until the first frame has reached it and the last one has left it (fill and drain): a frame's time in each
+//! other stage. There is next to no room between the stages, so that a slow start of the link holds up all of them:
+//! its two round trips and its ramp, up to the rate of the slowest stage, are part of streaming whatever that is.
 //!
 //! What a validator does after that (reading its accounts, replaying, catching up) takes the same at every level
 //! and is not counted.
@@ -16,11 +16,10 @@ use {
     serde::Serialize,
 };
 
-/// How fast a ledger is read where no rate is given: what an NVMe disk of a validator reads, with a reserve.
+/// Default rate of reading a ledger: that of a validator's NVMe disk, with a reserve.
 pub const READ_BYTES_PER_SECOND: f64 = 2e9;
 
-/// How fast storages are written, and on disk, where no rate is given: half of the above, since they are many files and
-/// are synced.
+/// Default rate of writing and syncing storages: half of the above, because there are many files.
 pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
 
 /// The disks, and how the input was cut.
@@ -36,7 +35,7 @@ pub struct Ends {
     pub threads: usize,
 }
 
-/// Archiving a ledger at one level: what was measured, as the whole takes it.
+/// Measurements of a level, scaled to the whole ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
     /// The codec; `none` for uncompressed.
@@ -55,11 +54,11 @@ pub struct Load {
     pub decompress_seconds: f64,
 }
 
-/// The name of the codec that does nothing.
+/// The name of the codec that copies.
 pub const UNCOMPRESSED: &str = "none";
 
 impl Load {
-    /// What was measured, scaled from the sample to the whole.
+    /// The load of a measured row, scaled from the sample to the whole.
     pub fn of(row: &LevelRow, tar_bytes: u64) -> Self {
         let scale = tar_bytes as f64 / (row.input_bytes as f64).max(1.0);
         let archive_bytes = match row.estimated_output_bytes {
@@ -77,7 +76,7 @@ impl Load {
         }
     }
 
-    /// A plain tar: nothing to compute, so that the disks and the link decide.
+    /// The load of a plain tar, which only disks and link limit.
     pub fn uncompressed(tar_bytes: u64) -> Self {
         Self {
             codec: UNCOMPRESSED.to_string(),
@@ -134,7 +133,7 @@ impl Stage {
     }
 }
 
-/// How the stages follow each other.
+/// How the stages are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
@@ -157,7 +156,7 @@ impl Way {
     }
 }
 
-/// What each stage takes, and all of them together.
+/// The time of each stage, and of all of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageTimes {
     /// Seconds of [`Stage::ALL`], each on its own.
@@ -183,8 +182,7 @@ impl StageTimes {
         let decode_fill = decode * workers / frames;
         let place_fill = place / frames;
         let fill = archive_fill + send_fill + decode_fill + place_fill;
-        // Whichever stage holds up the others; the longest of the answers, since one that takes long to fill counts even
-        // where another is a little slower.
+        // The longest of the answers: a stage that takes long to fill counts even if another is a little slower.
         let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
             .into_iter()
             .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
@@ -252,8 +250,8 @@ pub(crate) mod tests {
         let slow = Load { compress_seconds: 100.0, ..Load::of(&row(1), 1_000_000_000) };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         let times = StageTimes::of(&slow, &far, &ends());
-        // 2 round trips; 2.89 MB/s need 173 KB in flight, 3.58 round trips of doubling from 14 KB, less what they carry;
-        // and the frames of the other stages.
+        // 2 round trips; 2.89 MB/s need 173 KB in flight, 3.58 round trips of doubling from 14 KB, less what they
+        // carry; and the frames of the other stages.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total(Way::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");

@@ -5,13 +5,15 @@
 //!
 //! - Reno: MSS / (RTT sqrt(2p/3)) (Mathis, Semke, Mahdavi, Ott 1997, "The macroscopic behavior of the TCP congestion
 //!   avoidance algorithm", one acknowledgement per packet);
-//! - CUBIC, the default of Linux: the average window of RFC 9438, 1.054 (RTT/p)^(3/4) segments, RTT in seconds; no less
+//! - CUBIC, the default of Linux: the average window of RFC 9438, 1.054 (RTT/p)^(3/4) segments, RTT in seconds; no
+//!   less
 //!   than Reno's, since it behaves like Reno where that is faster;
-//! - BBR does not take random loss for congestion, up to where probing at 1.25 times the rate no longer makes up for it,
+//! - BBR does not take random loss for congestion, up to where probing at 1.25 times the rate no longer makes up for
+//!   it,
 //!   which is 20 % (Cardwell and others 2016); beyond it is taken as Reno here.
 //!
-//! A transfer begins with a connection and a request, two round trips, then the window doubles every round trip from ten
-//! segments (RFC 6928) until the stream has its rate (slow start).
+//! A transfer begins with a connection and a request, two round trips, then the window doubles every round trip from
+//! ten segments (RFC 6928) until the stream has its rate (slow start).
 
 use {
     serde::Serialize,
@@ -26,8 +28,8 @@ pub const MSS_BYTES: u32 = 1448;
 pub const HEADER_BYTES: u32 = 90;
 
 /// The most that a stream keeps in flight: two thirds of the 4 MiB up to which Linux grows a send buffer by default
-/// (`tcp_wmem`), since it wakes the sender to fill it again when a third is free. The receive buffer (6 MiB, `tcp_rmem`)
-/// allows more. `bench/link.sh` checks it.
+/// (`tcp_wmem`), since it wakes the sender to fill it again when a third is free. The receive buffer (6 MiB,
+/// `tcp_rmem`) allows more. `bench/link.sh` checks it.
 pub const WINDOW_BYTES: u64 = (4 << 20) * 2 / 3;
 
 /// Segments that are sent before the first acknowledgement comes (RFC 6928).
@@ -137,20 +139,20 @@ impl Link {
         }
     }
 
-    /// The bandwidth in bit/s from which on more of it does not help, since a window or loss is the limit; `None` where
-    /// it always helps.
+    /// The bandwidth in bit/s from which on more of it does not help, since a window or loss is the limit; `None`
+    /// where it always helps.
     pub fn useful_bits_per_second(&self) -> Option<f64> {
         let per_bandwidth = self.share() / self.bandwidth_bits_per_second;
         let bits = f64::from(self.streams) * self.stream_max() / per_bandwidth;
         bits.is_finite().then_some(bits)
     }
 
-    /// The seconds until a node has so many bytes, from asking for them.
+    /// Seconds from a node's request until it has this many bytes.
     pub fn seconds_for(&self, bytes: f64) -> f64 {
         self.seconds_at_most(bytes, f64::INFINITY)
     }
 
-    /// The same where no more than so many bytes per second are there to be sent, or are taken.
+    /// The same if sender or receiver handle at most this many bytes per second.
     pub fn seconds_at_most(&self, bytes: f64, bytes_per_second: f64) -> f64 {
         let rate = self.bytes_per_second().min(bytes_per_second) / f64::from(self.streams);
         let bytes = bytes / f64::from(self.streams);
@@ -233,7 +235,8 @@ pub(crate) mod tests {
         assert_eq!(Link::new(1e9).useful_bits_per_second(), None);
     }
 
-    /// Windows at 100 ms, by hand: sqrt(3/2p) segments, and 1.054 (0.1/p)^(3/4) where that is more: 10^4^(3/4) is 1000.
+    /// Windows at 100 ms, by hand: sqrt(3/2p) segments, and 1.054 (0.1/p)^(3/4) where that is more: 10^4^(3/4) is
+    /// 1000.
     #[test]
     fn loss() {
         let windows = |loss: f64, control| {

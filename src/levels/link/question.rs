@@ -1,4 +1,4 @@
-//! What is asked about a link, and what it comes to for one level.
+//! A question about a link, and the answer for one level.
 
 use {
     super::{
@@ -8,10 +8,10 @@ use {
     serde::Serialize,
 };
 
-/// Bytes in a GB of egress, as those who bill it count.
+/// Bytes in a GB of egress, as providers bill it.
 pub const EGRESS_GB_BYTES: f64 = 1e9;
 
-/// What is asked: a link, the machines at its ends, and what egress costs.
+/// A link, the machines at its ends, and the price of egress.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkQuestion {
     /// The link.
@@ -20,9 +20,9 @@ pub struct LinkQuestion {
     /// The machines at its ends.
     #[serde(flatten)]
     pub ends: Ends,
-    /// For each GB (10^9 bytes) of archive that leaves, in whatever currency.
+    /// Price of each GB (10^9 bytes) of archive that leaves, in any currency.
     pub egress_price_per_gb: Option<f64>,
-    /// Whether formats that some client does not read are recommended too.
+    /// Whether to recommend formats that some client does not read, too.
     #[serde(skip)]
     pub any_format: bool,
 }
@@ -37,7 +37,7 @@ impl LinkQuestion {
 /// A level over the link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
-    /// What was measured, for the whole.
+    /// The measurements, scaled to the whole.
     pub load: Load,
     /// Times of the stages, and of all of them.
     pub times: StageTimes,

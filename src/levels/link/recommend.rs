@@ -1,7 +1,7 @@
-//! Which level to take for a link, and why, in words.
+//! The recommended level for a link, and the reason.
 //!
 //! Of the levels that boot a node soonest (within 1 %, which no measurement tells apart) the one with the smallest
-//! archive, since it sends least. Only what every client reads: zstd; or, where that is asked for, all that `archive` writes:
+//! archive, because it sends least. Only formats that every client reads: zstd; on request, all that `archive` writes:
 //! zstd, lz4, or no compression.
 
 use {
@@ -20,28 +20,28 @@ use {
     slotpress_read::rules::clients::non_reader,
 };
 
-/// Times within so much of the least count as the same.
+/// Times within this part of the shortest count as the same.
 const SAME: f64 = 0.01;
 
-/// What to do for one way of sending.
+/// The recommendation for one way of sending.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
-    /// How the stages follow each other.
+    /// How the stages are combined.
     pub way: Way,
     /// `zstd`, or `none` for uncompressed.
     pub codec: String,
     /// The level; 0 for uncompressed.
     pub level: i32,
-    /// What to give to `archive`.
+    /// The flag of `archive`.
     pub flag: String,
     /// Seconds to a node that can be started.
     pub seconds: f64,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
-/// Recommends a row; `None` of none. With `any_format`, also formats that some client does not read.
+/// Recommends a row; `None` if there are none. With `any_format`, also formats that some client does not read.
 pub fn recommend(rows: &[LinkRow], way: Way, any_format: bool) -> Option<LinkRecommendation> {
     let made = rows.iter().filter_map(|row| Some((row, codec_of(&row.load.codec, row.load.level)?)));
     let offered = made.filter(|(_, codec)| any_format || non_reader(codec.extension()).is_none());
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(choice(1e12, Way::StoreAndForward), "--format none");
     }
 
-    /// On a fast link nothing beats a plain tar, which Agave does not load: only who asks for it is told so.
+    /// On a fast link nothing beats a plain tar, which Agave does not load: it is recommended only on request.
     #[test]
     fn what_a_client_does_not_read_is_not_recommended_unasked() {
         let choices = asking(1e12, 0.0, false).recommendations;

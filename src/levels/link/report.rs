@@ -11,28 +11,28 @@ use crate::levels::{
     },
 };
 
-/// All that is known of a link and a ledger.
+/// The answers for a link and a ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkReport {
-    /// What was asked.
+    /// The question.
     pub question: LinkQuestion,
     /// Bytes of tar of the whole input.
     pub tar_bytes: u64,
-    /// What each node gets, in bytes of payload per second.
+    /// Rate of each node, in bytes of payload per second.
     pub node_bytes_per_second: f64,
-    /// What limits it.
+    /// The limit of that rate.
     pub limit: Limit,
     /// Uncompressed, then the levels in ascending order, codec by codec.
     pub rows: Vec<LinkRow>,
     /// Between neighbouring rows, for each way.
     pub break_evens: Vec<BreakEven>,
-    /// What to do, for each way.
+    /// The recommendation for each way.
     pub recommendations: Vec<LinkRecommendation>,
 }
 
 impl LinkReport {
-    /// Of measured levels, of any codec. A row of the codec `none` is taken for uncompressed, and made where there is
-    /// none.
+    /// The report of measured levels, of any codec. A row of the codec `none` is uncompressed; if it was not measured,
+    /// it is computed.
     pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
         let is_plain = |row: &&LevelRow| row.codec == super::model::UNCOMPRESSED;
         let mut loads: Vec<Load> =

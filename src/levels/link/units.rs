@@ -2,16 +2,16 @@
 
 use slotpress_base::quantity::significant;
 
-/// A bandwidth in bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. A small b is a bit, a large B a byte; k, M, G and T
-/// count in 1000, Ki, Mi, Gi and Ti in 1024.
+/// A bandwidth in bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. A small b is a bit, a large B a byte; k, M, G
+/// and T count in 1000, Ki, Mi, Gi and Ti in 1024.
 pub fn parse_bandwidth(text: &str) -> Result<f64, String> {
-    /// A pebibit per second: more is a slip of the keyboard.
+    /// A pebibit per second: more is a typing error.
     const BITS_MAX: f64 = 1e15;
     const HINT: &str = "bandwidths look like 1Gbit, 100Mbit, 12.5MB/s";
     let (number, unit) = number_and_unit(text);
     let unit = unit.strip_suffix("/s").or(unit.strip_suffix("ps")).unwrap_or(unit);
     let bits_per_unit = match () {
-        // No unit is needed to say that there is nothing.
+        // 0 needs no unit.
         () if unit.is_empty() && number == Some(0.0) => Some(1.0),
         () if unit.len() >= 3 && unit.to_ascii_lowercase().ends_with("bit") => factor(&unit[..unit.len() - 3]),
         () if unit.ends_with('b') => factor(&unit[..unit.len() - 1]),
@@ -35,7 +35,7 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
 
 /// A round trip in seconds: `60ms`, `500us`, `0.06s`, `0`.
 pub fn parse_rtt(text: &str) -> Result<f64, String> {
-    /// Longer than the way to the moon and back.
+    /// Longer than to the moon and back.
     const SECONDS_MAX: f64 = 60.0;
     const HINT: &str = "round trips look like 60ms, 0.5ms, 0";
     let (number, unit) = number_and_unit(text);
@@ -67,7 +67,7 @@ pub fn parse_loss(text: &str) -> Result<f64, String> {
 
 /// A price: 0 or more, of any currency.
 pub fn parse_price(text: &str) -> Result<f64, String> {
-    /// No one asks for more.
+    /// More is a typing error.
     const PRICE_MAX: f64 = 1e6;
     match text.trim().parse::<f64>() {
         Ok(price) if (0.0..=PRICE_MAX).contains(&price) => Ok(price),
@@ -75,7 +75,7 @@ pub fn parse_price(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A number, and what stands behind it.
+/// A number, and the text behind it.
 fn number_and_unit(text: &str) -> (Option<f64>, &str) {
     let text = text.trim();
     let is_number = |char: char| char.is_ascii_digit() || "+-.".contains(char);
@@ -83,7 +83,7 @@ fn number_and_unit(text: &str) -> (Option<f64>, &str) {
     (text[..end].parse().ok(), text[end..].trim())
 }
 
-/// What a prefix stands for.
+/// The factor of a prefix.
 fn factor(prefix: &str) -> Option<f64> {
     match prefix.to_ascii_lowercase().as_str() {
         "" => Some(1.0),

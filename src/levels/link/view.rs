@@ -1,4 +1,4 @@
-//! The view of a link: time to a node at each level, the bandwidths at which levels overtake each other, what to do.
+//! The section of a link: times at each level, break-even bandwidths, recommendations.
 
 use {
     super::{
@@ -19,11 +19,11 @@ use {
     slotpress_base::quantity::{self, TimeUnit},
 };
 
-/// What the times are.
+/// The meaning of the times.
 const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, the same at \
     every level, comes on top. Streaming: all stages at once; store and forward: one after the other.";
 
-/// All that is known.
+/// The section of a report.
 pub fn section(report: &LinkReport) -> Section {
     let mut blocks = vec![Block::Facts(describe(report))];
     if report.rows.len() > 1 {
@@ -97,7 +97,7 @@ fn table(report: &LinkReport) -> Table {
         .finish("link-table")
 }
 
-/// What the numbers mean.
+/// Notes below the table.
 fn below(report: &LinkReport) -> Vec<String> {
     let mut lines = vec![WHAT_IS_COUNTED.to_string()];
     let error = report.rows.iter().filter_map(|row| row.load.size_error_percent).fold(0.0, f64::max);

@@ -1,5 +1,5 @@
-//! What every picture is drawn with: axes, grid, curves, points, labels. Plain SVG without scripts, fonts or anything
-//! from elsewhere; readable on light and dark pages. What is drawn is up to the views.
+//! Charts: axes, grid, curves, points, labels. Plain SVG without scripts, fonts or external resources; readable on
+//! light and dark pages.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ svg .t5{fill:#8f5e15}.pale{fill-opacity:.4}\
 svg .t0{fill:#9a9a9a}svg .t1{fill:#7fb2e5}svg .t2{fill:#f6ad55}svg .t3{fill:#68d391}svg .t4{fill:#b794f4}\
 svg .t5{fill:#ecc94b}}";
 
-/// How many dashes there are.
+/// The number of dash patterns.
 pub const DASHES: usize = 5;
 
 /// The number of the color of a codec, the same in every picture.
@@ -55,7 +55,7 @@ pub struct Paper {
     pub bottom: f64,
 }
 
-/// Along one axis: which values there are, and which of them are marked.
+/// One axis: its range, and the marked values.
 #[derive(Clone, Debug)]
 pub struct Axis {
     from: f64,
@@ -117,7 +117,7 @@ impl Axis {
         self
     }
 
-    /// Where a value lies, 0 to 1 for those on the axis.
+    /// The position of a value, from 0 to 1 on the axis.
     fn part(&self, value: f64) -> f64 {
         let value = if self.is_log { log(value) } else { value };
         (value - self.from) / (self.to - self.from)
@@ -142,7 +142,7 @@ fn with_margin((min, max): (f64, f64), margin: f64, least: f64) -> (f64, f64) {
     (min - margin, max + margin)
 }
 
-/// A picture in the making.
+/// A chart that is being drawn.
 #[derive(Debug)]
 pub struct Plot {
     paper: Paper,
@@ -152,7 +152,7 @@ pub struct Plot {
     taken: Vec<Area>,
 }
 
-/// A part of the paper on which something lies.
+/// An occupied area of the paper.
 #[derive(Clone, Copy, Debug)]
 struct Area {
     left: f64,
@@ -198,7 +198,7 @@ impl Area {
 }
 
 impl Plot {
-    /// Grid and axes. `about` says to those who cannot see it what the picture shows.
+    /// Grid and axes. `about` describes the picture to screen readers.
     pub fn new(paper: Paper, x: Axis, y: Axis, about: &str) -> Self {
         let Paper { width, height, .. } = paper;
         let out = format!(
@@ -241,13 +241,13 @@ impl Plot {
         }
     }
 
-    /// Where a value lies along the axis below.
+    /// The horizontal position of a value, in pixels.
     pub fn x_of(&self, value: f64) -> f64 {
         let Paper { width, left, right, .. } = self.paper;
         left + self.x.part(value) * (width - left - right)
     }
 
-    /// Where a value lies along the upward axis.
+    /// The vertical position of a value, in pixels.
     pub fn y_of(&self, value: f64) -> f64 {
         let Paper { height, top, bottom, .. } = self.paper;
         height - bottom - self.y.part(value) * (height - top - bottom)
@@ -315,8 +315,8 @@ impl Plot {
         self.taken.push(Area { left: from, right: to, top: y - END, bottom: y + END });
     }
 
-    /// A label near a point, where nothing else lies; left out where there is no such place, since a pointer that rests
-    /// on the point tells the same. Points come before labels.
+    /// A label near a point, at a free place; left out if there is none, because the point has a title with the same
+    /// text. Draw all points before the labels.
     pub fn label_near(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
         /// How far from its point a label may be; from the second on, a line leads to it.
         const DISTANCES: [f64; 4] = [9.0, 22.0, 36.0, 50.0];
@@ -339,7 +339,7 @@ impl Plot {
         self.text(place, class, "middle", content);
     }
 
-    /// The name of a curve, right of its end; below names that are there already, above them where there is no room.
+    /// The name of a curve, right of its end; moved down, or else up, if another name is there.
     pub fn label_right_of(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
         let (x, end) = (self.x_of(x) + 7.0, self.y_of(y) + 4.0);
         let half = Area::text_width(content) / 2.0;
@@ -392,7 +392,7 @@ impl Plot {
     }
 }
 
-/// Text that could be taken for markup, made harmless.
+/// Escapes text for HTML and SVG.
 pub fn escaped(text: &str) -> String {
     text.chars()
         .map(|char| match char {

@@ -1,5 +1,5 @@
-//! Comma-separated values: one line per row, exact bytes, times in seconds. Tables whose rows are of several types share
-//! one header and are told apart by the column `type`; what one type does not have is empty.
+//! Comma-separated values: one line per row, exact bytes, times in seconds. Tables whose rows are of several types
+//! share one header and are distinguished by the column `type`; fields that a type does not have are empty.
 
 use {
     super::{Column, Table, Value},

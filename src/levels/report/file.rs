@@ -1,4 +1,4 @@
-//! Files that reports are written to. They are replaced whole, so that they are complete at any time.
+//! Files with reports. They are replaced as a whole, so that they are complete at any time.
 
 use {
     super::{Section, Subject, csv, html, markdown},

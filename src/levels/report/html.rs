@@ -43,7 +43,7 @@ pub fn page(subject: &Subject, section: &Section) -> String {
     page
 }
 
-/// What to do comes first, with what makes it doubtful beside it.
+/// Recommendations first, then warnings, then the rest.
 fn of_section(section: &Section) -> String {
     let is_first = |block: &&Block| matches!(block, Block::Advice(_) | Block::Doubts(_));
     let (first, others): (Vec<&Block>, Vec<&Block>) = section.blocks.iter().partition(is_first);
@@ -131,7 +131,7 @@ fn of_table(table: &Table) -> String {
     )
 }
 
-/// What is not known is sorted behind what is.
+/// The value that a page sorts by; empty for unknown values, which are sorted last.
 fn sorted_by(value: &Value) -> String {
     match (value.number(), value) {
         (Some(number), _) => number.to_string(),

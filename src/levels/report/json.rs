@@ -19,7 +19,7 @@ pub struct Line<'a> {
 #[derive(Debug)]
 struct Fields<'a>(Vec<(&'a str, &'a Value)>);
 
-/// The lines of a table; none where its rows are not for programs.
+/// The lines of a table; none if its rows are for people only.
 pub fn lines(table: &Table) -> Vec<Line<'_>> {
     (0..table.rows.len()).filter_map(|row| line(table, row)).collect()
 }

@@ -63,7 +63,7 @@ pub(super) fn show(column: &Column, cell: &Cell) -> String {
     }
 }
 
-/// A file name that could be taken for markup.
+/// Escapes text for Markdown.
 fn escaped(name: &str) -> String {
     name.chars()
         .flat_map(|char| {

@@ -1,9 +1,8 @@
-//! A report: sections of tables, sentences, advice and charts. What each view of `levels` found becomes one (its
-//! `view`), and each format shows any report: [`terminal`], [`markdown`], [`csv`], [`json`], [`html`].
+//! A report: a section of tables, sentences, advice and charts. Each command of `levels` makes one (its `view`), and
+//! each format renders any: [`terminal`], [`markdown`], [`csv`], [`json`], [`html`].
 //!
-//! A column says what its values are, how people are shown them (heading, unit, width on the terminal), and how
-//! programs find them (name, decimals); it may be there for only one of the two. Everything here is pure; [`mod@file`]
-//! writes.
+//! A column has a unit; for people a heading and a width on the terminal; for programs a name and decimals. It may be
+//! for only one of the two. Everything here is pure, except [`mod@file`].
 
 pub mod chart;
 pub mod csv;
@@ -18,12 +17,12 @@ pub use table::{Cell, Column, Table, Unit, Value};
 
 use slotpress_base::quantity;
 
-/// What was measured, for headings.
+/// The description of the input, for headings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     /// The input's file name.
     pub name: String,
-    /// What it is: `ledger`, `archive`, …
+    /// The kind of input: `ledger`, `archive`, …
     pub kind: &'static str,
     /// Bytes of the whole input.
     pub total_bytes: u64,
@@ -35,12 +34,12 @@ pub struct Subject {
     pub threads: usize,
     /// Whether whole archives were made and restored on disk.
     pub is_end_to_end: bool,
-    /// Where the numbers come from, for who gets the page without them: what, and its value.
+    /// The origin of the numbers, for readers of the page: input, date, CPU and so on, each with its value.
     pub provenance: Vec<(&'static str, String)>,
 }
 
 impl Subject {
-    /// In a few words, for a line of at most 80 characters where the name is short.
+    /// One line of at most 80 characters.
     pub fn describe(&self) -> String {
         let Self { kind, total_bytes, measured_bytes, frame_size_bytes, threads, .. } = self;
         let [total, measured] = [*total_bytes, *measured_bytes].map(quantity::bytes);
@@ -58,47 +57,47 @@ impl Subject {
     }
 }
 
-/// What a view found, in the order in which it is read.
+/// The result of a command, in reading order.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its name in the addresses of a page.
+    /// The anchor on a page.
     pub id: &'static str,
     /// Its heading on a page.
     pub heading: &'static str,
-    /// What it holds.
+    /// The contents.
     pub blocks: Vec<Block>,
 }
 
 /// A part of a section.
 #[derive(Clone, Debug)]
 pub enum Block {
-    /// How it was measured: a line each.
+    /// Conditions of the measurement, one per line.
     Facts(Vec<String>),
     /// Rows of numbers.
     Table(Table),
-    /// What makes numbers doubtful. The terminal shows these as warnings, which is not up to this module.
+    /// Warnings. On the terminal, the command prints these.
     Doubts(Vec<String>),
-    /// What to do.
+    /// Recommendations.
     Advice(Vec<Advice>),
     /// Sentences.
     Text(Vec<String>),
     /// A picture; only pages have it.
     Chart {
-        /// As it stands in a page.
+        /// The SVG element.
         svg: String,
-        /// What it shows, in words.
+        /// The caption.
         caption: String,
     },
 }
 
-/// A flag to give, and why.
+/// A recommended flag, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// What one gets with it: `shortest time`.
+    /// The goal: `shortest time`.
     pub what: String,
-    /// The flag of `archive`, or the name of what has none.
+    /// The flag of `archive`, or the name of a codec that `archive` does not have.
     pub choice: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

@@ -5,19 +5,19 @@ use slotpress_base::quantity::{self, TimeUnit};
 /// A value, as it was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// The row has no such value: JSON leaves it out.
+    /// The row has no such field: JSON leaves it out.
     Absent,
-    /// It has one, which is not known.
+    /// Not known: null in JSON.
     Unknown,
     /// A word.
     Text(String),
-    /// A word that stands for a number: shown, and the value that a page sorts by.
+    /// A word that stands for a number: the text, and the number that a page sorts by.
     Class(String, f64),
     /// A number.
     Whole(i128),
     /// A number.
     Number(f64),
-    /// What JSON shows, and what everything else shows.
+    /// The value in JSON, and the text everywhere else.
     Nested(serde_json::Value, String),
 }
 
@@ -58,7 +58,7 @@ impl<V: Into<Self>> From<Option<V>> for Value {
 }
 
 impl Value {
-    /// As a number, where it is one.
+    /// The number; `None` if it is no number.
     pub fn number(&self) -> Option<f64> {
         match self {
             Self::Whole(number) => Some(*number as f64),
@@ -68,7 +68,7 @@ impl Value {
     }
 }
 
-/// What a column's values are, for people.
+/// The unit of a column, as people are shown it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
     /// Words.
@@ -77,7 +77,7 @@ pub enum Unit {
     Count,
     /// Bytes.
     Bytes,
-    /// Percent, with so many decimals.
+    /// Percent, with this number of decimals.
     Percent(usize),
     /// Input for each byte of output.
     Ratio,
@@ -136,14 +136,14 @@ impl Unit {
     }
 }
 
-/// A value of a row, and what stands beside it.
+/// A value of a row, with a note.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// The value.
     pub value: Value,
-    /// Behind it, where there is room: `± 1.2 %`.
+    /// Text behind it in Markdown and on pages: `± 1.2 %`.
     pub note: String,
-    /// In place of its unit, a sign that the table's footnote explains.
+    /// A sign in place of its unit, explained by the table's footnote.
     pub sign: Option<char>,
 }
 
@@ -170,14 +170,14 @@ impl Cell {
 /// How a column is called and shown.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its name in CSV, and in JSON, where `compress.p50_seconds` is a field of an object; `None` where people only are
-    /// shown it.
+    /// Its name in CSV, and in JSON, where `compress.p50_seconds` is a field of an object; `None` where people only
+    /// are shown it.
     pub name: Option<String>,
     /// Decimals in CSV.
     pub decimals: usize,
     /// Its heading in Markdown and on pages; `None` where they leave it out.
     pub heading: Option<String>,
-    /// On the terminal; `None` where there is no room for it.
+    /// The column on the terminal; `None` if it is not shown there.
     pub terminal: Option<TerminalColumn>,
     /// What its values are.
     pub unit: Unit,
@@ -192,33 +192,33 @@ pub struct TerminalColumn {
     pub heading: String,
     /// Characters.
     pub width: usize,
-    /// What it shares a heading with its neighbours for.
+    /// A heading that it shares with its neighbours.
     pub group: &'static str,
     /// Without a space before the percent sign.
     pub is_tight: bool,
-    /// Left out of a narrow terminal before those with a lower number; 0 never.
+    /// If the terminal is too narrow, columns with the highest number are left out first; those with 0 never.
     pub spare: u8,
 }
 
 impl Column {
-    /// For programs only.
+    /// In JSON and CSV only.
     pub fn named(name: impl Into<String>) -> Self {
         let name = Some(name.into());
         Self { name, decimals: 0, heading: None, terminal: None, unit: Unit::Text, is_left: false }
     }
 
-    /// For people: in Markdown and on pages, and where [`Column::wide`] follows, on the terminal.
+    /// In Markdown and on pages; with [`Column::wide`], on the terminal too.
     pub fn shown(heading: &str, unit: Unit) -> Self {
         let is_left = unit == Unit::Text;
         Self { name: None, decimals: 0, heading: Some(heading.to_string()), terminal: None, unit, is_left }
     }
 
-    /// For people at a terminal only.
+    /// On the terminal only.
     pub fn on_terminal(heading: &str, unit: Unit, width: usize) -> Self {
         Self { heading: None, ..Self::shown(heading, unit).headed(heading, width) }
     }
 
-    /// Programs find it too, with so many decimals in CSV.
+    /// Also in JSON and CSV, there with this number of decimals.
     pub fn name(mut self, name: impl Into<String>, decimals: usize) -> Self {
         (self.name, self.decimals) = (Some(name.into()), decimals);
         self
@@ -230,7 +230,7 @@ impl Column {
         self
     }
 
-    /// On the terminal under its heading, in so many characters.
+    /// On the terminal under its heading, in this number of characters.
     pub fn wide(self, width: usize) -> Self {
         let heading = self.heading.clone().unwrap_or_default();
         self.headed(&heading, width)
@@ -248,7 +248,7 @@ impl Column {
         self
     }
 
-    /// Left out of a narrow terminal before columns with a lower number.
+    /// If the terminal is too narrow, columns with the highest number are left out first.
     pub fn spare(mut self, spare: u8) -> Self {
         self.terminal = self.terminal.map(|terminal| TerminalColumn { spare, ..terminal });
         self
@@ -267,15 +267,15 @@ impl Column {
     }
 }
 
-/// How a row stands out.
+/// Whether a row is emphasized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Emphasis {
-    /// It does not.
+    /// Not emphasized.
     #[default]
     Plain,
-    /// It is what is recommended.
+    /// The recommended row.
     Best,
-    /// It is the sum of the others.
+    /// The sum of the other rows.
     Total,
 }
 
@@ -286,7 +286,7 @@ pub struct Table {
     pub id: &'static str,
     /// The `type` of its rows in JSON.
     pub kind: &'static str,
-    /// Whether CSV has a column `type`, since its rows stand among others.
+    /// Whether CSV has a column `type`, because the rows share a file with others.
     pub has_kind_column: bool,
     /// Above it.
     pub title: String,
@@ -298,7 +298,7 @@ pub struct Table {
     pub rows: Vec<(Emphasis, Vec<Cell>)>,
 }
 
-/// A table in the making, column by column.
+/// A table that is built column by column.
 #[derive(Debug)]
 pub struct TableOf<'a, R> {
     items: &'a [&'a R],
@@ -313,7 +313,7 @@ impl Table {
         TableOf { items, table: Self { id: "", kind: "", has_kind_column: false, title, footnote, columns, rows } }
     }
 
-    /// The columns and cells that programs find, of a row.
+    /// The columns and values of a row in JSON and CSV.
     pub fn named_cells(&self, row: usize) -> impl Iterator<Item = (&str, &Column, &Value)> {
         let cells = self.rows.get(row).map_or(&[][..], |(_, cells)| cells.as_slice());
         let named = |(column, cell): (_, _)| named_cell(column, cell);
@@ -335,12 +335,7 @@ impl<R> TableOf<'_, R> {
         self
     }
 
-    /// Adds a column that programs find, whose values this table does not have: for the order of columns in CSV.
-    pub fn absent(self, name: &str) -> Self {
-        self.column(Column::named(name), |_| Value::Absent)
-    }
-
-    /// Lets rows stand out.
+    /// Sets how each row stands out.
     pub fn emphasis(mut self, emphasis: impl Fn(&R) -> Emphasis) -> Self {
         for (item, (of_row, _)) in self.items.iter().zip(&mut self.table.rows) {
             *of_row = emphasis(item);
@@ -348,13 +343,13 @@ impl<R> TableOf<'_, R> {
         self
     }
 
-    /// What stands above it.
+    /// Sets the line above it.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.table.title = title.into();
         self
     }
 
-    /// What stands below it.
+    /// Sets the line below it.
     pub fn footnote(mut self, footnote: impl Into<String>) -> Self {
         self.table.footnote = footnote.into();
         self

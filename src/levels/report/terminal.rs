@@ -9,7 +9,7 @@ use {
     slotpress_base::text::{cut, wrap},
 };
 
-/// All lines of a section, without what is doubtful; text is wrapped at so many columns.
+/// All lines of a section, without warnings; text is wrapped at this number of columns.
 pub fn lines(section: &Section, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for block in &section.blocks {
@@ -45,7 +45,7 @@ fn table_lines(table: &Table, columns: usize) -> Vec<String> {
     header_lines(table, columns).into_iter().chain(rows).chain(footnote).collect()
 }
 
-/// The lowest number of columns that are left out so that a table fits: see [`TerminalColumn::spare`].
+/// Columns with this number or a higher one are left out, so that the table fits: see [`TerminalColumn::spare`].
 fn spare_from(table: &Table, columns: usize) -> u8 {
     let shown = || table.columns.iter().filter_map(|column| column.terminal.as_ref());
     let width_below = |spare: u8| shown().filter(|one| one.spare < spare).map(|one| one.width + 1).sum::<usize>();
@@ -71,7 +71,7 @@ pub fn header_lines(table: &Table, columns_max: usize) -> Vec<String> {
     title.into_iter().chain(note).chain(group_line(&columns)).chain((0..height).map(heading)).collect()
 }
 
-/// What neighbouring columns are, where they share that.
+/// The line of headings that neighbouring columns share.
 fn group_line(columns: &[(&Column, &TerminalColumn)]) -> Option<String> {
     let is_same = |a: &(&Column, &TerminalColumn), b: &(&Column, &TerminalColumn)| a.1.group == b.1.group;
     let parts = columns.chunk_by(is_same).map(|group| {

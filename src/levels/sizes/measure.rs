@@ -20,13 +20,17 @@ use {
     },
 };
 
-/// Units of a class that are measured, at most: their average is known to a percent well before.
+/// Maximum number of units that are measured of a class: fewer give the average to a percent.
 const UNITS_MAX: u64 = 20_000;
 
-/// Their bytes, at most, but for one unit: what is held compressed, and what a pass of a slow codec takes.
+/// Maximum bytes of these, unless one unit is larger: their compressed copies are held in memory, and codecs may be
+/// slow.
 const CLASS_BYTES_MAX: u64 = 32 << 20;
 
-/// Measures the units of an input with a codec; an error where it has none.
+/// Measures the units of an input with a codec.
+///
+/// # Errors
+/// The input has no units, a unit does not come back as it was, or the user asked to stop.
 pub fn measure_sizes(
     input: &Input,
     unit: SizeUnit,
@@ -51,7 +55,7 @@ pub fn measure_sizes(
     Ok(report)
 }
 
-/// Everything before the times.
+/// Counts the units of each class.
 fn count(input: &Input, unit: SizeUnit, codec: &FrameCodec, progress: &dyn Progress) -> Result<SizesReport> {
     let mut classes = empty_rows();
     let mut all = SizeClassRow { class: "all".to_string(), ..SizeClassRow::default() };
@@ -97,7 +101,7 @@ fn choose<'a>(
     for_each_unit(input, unit, progress, &mut |unit| {
         let class = class_of(unit.len() as u64);
         let Some(row) = classes.get(class) else { return };
-        // The n-th of `units` is taken when it begins a new one of `wanted` equal parts.
+        // The first unit of each of `wanted` equal parts is taken.
         let part = |number: u64| u128::from(number) * u128::from(wanted[class]) / u128::from(row.units.max(1));
         let is_first = seen[class] == 0 || part(seen[class]) != part(seen[class] - 1);
         if is_first && (chosen[class].len() as u64) < wanted[class] {
@@ -108,7 +112,7 @@ fn choose<'a>(
     Ok(chosen)
 }
 
-/// How many units of a class are measured.
+/// The number of units of a class that are measured.
 fn wanted_units(row: &SizeClassRow) -> u64 {
     let average_bytes = (row.unit_bytes / row.units.max(1)).max(1);
     row.units.min(UNITS_MAX).min((CLASS_BYTES_MAX / average_bytes).max(1))

@@ -11,7 +11,7 @@ use {
     serde::Serialize,
 };
 
-/// What is compressed alone.
+/// The unit that is compressed alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SizeUnit {
@@ -22,7 +22,7 @@ pub enum SizeUnit {
 }
 
 impl SizeUnit {
-    /// In words, one of them.
+    /// For people, in the singular.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Storage => "storage",
@@ -34,7 +34,7 @@ impl SizeUnit {
 /// What each size class saves.
 #[derive(Clone, Debug)]
 pub struct SizesReport {
-    /// What was compressed alone.
+    /// The unit that was compressed alone.
     pub unit: SizeUnit,
     /// The codec.
     pub codec: FrameCodec,

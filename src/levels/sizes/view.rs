@@ -1,4 +1,4 @@
-//! The view of size classes: what each saves, and what follows from it.
+//! The section of size classes: chart, table, conclusion.
 
 use {
     super::{SizeClassRow, SizesReport},
@@ -11,7 +11,7 @@ use {
     std::fmt::Write,
 };
 
-/// All that is known.
+/// The section of a report.
 pub fn section(report: &SizesReport) -> Section {
     let unit = report.unit.as_str();
     let fact = format!("each {unit} alone, {}, one core", report.codec.label());
@@ -61,7 +61,7 @@ fn table(report: &SizesReport) -> Table {
         .finish("sizes-table")
 }
 
-/// What follows from it, in a sentence or two.
+/// The conclusion, in a sentence or two.
 fn conclusion(report: &SizesReport) -> String {
     let unit = report.unit.as_str();
     let saves = |row: &&SizeClassRow| row.saving_percent().is_some_and(|percent| percent > 0.0);
