@@ -99,6 +99,8 @@ pub struct Measured {
     pub row: LevelRow,
     /// The number of pieces.
     pub pieces: u64,
+    /// Memory of the workers while they compress.
+    pub compress_memory_bytes: u64,
     /// Times to compress single pieces, if each was timed.
     pub compress: Latency,
     /// Times to decompress single pieces, if each was timed.
@@ -173,12 +175,14 @@ impl<'a> Bench<'a> {
 
         let longest = self.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = decoders.len() * (longest + codec.encoded_bytes_max(longest));
+        let compress_memory_bytes = (encoder_bytes + buffer_bytes) as u64;
         let output_bytes = self.sizes().iter().map(|(_, compressed)| compressed).sum();
         let mut row = row(codec, self.content_bytes(), output_bytes, &compress, &decompress);
-        row.peak_memory_bytes = (encoder_bytes.max(decoder_bytes) + buffer_bytes) as u64;
+        row.peak_memory_bytes = compress_memory_bytes.max((decoder_bytes + buffer_bytes) as u64);
         row.warnings = shape_warning(self.pieces.len(), self.options.threads).into_iter().chain(row.warnings).collect();
         let pieces = self.pieces.len() as u64;
-        Ok(Measured { row, pieces, compress: compress.latency, decompress: decompress.latency })
+        let (compress, decompress) = (compress.latency, decompress.latency);
+        Ok(Measured { row, pieces, compress_memory_bytes, compress, decompress })
     }
 
     fn content_bytes(&self) -> u64 {
@@ -330,101 +334,5 @@ struct Pass {
 }
 
 #[cfg(test)]
-mod tests {
-    use {
-        super::*,
-        crate::levels::{
-            codec::Parts,
-            content::{ContentFrame, InputKind},
-        },
-        slotpress_base::{error::ErrorKind, progress::NoProgress},
-        std::sync::atomic::AtomicU64,
-    };
-
-    fn input(frames: usize) -> Input {
-        let frame = |number: usize| ContentFrame::new((0..70_000).map(|at| ((at / 7 + number) % 251) as u8).collect());
-        let frames: Vec<_> = (0..frames).map(frame).collect();
-        let total_bytes = frames.len() as u64 * 70_000;
-        let total_frames = frames.len() as u64;
-        Input { kind: InputKind::File, total_bytes, total_frames, frame_size_bytes: 70_000, frames }
-    }
-
-    fn options(threads: usize) -> RepeatOptions {
-        RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads }
-    }
-
-    fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (Vec<LevelRow>, Result<()>) {
-        let mut rows = Vec::new();
-        let result = measure_levels(&input(5), codecs, &options(threads), progress, &mut |row| {
-            rows.push(row);
-            Ok(())
-        });
-        (rows, result)
-    }
-
-    #[test]
-    fn sizes_do_not_depend_on_threads() {
-        let codecs = [1, -3, 12].map(FrameCodec::zstd);
-        let one = measure(&codecs, 1, &NoProgress);
-        let many = measure(&codecs, 9, &NoProgress);
-        assert!(one.1.is_ok() && many.1.is_ok());
-        let sizes = |rows: &[LevelRow]| rows.iter().map(|row| (row.level, row.output_bytes)).collect::<Vec<_>>();
-        assert_eq!(sizes(&one.0), sizes(&many.0));
-        assert_eq!((one.0[0].input_bytes, one.0[0].compress.runs), (350_000, 2));
-        assert!(one.0[2].peak_memory_bytes > 140_000 && many.0[2].peak_memory_bytes > one.0[2].peak_memory_bytes);
-        assert_eq!((one.0[0].size_error_percent, one.0[0].estimated_output_bytes), (None, None));
-    }
-
-    /// zstd with one flipped bit in what comes back, or one byte less.
-    struct Corrupting {
-        inner: Box<dyn FrameDecode>,
-        is_cut: bool,
-    }
-
-    impl FrameDecode for Corrupting {
-        fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
-            self.inner.decode(frame, content_bytes, to)?;
-            match self.is_cut {
-                true => drop(to.pop()),
-                false => to[10_000] ^= 4,
-            }
-            Ok(())
-        }
-        fn context_bytes(&self) -> usize {
-            0
-        }
-    }
-
-    #[test]
-    fn a_level_that_does_not_round_trip_is_an_error() {
-        let zstd = FrameCodec::zstd(3);
-        let decoders: [fn(i32) -> Result<Box<dyn FrameDecode>>; 2] = [
-            |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: false })),
-            |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: true })),
-        ];
-        for decoder in decoders {
-            let corrupting = FrameCodec { name: "corrupting", parts: Parts { decoder, ..zstd.parts }, ..zstd };
-            let (rows, result) = measure(&[FrameCodec::zstd(1), corrupting], 2, &NoProgress);
-            assert_eq!(rows.len(), 1, "what was measured before stays");
-            let error = result.expect_err("other bytes");
-            assert!(error.to_string().starts_with("corrupting 3 does not round-trip: a frame of "), "{error}");
-        }
-    }
-
-    /// Asks to stop after a number of checks.
-    struct StopAfter(AtomicU64);
-
-    impl Progress for StopAfter {
-        fn is_interrupted(&self) -> bool {
-            self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
-        }
-    }
-
-    #[test]
-    fn an_interruption_keeps_what_was_measured() {
-        // A level takes 5 frames x (1 warm-up, 1 check, 2 + 2 runs) = 30 checks.
-        let (rows, result) = measure(&[1, 2].map(FrameCodec::zstd), 1, &StopAfter(AtomicU64::new(50)));
-        assert_eq!(rows.len(), 1);
-        assert_eq!(result.expect_err("interrupted").kind(), ErrorKind::Interrupted);
-    }
-}
+#[path = "measure_tests.rs"]
+mod tests;

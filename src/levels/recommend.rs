@@ -156,10 +156,9 @@ impl Names {
 
     fn shortest_reason(&self, fastest: &LevelRow, rows: &[&LevelRow]) -> String {
         let reason = match self.is_by_cpu {
-            true => format!("no measured {} takes less CPU time", self.any()),
+            true => self.none_is_faster(),
             false => {
-                let speed = quantity::rate(fastest.compress_bytes_per_second());
-                format!("no measured {} is faster ({speed})", self.any())
+                format!("{} ({})", self.none_is_faster(), quantity::rate(fastest.compress_bytes_per_second()))
             }
         };
         let is_rival = |row: &&&LevelRow| !row.is_same_codec(fastest) && is_within_deviation(row, fastest);
@@ -168,6 +167,11 @@ impl Names {
             true => reason,
             false => format!("{reason}; {} cannot be distinguished from it", rivals.join(", ")),
         }
+    }
+
+    fn none_is_faster(&self) -> String {
+        let what = if self.is_by_cpu { "takes less CPU time" } else { "is faster" };
+        format!("no measured {} {what}", self.any())
     }
 
     fn smallest_reason(&self, smallest: &LevelRow, fastest: &LevelRow) -> String {
@@ -182,7 +186,7 @@ impl Names {
         let next = next.map(|next| format!("{} is only {}", self.of(next), self.difference(next, knee)));
         match (knee.is_same_codec(fastest), next) {
             (true, None) => format!("every other measured {} is slower and no smaller", self.any()),
-            (true, Some(next)) => format!("no measured {} is faster; {next}", self.any()),
+            (true, Some(next)) => format!("{}; {next}", self.none_is_faster()),
             (false, None) => self.against(knee, fastest),
             (false, Some(next)) => format!("{}; beyond it, {next}", self.against(knee, fastest)),
         }

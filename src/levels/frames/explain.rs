@@ -15,38 +15,36 @@ const RANDOM_ACCESS_BYTES: u64 = 128 << 10;
 pub fn explain(report: &FramesReport) -> Vec<String> {
     let rows = &report.sizes;
     let at = |bytes: u64| rows.iter().find(|row| row.frame_size_bytes == bytes);
-    let mut sentences = Vec::new();
-    sentences.extend(growing(rows));
-    let Some(default) = at(DEFAULT_FRAME_SIZE_BYTES) else {
-        if let (Some(small), Some(large)) = (at(RANDOM_ACCESS_BYTES), rows.last())
-            && small.frame_size_bytes < large.frame_size_bytes
-        {
-            sentences.push(random_access(small, large));
-        }
-        return sentences;
-    };
-    if let Some(largest) = rows.last().filter(|row| row.frame_size_bytes > DEFAULT_FRAME_SIZE_BYTES) {
+    let size = |row: &FrameSizeRow| quantity::bytes(row.frame_size_bytes);
+    let memory = |row: &FrameSizeRow| quantity::bytes(row.row.peak_memory_bytes);
+    let (default, largest) = (at(DEFAULT_FRAME_SIZE_BYTES), rows.last());
+    let is_smaller = |a: &FrameSizeRow, b: &FrameSizeRow| a.frame_size_bytes < b.frame_size_bytes;
+    let mut sentences: Vec<String> = growing(rows).into_iter().collect();
+    if let (Some(default), Some(largest)) = (default, largest)
+        && is_smaller(default, largest)
+    {
         sentences.push(format!(
             "{} is the default of archives: {} than at {}, with {} of memory for each worker instead of {}.",
-            quantity::bytes(DEFAULT_FRAME_SIZE_BYTES),
+            size(default),
             larger(default, largest),
-            quantity::bytes(largest.frame_size_bytes),
-            quantity::bytes(default.row.peak_memory_bytes),
-            quantity::bytes(largest.row.peak_memory_bytes),
+            size(largest),
+            memory(default),
+            memory(largest),
         ));
     }
-    if let Some(small) = at(RANDOM_ACCESS_BYTES) {
-        sentences.push(random_access(small, default));
+    if let (Some(small), Some(large)) = (at(RANDOM_ACCESS_BYTES), default.or(largest))
+        && is_smaller(small, large)
+    {
+        sentences.push(random_access(small, large));
     }
-    let frames = report.total_bytes.div_ceil(DEFAULT_FRAME_SIZE_BYTES);
-    let half = rows.iter().rev().find(|row| row.frame_size_bytes < DEFAULT_FRAME_SIZE_BYTES);
-    if let Some(half) = half {
+    let Some(default) = default else { return sentences };
+    if let Some(half) = rows.iter().rev().find(|row| is_smaller(row, default)) {
         sentences.push(format!(
             "The whole input makes some {} frames of {}: more workers than that have nothing to do, and some wait for \
              the last frame with few more. There, and for small ledgers, {} pays ({}).",
-            quantity::count(frames),
-            quantity::bytes(DEFAULT_FRAME_SIZE_BYTES),
-            quantity::bytes(half.frame_size_bytes),
+            quantity::count(report.total_bytes.div_ceil(DEFAULT_FRAME_SIZE_BYTES)),
+            size(default),
+            size(half),
             larger(half, default),
         ));
     }

@@ -11,7 +11,7 @@ use {
         bundle::{UnitChoice, Units},
     },
     crate::levels::{
-        RepeatOptions,
+        LevelRow, RepeatOptions,
         codec::FrameCodec,
         input::Input,
         latency::timer_seconds,
@@ -84,7 +84,7 @@ fn fill(
         report.sizes.push(FrameSizeRow {
             frame_size_bytes: size_bytes,
             frames: measured.pieces,
-            row: measured.row,
+            row: LevelRow { peak_memory_bytes: measured.compress_memory_bytes, ..measured.row },
             compress: measured.compress,
             decompress: measured.decompress,
         });

@@ -36,7 +36,7 @@ pub struct FrameSizeRow {
     pub frame_size_bytes: u64,
     /// The number of different frames that were compressed.
     pub frames: u64,
-    /// All of them together. Memory is that of one worker.
+    /// All of them together. Memory is that of one worker that compresses.
     pub row: LevelRow,
     /// Times to compress one frame.
     pub compress: Latency,

@@ -6,11 +6,9 @@
 //! - Reno: MSS / (RTT sqrt(2p/3)) (Mathis, Semke, Mahdavi, Ott 1997, "The macroscopic behavior of the TCP congestion
 //!   avoidance algorithm", one acknowledgement per packet);
 //! - CUBIC, the default of Linux: the average window of RFC 9438, 1.054 (RTT/p)^(3/4) segments, RTT in seconds; no
-//!   less
-//!   than Reno's, since it behaves like Reno where that is faster;
+//!   less than Reno's, since it behaves like Reno where that is faster;
 //! - BBR does not take random loss for congestion, up to where probing at 1.25 times the rate no longer makes up for
-//!   it,
-//!   which is 20 % (Cardwell and others 2016); beyond it is taken as Reno here.
+//!   it, which is 20 % (Cardwell and others 2016); beyond it is taken as Reno here.
 //!
 //! A transfer begins with a connection and a request, two round trips, then the window doubles every round trip from
 //! ten segments (RFC 6928) until the stream has its rate (slow start).
