@@ -121,18 +121,21 @@ fn break_evens(report: &LinkReport) -> Table {
         (Some(bits), _) => format!("From {} on, the window is the limit.", show_bandwidth(bits)),
         (None, _) => String::new(),
     };
-    let bandwidths = |way: Way| Column::shown(way.as_str(), Unit::Text).wide(30);
+    let bandwidths = |way: Way| {
+        let width = of(way).map(|one| one.heavier_at().len()).max().unwrap_or_default();
+        Column::shown(way.as_str(), Unit::Text).wide(width.max(way.as_str().len()) + 1)
+    };
     Table::of(&pairs.iter().collect::<Vec<_>>())
         .title("Break-even: the bandwidths at which a level starts a node sooner than the next lighter one")
         .footnote(limit)
         .column(Column::shown("level", Unit::Text).wide(8), |(one, _)| {
             short_name(&one.heavier_codec, one.heavier_level)
         })
-        .column(Column::shown("against", Unit::Text).wide(8), |(one, _)| {
+        .column(Column::shown("against", Unit::Text).wide(8).spare(1), |(one, _)| {
             short_name(&one.lighter_codec, one.lighter_level)
         })
         .column(bandwidths(Way::Streaming), |(streaming, _)| streaming.heavier_at())
-        .column(bandwidths(Way::StoreAndForward), |(_, stored)| stored.heavier_at())
+        .column(bandwidths(Way::StoreAndForward).spare(2), |(_, stored)| stored.heavier_at())
         .finish("break-even-table")
 }
 
