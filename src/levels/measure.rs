@@ -37,10 +37,10 @@ use {
 /// The longest warm-up: by then, processors have reached their clock, and caches hold what they can.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 
-/// Small pieces are handed out in batches of at most so many, or of at least so many bytes: handing out each alone
-/// would take longer than compressing it.
+/// Small pieces are handed out in batches, because handing out each alone would take longer than compressing it. A batch
+/// ends at this number of pieces or bytes, which frames of archives exceed.
 const BATCH_PIECES: usize = 256;
-const BATCH_BYTES: usize = 64 << 10;
+const BATCH_BYTES: usize = 32 << 10;
 
 /// Measures each codec in turn on the frames of an input; `on_row` gets each row when it is ready.
 pub fn measure_levels(

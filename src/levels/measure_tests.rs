@@ -1,7 +1,7 @@
 use {
     super::*,
     crate::levels::{
-        codec::Parts,
+        codec::{NewDecoder, Parts},
         content::{ContentFrame, InputKind},
     },
     slotpress_base::{error::ErrorKind, progress::NoProgress},
@@ -65,7 +65,7 @@ impl FrameDecode for Corrupting {
 #[test]
 fn a_level_that_does_not_round_trip_is_an_error() {
     let zstd = FrameCodec::zstd(3);
-    let decoders: [fn(i32) -> Result<Box<dyn FrameDecode>>; 2] = [
+    let decoders: [NewDecoder; 2] = [
         |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: false })),
         |level| Ok(Box::new(Corrupting { inner: FrameCodec::zstd(level).new_decoder()?, is_cut: true })),
     ];

@@ -25,13 +25,16 @@ pub struct FrameCodec {
     pub parts: Parts,
 }
 
+/// Makes what one worker decompresses with, at a level.
+pub type NewDecoder = fn(i32) -> Result<Box<dyn FrameDecode>>;
+
 /// The functions of a codec.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     /// Makes what one worker compresses with, at a level.
     pub encoder: fn(i32) -> Result<Box<dyn FrameEncoder>>,
     /// Makes what one worker decompresses with, at a level.
-    pub decoder: fn(i32) -> Result<Box<dyn FrameDecode>>,
+    pub decoder: NewDecoder,
     /// The largest possible size in bytes of a frame with content of this many bytes.
     pub bytes_max: fn(usize) -> usize,
 }

@@ -1,7 +1,7 @@
 use {
     super::*,
     crate::levels::{
-        codec::{FrameDecode, Parts, list::CodecList},
+        codec::{FrameDecode, NewDecoder, Parts, list::CodecList},
         content::{ContentFrame, InputKind},
         frames::UnitKind,
     },
@@ -180,7 +180,7 @@ impl FrameDecode for Broken {
 #[test]
 fn other_bytes_are_an_error() {
     let none = codec("none");
-    let decoder: fn(i32) -> Result<Box<dyn FrameDecode>> = |_| Ok(Box::new(Broken));
+    let decoder: NewDecoder = |_| Ok(Box::new(Broken));
     let broken = FrameCodec { name: "broken", level: 7, parts: Parts { decoder, ..none.parts } };
     let (report, result) = measure_frames(&input(&[10_000]), &broken, &options(), &NoProgress);
     let message = result.expect_err("refused").to_string();
