@@ -1,15 +1,21 @@
 //! Parse, run, exit code; and what happens when memory runs out.
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
+    alloc::{GlobalAlloc, Layout},
     process::ExitCode,
 };
+
+#[cfg(target_env = "musl")]
+use mimalloc::MiMalloc as Inner;
+#[cfg(not(target_env = "musl"))]
+use std::alloc::System as Inner;
 
 fn main() -> ExitCode {
     slotpress::cli::main(std::env::args_os())
 }
 
-/// The system's allocator, which ends the program with an error instead of an abort when there is no memory.
+/// The system's allocator, which ends the program with an error instead of an abort when there is no memory. With musl, mimalloc: musl's
+/// own has one lock for all threads.
 ///
 /// Nothing is tidied up: that takes memory. Nothing has its final name before it is complete, and the next run removes what
 /// is left, as after a kill.
@@ -18,26 +24,26 @@ struct Allocator;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-// SAFETY: everything is the system allocator's, unchanged; what it cannot give is never returned.
+// SAFETY: everything is the inner allocator's, unchanged; what it cannot give is never returned.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that `System` asks for.
-        or_end(unsafe { System.alloc(layout) })
+        // SAFETY: the caller's promises are those that `Inner` asks for.
+        or_end(unsafe { Inner.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        or_end(unsafe { System.alloc_zeroed(layout) })
+        or_end(unsafe { Inner.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as above; `pointer` is from `System`, since all are.
-        or_end(unsafe { System.realloc(pointer, layout, new_size) })
+        // SAFETY: as above; `pointer` is from `Inner`, since all are.
+        or_end(unsafe { Inner.realloc(pointer, layout, new_size) })
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { Inner.dealloc(pointer, layout) }
     }
 }
 
