@@ -209,7 +209,9 @@ fn usage_errors_and_version() {
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).starts_with("error: "));
     let output = slotpress().arg("--version").output().expect("runs");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), concat!("slotpress ", env!("CARGO_PKG_VERSION"), "\n"));
+    let said = String::from_utf8(output.stdout).expect("text");
+    let details = said.strip_prefix(concat!("slotpress ", env!("CARGO_PKG_VERSION"), " (")).expect("the version");
+    assert!(details.ends_with(&format!("{}-linux-gnu)\n", std::env::consts::ARCH)), "{said}");
     for flags in [&["--version", "-v"][..], &["-V", "-v"], &["-vV"]] {
         let output = slotpress().args(flags).output().expect("runs");
         let said = String::from_utf8(output.stdout).expect("text");

@@ -151,20 +151,33 @@ pub fn long_version() -> String {
     .into_iter()
     .flatten()
     .collect();
+    format!(
+        "slotpress {}\ncommit    {}\nlibzstd   {}\nfeatures  {}\ntarget    {}",
+        env!("CARGO_PKG_VERSION"),
+        COMMIT.unwrap_or("unknown (set SLOTPRESS_COMMIT when building)"),
+        zstd_safe::version_string(),
+        if features.is_empty() { "none".to_string() } else { features.join(" ") },
+        target(),
+    )
+}
+
+/// What `--version` prints after the name: version, commit where it is known, target.
+pub fn short_version() -> String {
+    let commit = COMMIT.map(|commit| format!("{}, ", commit.get(..12).unwrap_or(commit)));
+    format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), target())
+}
+
+/// The commit that was built, as who builds a release says it: sources from a registry do not know theirs.
+const COMMIT: Option<&str> = option_env!("SLOTPRESS_COMMIT");
+
+/// Machine, system and C library.
+fn target() -> String {
     let environment = match () {
         () if cfg!(target_env = "gnu") => "-gnu",
         () if cfg!(target_env = "musl") => "-musl",
         () => "",
     };
-    format!(
-        "slotpress {}\ncommit    {}\nlibzstd   {}\nfeatures  {}\ntarget    {}-{}{environment}",
-        env!("CARGO_PKG_VERSION"),
-        option_env!("SLOTPRESS_COMMIT").unwrap_or("unknown (set SLOTPRESS_COMMIT when building)"),
-        zstd_safe::version_string(),
-        if features.is_empty() { "none".to_string() } else { features.join(" ") },
-        std::env::consts::ARCH,
-        std::env::consts::OS,
-    )
+    format!("{}-{}{environment}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ use {
 
 /// Solana snapshot archives on all cores.
 #[derive(Debug, Parser)]
-#[command(name = "slotpress", version, about, max_term_width = 100, propagate_version = true)]
+#[command(name = "slotpress", version = manual::short_version(), about, max_term_width = 100, propagate_version = true)]
 #[command(
     after_help = "Flags that are the same for all commands on a machine can be set in the environment: their help \
     names the variable.\n\
