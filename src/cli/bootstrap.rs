@@ -82,7 +82,7 @@ struct PlanLine<'a> {
     incremental: Option<ChoiceFields>,
     age_slots: Option<u64>,
     age_seconds: Option<f64>,
-    expected_age_seconds: f64,
+    expected_age_seconds: Option<f64>,
     kept_bytes: u64,
     space: Vec<restore::SpaceFields<'a>>,
     #[serde(serialize_with = "text::paths")]
@@ -204,7 +204,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
             incremental: incremental.as_ref().map(ChoiceFields::of),
             age_slots: candidate.age_slots,
             age_seconds: candidate.age.map(|age| age.as_secs_f64()),
-            expected_age_seconds: candidate.expected_age.as_secs_f64(),
+            expected_age_seconds: candidate.expected_age.map(|age| age.as_secs_f64()),
             kept_bytes: *kept_bytes,
             space: restore::SpaceFields::of(space),
             existing,
@@ -221,13 +221,14 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     if *kept_bytes > 0 {
         ui.print("  resume   continues a download that was interrupted");
     }
-    if let Some((slots, age)) = candidate.age_slots.zip(candidate.age) {
-        let at_boot = values::show_duration(candidate.expected_age);
-        ui.print(&format!(
-            "  age      {} slots ({}) now; about {at_boot} at boot",
-            values::show_count(slots),
-            values::show_age(age)
-        ));
-    }
+    ui.print(&match candidate.age.zip(candidate.expected_age) {
+        Some((age, at_boot)) => format!(
+            "  age      {} slots ({}) now; about {} at boot",
+            values::show_count(candidate.age_slots.unwrap_or_default()),
+            values::show_age(age),
+            values::show_age(at_boot)
+        ),
+        None => "  age      unknown: no RPC server and no time of the file tells it".to_string(),
+    });
     restore::print_space(space, "about ", existing, options.restore.existing_state, ui);
 }

@@ -13,7 +13,7 @@ use {
     slotpress_format::{archive::frame_hashes::Root, ledger::slot_time::SlotTimeSource},
     slotpress_net::{
         Client, ClientOptions,
-        find::{Candidate, ClusterFacts, FindOptions, FindReport, find},
+        find::{Candidate, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, find},
         servers::{Offer, Place},
     },
     std::{collections::BTreeMap, time::Duration},
@@ -47,8 +47,8 @@ struct CandidateLine {
     age_seconds: Option<f64>,
     bytes: Option<u64>,
     rate_bytes_per_second: Option<u64>,
-    expected_age_slots: u64,
-    expected_age_seconds: f64,
+    expected_age_slots: Option<u64>,
+    expected_age_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -133,14 +133,14 @@ fn print_json(report: &FindReport, options: &FindOptions, ui: &Ui) {
             age_seconds: one.age.map(|age| age.as_secs_f64()),
             bytes: one.bytes(),
             rate_bytes_per_second: one.rate_bytes_per_second,
-            expected_age_slots: report.slot_time.slots_in(one.expected_age),
-            expected_age_seconds: one.expected_age.as_secs_f64(),
+            expected_age_slots: one.expected_age.map(|age| report.slot_time.slots_in(age)),
+            expected_age_seconds: one.expected_age.map(|age| age.as_secs_f64()),
         });
     }
     for refused in &report.refused {
         ui.print_json(&RefusedLine { source: &refused.source, reason: &refused.why, stale: refused.is_stale });
     }
-    let max_age = options.max_age.time(report.slot_time);
+    let max_age = options.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(report.slot_time);
     ui.print_json(&FindLine {
         candidates: report.candidates.len(),
         refused: report.refused.len(),
@@ -210,7 +210,7 @@ const HEADINGS: [&str; 5] = ["at boot", "age", "slot", "size", "rate"];
 const TABLE_COLUMNS: usize = 80;
 
 fn cells_of(one: &Candidate) -> [String; 5] {
-    let age = one.age.map_or("?".to_string(), values::show_age);
+    let age = one.age.map_or("unknown".to_string(), values::show_age);
     let size = one.bytes().map_or("?".to_string(), values::show_bytes);
     let rate = match (&one.full.place, one.rate_bytes_per_second) {
         (Place::Local(_), _) => "local".to_string(),
@@ -218,7 +218,8 @@ fn cells_of(one: &Candidate) -> [String; 5] {
         (_, None) => "-".to_string(),
     };
     let slot = format!("{}{}", one.slot(), if one.incremental.is_some() { "" } else { " full" });
-    [values::show_duration(one.expected_age), age, slot, size, rate]
+    let at_boot = one.expected_age.map_or("unknown".to_string(), values::show_duration);
+    [at_boot, age, slot, size, rate]
 }
 
 fn row([boot, age, slot, size, rate]: &[String; 5], source: &str) -> String {

@@ -117,7 +117,10 @@ fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
     Ok(Catalog::new(offers.into_iter().map(|offer| {
         let shown = offer.shown();
         let dir = shown.rsplit_once('/').map_or("", |(dir, _)| dir);
-        Archive::of_server(offer.name, dir, offer.length_bytes.unwrap_or_default())
+        Archive {
+            modified_ns: offer.modified.map_or(0, unix_ns),
+            ..Archive::of_server(offer.name, dir, offer.length_bytes.unwrap_or_default())
+        }
     })))
 }
 
@@ -139,9 +142,10 @@ fn line(archive: &Archive, catalog: &Catalog, now: SystemTime) -> String {
         0 => "size not known".to_string(),
         bytes => values::show_bytes(bytes),
     };
-    if archive.modified_ns > 0 {
-        line += &format!(", {} old", values::show_age(archive.age(unix_ns(now))));
-    }
+    line += &match archive.modified_ns {
+        0 => ", age unknown".to_string(),
+        _ => format!(", {} old", values::show_age(archive.age(unix_ns(now)))),
+    };
     let behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
     if behind > 0 {
         line += &format!(", {} behind the newest", catalog.slot_time.show(behind));

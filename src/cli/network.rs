@@ -72,8 +72,9 @@ pub struct PeersArgs {
     #[arg(long, value_enum)]
     cluster: Option<ClusterArg>,
     /// Maximum age of the state at boot: a time such as 45m, or a number of slots
-    #[arg(long, value_name = "TIME|SLOTS", default_value = "135min", value_parser = max_age)]
-    max_age: MaxAge,
+    /// [default: 135min, where the age is known]
+    #[arg(long, value_name = "TIME|SLOTS", value_parser = max_age)]
+    max_age: Option<MaxAge>,
 }
 
 /// Reads an age: a lone number is slots.
@@ -91,7 +92,8 @@ impl PeersArgs {
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
         let sources: Vec<_> = sources.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?;
         let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
-        let mut options = FindOptions::default().sources(sources).rpc(rpc).max_age(self.max_age);
+        let mut options = FindOptions::default().sources(sources).rpc(rpc);
+        options.max_age = self.max_age;
         options.cluster = self.cluster.map(Cluster::from);
         Ok(options)
     }

@@ -167,6 +167,41 @@ fn peers_are_ranked_by_age_at_boot() {
     assert_eq!(error.kind().exit_code(), 4);
 }
 
+/// A mirror whose server tells no times: `--max-age` asks for what nobody knows. An archive with an index tells how long slots
+/// take, and of when it is.
+#[test]
+fn an_unknown_age_is_not_zero() {
+    let dir = temp_dir();
+    let bytes = fs::read(fixture_of("slotpress-marks", "snapshot-26-")).expect("read");
+    for (name, bytes, age) in [(full(30), vec![7; 1000], None), (full(26), bytes, Some(()))] {
+        let listing = name.clone();
+        let mirror = Server::start(move |request, stream| match request.path.as_str() {
+            path if path.ends_with(".tar.zst") => file(request, stream, &bytes, "\"m\""),
+            _ => answer(stream, "200 OK", &[], listing.as_bytes()),
+        });
+        let run = |command: &str, arguments: &[&str]| {
+            let output = slotpress().arg(command).args(arguments).output().expect("runs");
+            let lines = String::from_utf8(output.stdout).expect("UTF-8");
+            let line = lines.lines().next().and_then(|line| serde_json::from_str(line).ok()).unwrap_or(Value::Null);
+            (output.status.code(), line, String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let source = mirror.url("/dir/");
+        let ledger = dir.path().join("ledger");
+        let bootstrap = ["--json", "--dry-run", &source, "--ledger", ledger.to_str().expect("UTF-8")];
+        for (command, arguments) in [("find", &["--json", "--source", &source][..]), ("bootstrap", &bootstrap)] {
+            let (code, line, errors) = run(command, arguments);
+            assert_eq!((code, &line["age_seconds"]), (Some(0), &Value::Null), "{command}: {errors}");
+            assert_eq!(line["expected_age_seconds"], Value::Null, "{command}");
+            let (code, _, errors) = run(command, &[arguments, &["--max-age", "2h"]].concat());
+            assert_eq!(code, Some(4), "{command}: {errors}");
+            match age {
+                None => assert!(errors.contains("is of unknown age") && errors.contains("--rpc"), "{errors}"),
+                Some(()) => assert!(errors.contains(" d (") && errors.contains("slots) old"), "{errors}"),
+            }
+        }
+    }
+}
+
 /// The same slots are half as old where slots take half of the time: ages are times.
 #[test]
 fn ages_are_times() {

@@ -186,12 +186,52 @@ fn a_list_of_a_server() {
     // One archive is a place too; it has no list.
     let (code, listed, _) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
     assert_eq!((code, &listed[0]["name"], listed.len()), (Some(0), &INCREMENTAL_26_40.into(), 2));
-    assert_eq!((&listed[0]["size_bytes"], &listed[0]["age_seconds"]), (&110_400.into(), &Value::Null));
+    assert_eq!(listed[0]["size_bytes"], 110_400);
+    assert!(listed[0]["age_seconds"].is_number(), "by Last-Modified: {listed:?}");
     let url = server.url("/");
     let (status, _) = server.stop();
     assert!(status.success());
     let (code, _, errors) = list(&url);
     assert_eq!(code, Some(4), "{errors}");
+}
+
+/// Archives of last week are a week old, whoever is asked, and with no RPC server that tells the current slot.
+#[cfg(feature = "net")]
+#[test]
+fn a_stale_mirror_is_stale() {
+    let dir = two_archives();
+    let week = 7 * 86_400;
+    for name in names(dir.path()) {
+        let file = fs::File::open(dir.path().join(name)).expect("opened");
+        file.set_modified(SystemTime::now() - std::time::Duration::from_secs(week)).expect("set");
+    }
+    let server = Server::start_in(dir, &[]);
+    let (url, out) = (server.url("/"), temp_dir());
+    let local = server.dir.path().to_str().expect("UTF-8").to_string();
+    let archive = server.url(&format!("/{FULL_26}"));
+    let ledger = out.path().join("ledger").to_str().expect("UTF-8").to_string();
+    let run = |arguments: &[&str]| {
+        let output = slotpress().args(arguments).output().expect("run");
+        (output.status.code(), objects(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let is_a_week = |line: &Value| line["age_seconds"].as_f64().is_some_and(|age| (age - week as f64).abs() < 3600.0);
+    for source in [&url, &archive, &local] {
+        let (_, listed, errors) =
+            if *source == archive { (None, vec![], String::new()) } else { run(&["list", "--json", source]) };
+        assert!(listed.iter().filter(|line| line["type"] == "archive_listed").all(is_a_week), "{listed:?} {errors}");
+        for arguments in [&["find", "--source", source][..], &["bootstrap", "--dry-run", source, "--ledger", &ledger]] {
+            let (code, _, errors) = run(&[arguments, &["--json"]].concat());
+            assert_eq!(code, Some(4), "{arguments:?}: {errors}");
+            assert!(errors.contains("would be 7 d (") && errors.contains("--max-age"), "{errors}");
+            let (code, found, errors) = run(&[arguments, &["--json", "--max-age", "8d"]].concat());
+            assert_eq!(code, Some(0), "{arguments:?}: {errors}");
+            assert!(is_a_week(&found[0]), "{arguments:?}: {found:?}");
+        }
+    }
+    // What a server's list says of slots is known to whoever asks it.
+    let (_, found, _) = run(&["find", "--json", "--max-age", "8d", "--source", &url]);
+    let last = found.last().expect("a summary");
+    assert_eq!((&last["slot_ms"], &last["slot_time_source"]), (&300.into(), &"bank-file".into()));
 }
 
 /// Redirects lead to the newest archives only; the list has the older ones, what builds on them, and roots.

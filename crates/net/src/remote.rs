@@ -12,11 +12,14 @@ use {
     },
     slotpress_base::progress::Progress,
     slotpress_format::ledger::names::{ArchiveName, parse_number},
-    std::time::Duration,
+    std::time::{Duration, SystemTime},
 };
 
 /// Longer names are none: the longest of an archive takes about 120 bytes.
 const FILE_NAME_BYTES_MAX: usize = 255;
+
+/// A time that is further in the future than this was not read from a clock that is right: then it says nothing of an age.
+const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(300);
 
 /// Longer ETags are not kept.
 const ETAG_BYTES_MAX: usize = 1024;
@@ -71,6 +74,14 @@ impl Remote {
     /// The server that has it: scheme, host and port.
     pub fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
+    }
+
+    /// When it was changed, where the server tells a time that can be: not one that is still to come.
+    pub fn modified(&self) -> Option<SystemTime> {
+        let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
+        let now = SystemTime::now();
+        (modified > SystemTime::UNIX_EPOCH && modified <= now.checked_add(CLOCKS_DIFFER_BY)?)
+            .then_some(modified.min(now))
     }
 
     /// What the name says, where it is the name of a snapshot archive.

@@ -19,20 +19,24 @@ use {
             frame_hashes::Root,
             listing::{NEWEST_FULL, NEWEST_INCREMENTAL},
         },
-        ledger::names::ArchiveName,
+        ledger::{
+            names::ArchiveName,
+            slot_time::{SlotTime, SlotTimeSource},
+        },
     },
     slotpress_read::{
         archive::{
             cut::is_plainly_cut,
             source::{LocalFile, Source},
         },
-        catalog::listed::ListedArchive,
+        catalog::listed::Listed,
     },
     std::{
         cmp::Reverse,
         collections::BTreeMap,
         fmt, fs,
         path::{Path, PathBuf},
+        time::{Duration, SystemTime},
     },
 };
 
@@ -140,6 +144,12 @@ pub struct Offer {
     pub length_bytes: Option<u64>,
     /// The root of its frame hashes, where a list says it: a claim.
     pub root: Option<Root>,
+    /// When its file was written, as far as somebody tells: a server's list, `Last-Modified`, the local file system.
+    #[serde(skip)]
+    pub modified: Option<SystemTime>,
+    /// How long slots take, where a list says what a bank file told.
+    #[serde(skip)]
+    pub slot_time: Option<SlotTime>,
 }
 
 impl Offer {
@@ -153,9 +163,14 @@ impl Offer {
 
     fn of_remote(remote: Remote) -> Result<Self, NetError> {
         match remote.archive_name() {
-            Some(name) => {
-                Ok(Self { name, length_bytes: remote.length_bytes, place: Place::Remote(remote), root: None })
-            }
+            Some(name) => Ok(Self {
+                name,
+                length_bytes: remote.length_bytes,
+                root: None,
+                modified: remote.modified(),
+                slot_time: None,
+                place: Place::Remote(remote),
+            }),
             None => Err(NetError::new(
                 NetErrorKind::BadAnswer,
                 &remote.url,
@@ -169,7 +184,9 @@ impl Offer {
         let name = ArchiveName::of_path(path)?;
         let file = LocalFile::open(path).ok()?;
         let length_bytes = file.length_bytes().filter(|_| !is_plainly_cut(&file).unwrap_or(false))?;
-        Some(Self { name, length_bytes: Some(length_bytes), place: Place::Local(path.to_path_buf()), root: None })
+        let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let (place, length_bytes) = (Place::Local(path.to_path_buf()), Some(length_bytes));
+        Some(Self { name, length_bytes, place, root: None, modified, slot_time: None })
     }
 }
 
@@ -203,7 +220,7 @@ impl Client {
         if self.is_operator
             && let Some(listed) = self.listing(url, stop)?
         {
-            return self.offers_of_list(url, &listed.archives, stop);
+            return self.offers_of_list(url, &listed, stop);
         }
         let mut offers = Vec::new();
         for (number, path) in [NEWEST_FULL, NEWEST_INCREMENTAL].into_iter().enumerate() {
@@ -231,10 +248,16 @@ impl Client {
         self.heads(url, listed_names(&listing), stop)
     }
 
-    fn offers_of_list(&self, url: &Url, listed: &[ListedArchive], stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
-        let mut offers = self.heads(url, listed.iter().map(|listed| listed.name.clone()).collect(), stop)?;
+    fn offers_of_list(&self, url: &Url, listed: &Listed, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+        let listed_at = SystemTime::now();
+        let mut offers = self.heads(url, listed.archives.iter().map(|listed| listed.name.clone()).collect(), stop)?;
         for offer in &mut offers {
-            offer.root = listed.iter().find(|listed| listed.name == offer.name).and_then(|listed| listed.root);
+            offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
+            let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
+            offer.root = listed.root;
+            // An age needs no clock that agrees with this one's.
+            let age = listed.age_seconds.map(Duration::from_secs);
+            offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
         }
         Ok(offers)
     }

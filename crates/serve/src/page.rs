@@ -98,7 +98,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
             if is_chosen { " <b title=\"A new node would take it\">newest</b>" } else { "" },
             archive.name.slot,
             catalog.slot_time.show(newest.saturating_sub(archive.name.slot)),
-            quantity::age(archive.age(unix_ns(now))),
+            if archive.modified_ns == 0 { "unknown".to_string() } else { quantity::age(archive.age(unix_ns(now))) },
             quantity::bytes(archive.size_bytes),
         );
     }

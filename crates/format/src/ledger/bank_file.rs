@@ -193,10 +193,10 @@ pub fn parse_bank_file_and_end<R: BufRead>(
 ///
 /// # Errors
 /// They make no sense, or `r` ends before.
-pub fn read_ns_per_slot<R: BufRead>(mut r: FieldReader<R>) -> Result<u128> {
+pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     let mut bank = BankFile::default();
     read_front(&mut r, &mut bank)?;
-    Ok(bank.ns_per_slot)
+    Ok(bank)
 }
 
 /// The first bank fields: from the blockhash queue to the time of a slot.

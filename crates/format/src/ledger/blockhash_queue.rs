@@ -20,6 +20,9 @@ pub struct BlockhashQueue {
     pub last: Option<Hash>,
     /// Blockhashes that the file holds.
     pub count: u64,
+    /// When the node that wrote the file got its newest blockhash, in milliseconds since 1970; 0 where it does not say, as
+    /// Firedancer. The clock is that of the node.
+    pub newest_ms: u64,
     /// Index and blockhash, ascending; of a queue that is too long, the first of the file.
     hashes: Vec<(u64, Hash)>,
 }
@@ -31,16 +34,18 @@ impl BlockhashQueue {
         let last = r.optional_hash("the last blockhash")?;
         let count = r.count("the blockhash queue", ITEM_BYTES)?;
         let mut hashes = Vec::new();
+        let mut newest = (0, 0);
         for _ in 0..count.min(BLOCKHASHES_MAX) {
             let hash = Hash(r.array()?);
             r.skip(8)?; // lamports per signature
-            hashes.push((r.u64()?, hash));
-            r.skip(8)?; // timestamp
+            let (index, time_ms) = (r.u64()?, r.u64()?);
+            hashes.push((index, hash));
+            newest = newest.max((index, time_ms));
         }
         r.skip(count.saturating_sub(BLOCKHASHES_MAX).saturating_mul(ITEM_BYTES))?;
         let _max_age = r.u64()?;
         hashes.sort_unstable();
-        Ok(Self { last, count, hashes })
+        Ok(Self { last, count, newest_ms: newest.1, hashes })
     }
 
     /// The first pair of neighbours whose indexes do not follow each other.
@@ -82,6 +87,7 @@ mod tests {
     fn gaps_and_duplicates() {
         let sound = queue(&[(7, 1), (5, 2), (6, 3)]);
         assert_eq!((sound.last, sound.count), (Some(Hash([9; 32])), 3));
+        assert_eq!(sound.newest_ms, u64::from_le_bytes([7; 8]));
         assert_eq!((sound.gap(), sound.duplicate()), (None, None));
         assert_eq!(queue(&[(7, 1), (5, 2)]).gap(), Some((5, 7)));
         assert_eq!(queue(&[(7, 1), (6, 2), (7, 3)]).gap(), Some((7, 7)), "an index twice");

@@ -12,33 +12,42 @@ pub use cluster::{Cluster, ClusterFacts};
 
 use {
     crate::{
-        Client, Url,
+        Client, Remote, Url,
         servers::{Offer, Place, SourceArg},
+        url_source::{StopFlag, UrlSource},
     },
     derive_setters::Setters,
-    rank::{Facts, pair_up},
+    rank::{Facts, ages_by_time, pair_up},
     serde::Serialize,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
+        io::Manners,
         progress::Progress,
         quantity, text,
-        threads::{guarded, panic_point, spawn_workers},
+        threads::{guarded, panic_point, spawn, spawn_workers},
     },
     slotpress_format::ledger::{
-        names::Hash,
+        names::{ArchiveName, Hash},
         slot_time::{SlotTime, SlotTimeSource},
     },
-    slotpress_read::catalog::{
-        Catalog,
-        scan::{look_for_slot_time, scan},
+    slotpress_read::{
+        archive::{
+            Archive, IndexPolicy,
+            front::{self, Front},
+        },
+        catalog::{
+            Catalog,
+            scan::{look_for_slot_time, scan},
+        },
     },
     std::{
+        cmp::Reverse,
         collections::BTreeSet,
         sync::{
-            Mutex, PoisonError,
-            atomic::{AtomicUsize, Ordering},
+            Arc, Mutex, PoisonError,
+            atomic::{AtomicBool, AtomicUsize, Ordering},
         },
-        time::{Duration, Instant},
+        time::{Duration, Instant, SystemTime},
     },
 };
 
@@ -50,6 +59,12 @@ const PEERS_MAX: usize = 4096;
 
 /// For asking all of them.
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Archives whose bank file is looked for: an incremental one, and its full one.
+const BANK_FILES_MAX: usize = 2;
+
+/// Between two looks at whether to stop.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A server that names a slot this far beyond what RPC servers say is wrong or lies: archives are older than the newest
 /// slot, and an RPC server that lags by more than some minutes is of no use.
@@ -74,9 +89,10 @@ pub struct FindOptions {
     pub rpc: Vec<Url>,
     /// A cluster whose public RPC server is asked too.
     pub cluster: Option<Cluster>,
-    /// The oldest that a state may be at boot.
+    /// The oldest that a state may be at boot, which must be known then. Without it, what is known to be older than
+    /// [`MAX_AGE_DEFAULT`] is refused.
     #[setters(into)]
-    pub max_age: MaxAge,
+    pub max_age: Option<MaxAge>,
     /// Whether incremental archives are of use.
     pub wants_incremental: bool,
     /// Compressed bytes that the machine restores in a second: assumed, not measured.
@@ -95,7 +111,7 @@ impl Default for FindOptions {
             sources: Vec::new(),
             rpc: Vec::new(),
             cluster: None,
-            max_age: MaxAge::Time(MAX_AGE_DEFAULT),
+            max_age: None,
             wants_incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
@@ -149,16 +165,22 @@ pub struct Candidate {
     /// Whether the operator named the source, rather than a peer list.
     #[serde(rename = "named_by_operator")]
     pub is_operator: bool,
-    /// Slots since its newest bank; `None` where nobody tells the current slot.
+    /// Slots since its newest bank; by [`Candidate::age`], where that is known from times. `None` where nobody tells.
     pub age_slots: Option<u64>,
     /// The same as a time.
     #[serde(rename = "age_seconds", serialize_with = "text::optional_seconds")]
     pub age: Option<Duration>,
+    /// Time since its newest bank, or, where nobody tells that, since a newer bank that somebody has.
+    #[serde(skip)]
+    pub(crate) behind: Duration,
     /// Bytes of one connection in a second, where that was measured; a local disk is not.
     pub rate_bytes_per_second: Option<u64>,
-    /// How old the state will be when it boots, as far as that can be told.
-    #[serde(rename = "expected_age_seconds", serialize_with = "text::seconds")]
-    pub expected_age: Duration,
+    /// How old the state will be when it boots: its age, and the time to fetch and to restore it.
+    #[serde(rename = "expected_age_seconds", serialize_with = "text::optional_seconds")]
+    pub expected_age: Option<Duration>,
+    /// The same for ranking, by `behind`.
+    #[serde(skip)]
+    pub(crate) rank: Duration,
 }
 
 impl Candidate {
@@ -242,13 +264,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
             Err(why) => report.refuse(source.to_string(), why, false),
         }
     }
-    let newest = offers.iter().map(|(offer, ..)| offer.name.slot).max();
-    let slot = report.cluster.slot.or_else(|| {
-        report
-            .relaxed
-            .push("no RPC server reports the current slot: ages are relative to the newest archive".to_string());
-        newest
-    });
+    let slot = report.cluster.slot;
     offers.retain(|(offer, source, _)| {
         let is_possible = slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX));
         if !is_possible {
@@ -260,18 +276,38 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         }
         is_possible
     });
+    let by_offer = || offers.iter().find_map(|(offer, ..)| offer.slot_time);
+    let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
+    if slot.is_none() {
+        by_bank_file(client, options, &mut offers, &mut slot_time, progress)?;
+    }
+    let slot_time = slot_time.unwrap_or_default();
+    let newest = offers.iter().map(|(offer, ..)| offer.name.slot).max();
+    let age_by_time = ages_by_time(&offers, slot_time, SystemTime::now());
     let mut candidates = pair_up(offers, options.wants_incremental);
     if options.wants_incremental && !candidates.is_empty() && candidates.iter().all(|one| one.incremental.is_none()) {
         report.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
     }
-    let slot_time = known.slot_time.or_else(|| local_slot_time(&options.sources)).unwrap_or_default();
     if slot_time.source() == SlotTimeSource::Assumed {
         report.relaxed.push(format!("nobody tells how long slots take: ages are by slots of {slot_time}"));
     }
     report.slot_time = slot_time;
     for candidate in &mut candidates {
-        candidate.age_slots = slot.map(|slot| slot.saturating_sub(candidate.slot()));
-        candidate.age = candidate.age_slots.map(|slots| slot_time.of_slots(slots));
+        let own = candidate.slot();
+        let slots_behind = slot.or(newest).unwrap_or(own).saturating_sub(own);
+        candidate.behind = slot_time.of_slots(slots_behind);
+        (candidate.age, candidate.age_slots) = match slot {
+            Some(_) => (Some(candidate.behind), Some(slots_behind)),
+            None => (age_by_time(own), age_by_time(own).map(|age| slot_time.slots_in(age))),
+        };
+    }
+    if slot.is_none() && !candidates.is_empty() {
+        report.relaxed.push(match candidates.iter().all(|candidate| candidate.age.is_some()) {
+            true => "no RPC server reports the current slot: ages are those of the files".to_string(),
+            false => {
+                "no RPC server reports the current slot, and not every server reports the age of its files".to_string()
+            }
+        });
     }
     rank::sort(&mut candidates, options.restore_bytes_per_second);
     // What is too old before a byte has come need not be measured.
@@ -291,6 +327,9 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     Ok(report)
 }
 
+/// Why a maximum age refuses an archive: neither an RPC server nor a time of its file tells how old it is.
+const UNKNOWN_AGE: &str = "is of unknown age";
+
 /// Sources whose reasons an error gives.
 const REASONS_MAX: usize = 4;
 
@@ -304,6 +343,7 @@ impl FindReport {
             return Ok(best);
         }
         let stale = self.refused.iter().filter(|refused| refused.is_stale).count();
+        let is_of_unknown_age = self.refused.iter().any(|refused| refused.why.ends_with(UNKNOWN_AGE));
         let reasons =
             self.refused.iter().take(REASONS_MAX).map(|refused| match refused.why.contains(&refused.source) {
                 true => refused.why.clone(),
@@ -319,6 +359,9 @@ impl FindReport {
             false => format!("no source has a usable snapshot: {}{more}", reasons.join("; ")),
         };
         Err(match stale {
+            0 if is_of_unknown_age => Error::new(ErrorKind::Network, message).hint(
+                "give an RPC server (`rpc`), which reports the current slot; without `max_age`, archives of unknown age are used",
+            ),
             0 => Error::new(ErrorKind::Network, message).hint(
                 "check the addresses, try again later, or give other sources; `slotpress find --source URL` tries one",
             ),
@@ -333,12 +376,17 @@ impl FindReport {
         }
     }
 
-    fn drop_stale(&mut self, candidates: &mut Vec<Candidate>, max_age: MaxAge) {
-        let limit = max_age.time(self.slot_time);
-        for stale in candidates.extract_if(.., |candidate| candidate.expected_age > limit) {
-            let slots = quantity::count(self.slot_time.slots_in(stale.expected_age));
-            let [age, limit] = [stale.expected_age, limit].map(quantity::age);
+    fn drop_stale(&mut self, candidates: &mut Vec<Candidate>, max_age: Option<MaxAge>) {
+        let limit = max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time);
+        let is_stale = |candidate: &mut Candidate| candidate.expected_age.map_or(max_age.is_some(), |age| age > limit);
+        for stale in candidates.extract_if(.., |candidate| is_stale(candidate)) {
             let slot = stale.slot();
+            let Some(expected_age) = stale.expected_age else {
+                self.refuse(stale.source, format!("slot {slot} {UNKNOWN_AGE}"), false);
+                continue;
+            };
+            let slots = quantity::count(self.slot_time.slots_in(expected_age));
+            let [age, limit] = [expected_age, limit].map(quantity::age);
             let why = format!("slot {slot} would be {age} ({slots} slots) old at boot, more than {limit}");
             self.refuse(stale.source, why, true);
         }
@@ -352,7 +400,7 @@ impl Candidate {
     }
 
     fn facts(&self) -> Facts {
-        Facts { age: self.age, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
+        Facts { age: self.behind, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
     }
 }
 
@@ -364,6 +412,59 @@ fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
         look_for_slot_time(&mut catalog, &Catalog::default());
         Some(catalog.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed)
     })
+}
+
+/// Where nobody tells how long slots take, or when any archive was written: what the bank file of the newest archive says that
+/// an operator named, where its index tells where that is. A few requests, so only if it is asked for: to find archives,
+/// or for their age.
+fn by_bank_file(
+    client: &Client,
+    options: &FindOptions,
+    offers: &mut [(Offer, String, bool)],
+    slot_time: &mut Option<SlotTime>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let is_undated = offers.iter().all(|(offer, ..)| offer.modified.is_none());
+    let is_of_use = (is_undated && options.max_age.is_some()) || (options.measures_single && slot_time.is_none());
+    let mut newest: Vec<&mut Offer> =
+        offers.iter_mut().filter(|(_, _, is_operator)| *is_operator && is_of_use).map(|(offer, ..)| offer).collect();
+    newest.sort_by_key(|offer| Reverse(offer.name.slot));
+    for offer in newest.into_iter().take(BANK_FILES_MAX) {
+        let Place::Remote(remote) = &offer.place else { continue };
+        if let Some(front) = bank_front(client, remote, &offer.name, progress)? {
+            *slot_time = slot_time.or(front.slot_time);
+            // Of use only where an age must be known: `bootstrap` asks for it there only, and is to judge as `find` does.
+            offer.modified = offer.modified.or(front.time.filter(|_| options.max_age.is_some()));
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The front of the bank file of an archive on a server; `None` where it takes more than a few requests.
+fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<Front>> {
+    let (policy, manners) = (IndexPolicy::Hint, Manners::default());
+    let (stop, is_over) = (StopFlag::default(), AtomicBool::new(false));
+    let front = std::thread::scope(|scope| {
+        // Where no thread can be started, the read ends by its own limits.
+        let _watching = spawn(scope, || {
+            while !is_over.load(Ordering::Relaxed) {
+                stop.0.store(progress.is_interrupted(), Ordering::Relaxed);
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        });
+        // What cannot be read tells nothing: whoever fetches it is told why.
+        let front = guarded(|| {
+            let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
+            let archive =
+                source.and_then(|source| Archive::of_source(Arc::new(source), Some(name.clone()), policy, &manners));
+            Ok(archive.ok().and_then(|archive| front::by_index(&archive)))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        front
+    })?;
+    progress.check()?;
+    Ok(front)
 }
 
 /// Asks everybody, many at a time, for as long as the time allows. An answer is offers, or why there are none.

@@ -6,7 +6,11 @@
 use {
     super::Candidate,
     crate::servers::{Offer, Place},
-    std::{cmp::Reverse, time::Duration},
+    slotpress_format::ledger::slot_time::SlotTime,
+    std::{
+        cmp::Reverse,
+        time::{Duration, SystemTime},
+    },
 };
 
 /// Assumed of a connection that was not measured: a quarter of what a server on a 1 Gbit/s line gives.
@@ -18,20 +22,36 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 /// What the rank depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Time since the newest bank.
-    pub age: Option<Duration>,
+    /// Time since the newest bank; where nobody tells that, since a newer one.
+    pub age: Duration,
     /// Bytes to fetch.
     pub bytes: Option<u64>,
     /// How fast they come.
     pub rate_bytes_per_second: Option<u64>,
 }
 
+/// How old banks are, by the times of their archives: a bank is at least as old as the file that holds it, and older than a
+/// newer bank by at least the slots between them. `None` for what is newer than all archives whose time is known.
+pub fn ages_by_time(
+    offers: &[(Offer, String, bool)],
+    slot_time: SlotTime,
+    now: SystemTime,
+) -> impl Fn(u64) -> Option<Duration> + use<> {
+    let dated = offers
+        .iter()
+        .filter_map(|(offer, ..)| Some((offer.name.slot, now.duration_since(offer.modified?).unwrap_or_default())));
+    let dated: Vec<(u64, Duration)> = dated.collect();
+    move |slot| {
+        let not_older = dated.iter().filter_map(|(newer, age)| Some((newer.checked_sub(slot)?, *age)));
+        not_older.map(|(slots, age)| age.saturating_add(slot_time.of_slots(slots))).max()
+    }
+}
+
 /// How old a state will be when it boots.
 pub fn expected_age(facts: Facts, restore_bytes_per_second: u64) -> Duration {
     let bytes = facts.bytes.unwrap_or(UNKNOWN_BYTES);
     let rate = facts.rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND).max(1);
-    let age = facts.age.unwrap_or_default();
-    age.saturating_add(time_for(bytes, rate)).saturating_add(time_for(bytes, restore_bytes_per_second.max(1)))
+    facts.age.saturating_add(time_for(bytes, rate)).saturating_add(time_for(bytes, restore_bytes_per_second.max(1)))
 }
 
 fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
@@ -40,7 +60,7 @@ fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
 }
 
-/// Computes every expected age, and puts the newest at boot first. What is equal keeps one order: sources that the
+/// Computes every expected age, and puts the newest at boot first: by slots, which tell more than times of files. What is equal keeps one order: sources that the
 /// operator named, newer slots, and then by name.
 pub fn sort(candidates: &mut [Candidate], restore_bytes_per_second: u64) {
     for candidate in candidates.iter_mut() {
@@ -49,10 +69,12 @@ pub fn sort(candidates: &mut [Candidate], restore_bytes_per_second: u64) {
             // Nothing is to be fetched.
             facts.rate_bytes_per_second = Some(u64::MAX);
         }
-        candidate.expected_age = expected_age(facts, restore_bytes_per_second);
+        candidate.rank = expected_age(facts, restore_bytes_per_second);
+        let rest = candidate.rank.saturating_sub(facts.age);
+        candidate.expected_age = candidate.age.map(|age| age.saturating_add(rest));
     }
     candidates.sort_by_cached_key(|one| {
-        (one.expected_age, !one.is_operator, Reverse(one.slot()), one.full.shown(), one.source.clone())
+        (one.rank, !one.is_operator, Reverse(one.slot()), one.full.shown(), one.source.clone())
     });
 }
 
@@ -78,8 +100,10 @@ pub fn pair_up(offers: Vec<(Offer, String, bool)>, wants_incremental: bool) -> V
             is_operator,
             age_slots: None,
             age: None,
+            behind: Duration::ZERO,
             rate_bytes_per_second: None,
-            expected_age: Duration::MAX,
+            expected_age: None,
+            rank: Duration::MAX,
         }
     };
     full.into_iter().map(candidate).collect()
@@ -98,7 +122,11 @@ mod tests {
     fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> (Offer, String, bool) {
         let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
         let place = Place::Local(PathBuf::from(format!("/{source}/{name}")));
-        (Offer { name, place, length_bytes, root: None }, format!("source {source}"), source.is_multiple_of(2))
+        (
+            Offer { name, place, length_bytes, root: None, modified: None, slot_time: None },
+            format!("source {source}"),
+            source.is_multiple_of(2),
+        )
     }
 
     prop_compose! {
@@ -110,8 +138,8 @@ mod tests {
 
     fn facts() -> impl Strategy<Value = Facts> {
         let option = || proptest::option::of(0u64..1 << 45);
-        (option(), option(), option()).prop_map(|(age_ms, bytes, rate)| Facts {
-            age: age_ms.map(Duration::from_millis),
+        (0u64..1 << 45, option(), option()).prop_map(|(age_ms, bytes, rate)| Facts {
+            age: Duration::from_millis(age_ms),
             bytes,
             rate_bytes_per_second: rate,
         })
@@ -120,9 +148,30 @@ mod tests {
     #[test]
     fn mainnet() {
         // 110 GB at 1 Gbit/s: 880 s, restored in 550 s, 200 s old.
-        let age = Some(Duration::from_secs(200));
+        let age = Duration::from_secs(200);
         let facts = Facts { age, bytes: Some(110_000_000_000), rate_bytes_per_second: Some(125_000_000) };
         assert_eq!(expected_age(facts, 200_000_000), Duration::from_secs(200 + 880 + 550));
+    }
+
+    /// A file that was copied today holds a bank that is as old as ever, where something newer is as old as that.
+    #[test]
+    fn ages_by_the_times_of_files() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let dated = |slot: u64, age_seconds: Option<u64>| {
+            let (mut offer, source, is_operator) = offer(None, slot, 0, None);
+            offer.modified = age_seconds.map(|seconds| now - Duration::from_secs(seconds));
+            (offer, source, is_operator)
+        };
+        let ages = |list: &[(u64, Option<u64>)], slot: u64| {
+            let list: Vec<_> = list.iter().map(|(slot, age)| dated(*slot, *age)).collect();
+            ages_by_time(&list, SlotTime::ASSUMED, now)(slot).map(|age| age.as_secs())
+        };
+        assert_eq!(ages(&[(100, None)], 100), None, "nobody tells");
+        assert_eq!(ages(&[(100, Some(500))], 100), Some(500));
+        assert_eq!(ages(&[(100, Some(5)), (200, Some(500))], 100), Some(540), "copied since");
+        assert_eq!(ages(&[(100, Some(500)), (200, Some(5))], 200), Some(5), "an older archive says nothing");
+        assert_eq!(ages(&[(100, Some(500)), (200, None)], 200), None, "newer than what is dated");
+        assert_eq!(ages(&[(100, None), (200, Some(0))], 100), Some(40));
     }
 
     #[test]
@@ -142,7 +191,7 @@ mod tests {
         #[test]
         fn older_larger_and_slower_is_never_better(facts in facts(), more in 1u64..1 << 40, restore in 1u64..1 << 40) {
             let age = expected_age(facts, restore);
-            let older = Facts { age: facts.age.map(|age| age + Duration::from_millis(more)), ..facts };
+            let older = Facts { age: facts.age + Duration::from_millis(more), ..facts };
             prop_assert!(expected_age(older, restore) >= age);
             let larger = Facts { bytes: facts.bytes.map(|bytes| bytes + more), ..facts };
             prop_assert!(expected_age(larger, restore) >= age);
@@ -153,7 +202,7 @@ mod tests {
 
         #[test]
         fn nothing_overflows(age in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore in any::<u64>()) {
-            let _ = expected_age(Facts { age: Some(Duration::from_nanos(age)), bytes: Some(bytes), rate_bytes_per_second: Some(rate) }, restore);
+            let _ = expected_age(Facts { age: Duration::from_nanos(age), bytes: Some(bytes), rate_bytes_per_second: Some(rate) }, restore);
         }
 
         #[test]
@@ -161,7 +210,7 @@ mod tests {
             let order = |list: Vec<(Offer, String, bool)>| {
                 let mut candidates = pair_up(list, true);
                 for candidate in &mut candidates {
-                    candidate.age = Some(Duration::from_secs(100 - candidate.slot()));
+                    candidate.behind = Duration::from_secs(100 - candidate.slot());
                 }
                 sort(&mut candidates, 1_000_000);
                 candidates.into_iter().map(|one| (one.source, one.full, one.incremental)).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! The first bytes of an archive's bank file, without the rest: how long its slots take.
+//! The first bytes of an archive's bank file, without the rest: how long its slots take, and of when it is.
 
 use {
     super::{Archive, decode::FrameDecoder, tail::Tail},
@@ -13,12 +13,12 @@ use {
             entry_parser::{EntryParser, TarEvent},
         },
         ledger::{
-            bank_file::read_ns_per_slot,
+            bank_file::read_bank_front,
             fields::FieldReader,
             slot_time::{SlotTime, SlotTimeSource},
         },
     },
-    std::time::Duration,
+    std::time::{Duration, SystemTime},
 };
 
 /// Bytes of the bank file that are read: the time of a slot comes after 300 blockhashes of 56 bytes.
@@ -28,19 +28,41 @@ const FRONT_BYTES: usize = 64 * 1024;
 /// 60 MB.
 const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
+/// What the front of a bank file tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    /// How long slots are meant to take.
+    pub slot_time: Option<SlotTime>,
+    /// When its node got its newest blockhash, by the node's clock.
+    pub time: Option<SystemTime>,
+}
+
 /// How long slots are meant to take, by the bank file of an archive; `None` where few reads do not tell.
 pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
-    let (entry, front) = match &archive.tail {
-        Some(tail) => by_index(archive, tail)?,
-        None => in_order(archive)?,
-    };
-    let fields = FieldReader::new(front.as_slice(), entry.content_bytes, "the bank file");
-    let nanos = u64::try_from(read_ns_per_slot(fields).ok()?).ok()?;
-    SlotTime::new(Duration::from_nanos(nanos), SlotTimeSource::BankFile)
+    match &archive.tail {
+        Some(_) => by_index(archive)?.slot_time,
+        None => parse(&in_order(archive)?)?.slot_time,
+    }
+}
+
+/// The same, and the time, of an archive with an index.
+pub fn by_index(archive: &Archive) -> Option<Front> {
+    parse(&read_by_index(archive, archive.tail.as_ref()?)?)
+}
+
+fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
+    let bank = read_bank_front(FieldReader::new(front.as_slice(), entry.content_bytes, "the bank file")).ok()?;
+    let per_slot = u64::try_from(bank.ns_per_slot).ok().map(Duration::from_nanos);
+    let time_ms = Some(bank.blockhashes.newest_ms).filter(|time_ms| *time_ms > 0).map(Duration::from_millis);
+    let time = time_ms.and_then(|time_ms| SystemTime::UNIX_EPOCH.checked_add(time_ms));
+    Some(Front {
+        slot_time: per_slot.and_then(|per_slot| SlotTime::new(per_slot, SlotTimeSource::BankFile)),
+        time: time.filter(|time| *time <= SystemTime::now()),
+    })
 }
 
 /// From the one frame in which it begins.
-fn by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
+fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
     let is_bank = |entry: &&Entry| matches!(entry.kind, EntryKind::BankFile(_));
     let entry = *tail.index.entries.iter().find(is_bank)?;
     let before = tail.index.entries.iter().take_while(|entry| !is_bank(entry)).map(Entry::tar_bytes);
