@@ -236,6 +236,33 @@ fn entries(corpus: &mut Corpus) {
         tar.members[at].header.set_cksum();
     });
     corpus.tar("entry: a wrong checksum", |tar| tar.members[9].header.as_mut_bytes()[0] ^= 1);
+    corpus.tar("entry: another checksum", |tar| tar.members[9].header.as_mut_bytes()[150] ^= 1);
+    corpus.tar("entry: a checksum that is no number", |tar| tar.members[9].header.as_mut_bytes()[148] = b'x');
+    corpus.tar("entry: a directory without a size", |tar| {
+        let at = tar.position(|path| path == "snapshots/");
+        tar.members[at].header.as_mut_bytes()[124..136].fill(0);
+        tar.members[at].header.set_cksum();
+    });
+    for (what, is_it, name) in [
+        ("versionX", (|path| path == "version") as fn(&str) -> bool, "versionX".to_string()),
+        ("status_cache2", |path| path == "snapshots/status_cache", "snapshots/status_cache2".to_string()),
+        ("snapshots/x for the bank file", is_bank_file, "snapshots/x".to_string()),
+        ("leading zeros and + for the bank file", is_bank_file, "snapshots/026/+26".to_string()),
+    ] {
+        corpus.tar(format!("name: {what}"), |tar| tar.member(is_it).rename(&name));
+    }
+    for (what, rename) in [
+        ("leading zeros for a storage", (|slot, id| format!("00{slot}.0{id}")) as fn(&str, &str) -> String),
+        ("+ for a storage", |slot, id| format!("+{slot}.+{id}")),
+        ("an id of 2^64 - 1", |slot, _| format!("{slot}.{}", u64::MAX)),
+    ] {
+        corpus.tar(format!("name: {what}"), |tar| {
+            let at = tar.storages()[7];
+            let path = tar.members[at].path();
+            let (slot, id) = path.strip_prefix("accounts/").and_then(|name| name.split_once('.')).expect("a storage");
+            tar.members[at].rename(&format!("accounts/{}", rename(slot, id)));
+        });
+    }
     corpus.tar("entry: a size too large by a block", |tar| {
         let size = tar.members[12].content.len() as u64;
         tar.members[12].header.set_size(size + 512);
@@ -533,6 +560,7 @@ fn pairs(corpus: &mut Corpus) {
     for (what, full_name, incremental_name) in [
         ("another base in the name", FULL.to_string(), INCREMENTAL.replace("-26-", "-25-")),
         ("another slot in the name", FULL.to_string(), INCREMENTAL.replace("-40-", "-41-")),
+        ("a base that is the slot in the name", FULL.to_string(), INCREMENTAL.replace("-26-", "-40-")),
     ] {
         corpus.all.push(Altered {
             what: format!("pair: {what}"),

@@ -21,6 +21,9 @@ pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 /// An archive ends in exactly this many zero bytes: Firedancer refuses fewer, and in places more.
 pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 
+/// The slot of a bank file whose name tells none.
+pub const UNNAMED_SLOT: u64 = u64::MAX;
+
 /// What an entry is: everything that a snapshot archive may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
@@ -64,6 +67,32 @@ impl EntryKind {
             None | Some((_, "")) => Some(Self::SlotDir(parse_number(rest.trim_end_matches('/'))?)),
             Some((dir, file)) if dir == file => Some(Self::BankFile(parse_number(dir)?)),
             _ => None,
+        }
+    }
+
+    /// What Firedancer takes a path for that [`EntryKind::parse`] refuses: it looks at the beginning of a name, takes any file in
+    /// `snapshots/` for the bank file, and reads numbers with a plus sign, leading zeros and up to 2^64 - 1. An id that is
+    /// larger than ours is the largest.
+    fn parse_loosely(path: &str, is_file: bool) -> Option<Self> {
+        let number = |text: &str| {
+            let digits = text.strip_prefix('+').unwrap_or(text);
+            let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| digits.parse::<u64>().ok())?
+        };
+        if let Some(name) = path.strip_prefix("accounts/") {
+            let (slot, id) = name.split_once('.')?;
+            return Some(Self::Storage { slot: number(slot)?, id: number(id)?.try_into().unwrap_or(u32::MAX) });
+        }
+        if is_file && path.starts_with("version") && !path.ends_with('/') {
+            return Some(Self::Version);
+        }
+        let rest = path.strip_prefix("snapshots/")?;
+        match rest.split_once('/') {
+            None if is_file && rest.starts_with("status_cache") => Some(Self::StatusCache),
+            None if is_file => Some(Self::BankFile(UNNAMED_SLOT)),
+            None => number(rest).map(Self::SlotDir),
+            Some((dir, "")) => number(dir).map(Self::SlotDir),
+            Some((dir, file)) => number(dir).filter(|slot| number(file) == Some(*slot)).map(Self::BankFile),
         }
     }
 
@@ -129,6 +158,9 @@ impl Entry {
     }
 }
 
+/// Where a header has its size.
+const SIZE: std::ops::Range<usize> = 124..136;
+
 /// Where a header says that it is of ustar, or a descendant: Firedancer looks at no more, Agave at nothing.
 const MAGIC: std::ops::Range<usize> = 257..262;
 
@@ -145,6 +177,10 @@ pub struct TarHeader {
     pub is_ustar: bool,
     /// Whether its name is split into the prefix field.
     pub is_split: bool,
+    /// Whether its checksum is that of its bytes.
+    pub is_sum_right: bool,
+    /// Whether its size field holds a number.
+    pub has_size: bool,
 }
 
 /// Why a header does not belong into an archive that every client reads.
@@ -162,6 +198,12 @@ pub enum Oddity {
     Split,
     /// A size that nothing in an archive can have.
     Size,
+    /// A checksum that is not that of the header, which can be read all the same.
+    Checksum,
+    /// A name that only Firedancer takes for one of a snapshot archive.
+    Loose,
+    /// A directory without a size.
+    NoSize,
 }
 
 impl Oddity {
@@ -180,6 +222,10 @@ impl Oddity {
             }
             Self::Split => Error::damaged(format!("the name {shown:?} is split into the prefix field of its header")),
             Self::Size => Error::damaged(format!("the entry {shown:?} claims {} bytes", header.content_bytes)),
+            Self::Checksum => Error::damaged(format!("not a tar header: the checksum of {shown:?} is wrong")),
+            Self::Loose => Error::damaged(format!("the entry {shown:?} has no place in a snapshot archive"))
+                .hint("Agave refuses it; take the archive from another source"),
+            Self::NoSize => Error::damaged(format!("the size of the directory {shown:?} is empty")),
         }
     }
 }
@@ -195,13 +241,45 @@ impl TarHeader {
         }
         let content_bytes =
             header.entry_size().map_err(|_| Error::damaged("a tar header with a size that is not a number"))?;
-        Ok(Self {
+        Ok(Self { content_bytes, ..Self::unchecked(block) })
+    }
+
+    /// Reads a header as Firedancer does, which looks at no checksum and at no size of a directory: what is a header of a
+    /// snapshot archive but for these is one, and odd. Damage that spares the name is taken for that, too.
+    ///
+    /// # Errors
+    /// As of [`TarHeader::parse`].
+    pub fn parse_tolerantly(block: &[u8; BLOCK]) -> Result<Self> {
+        Self::parse(block).or_else(|error| {
+            let header = tar::Header::from_byte_slice(block);
+            let size = header.entry_size();
+            let loose = Self {
+                is_sum_right: header.cksum().is_ok_and(|stated| stated == checksum(block)),
+                has_size: size.is_ok(),
+                content_bytes: size.unwrap_or_default(),
+                ..Self::unchecked(block)
+            };
+            let has_no_size = block.get(SIZE).is_some_and(|size| size.iter().all(|byte| matches!(byte, 0 | b' ')));
+            let is_fit = loose.has_size || (loose.flag == b'5' && has_no_size);
+            match (loose.oddity(), is_fit) {
+                (Some(Oddity::Checksum | Oddity::NoSize), true) => Ok(loose),
+                _ => Err(error),
+            }
+        })
+    }
+
+    /// All but its size, and as if its checksum were right.
+    fn unchecked(block: &[u8; BLOCK]) -> Self {
+        let header = tar::Header::from_byte_slice(block);
+        Self {
             path: header.path_bytes().into_owned(),
             flag: header.entry_type().as_byte(),
-            content_bytes,
+            content_bytes: 0,
             is_ustar: block.get(MAGIC).is_some_and(|magic| magic == b"ustar"),
             is_split: header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0)),
-        })
+            is_sum_right: true,
+            has_size: true,
+        }
     }
 
     /// The path, for people.
@@ -223,21 +301,31 @@ impl TarHeader {
         if self.content_bytes > ENTRY_BYTES_MAX || (kind.is_dir() && self.content_bytes != 0) {
             return Some(Oddity::Size);
         }
-        match (self.is_ustar, self.is_split) {
-            (false, _) => Some(Oddity::Old),
-            (true, true) => Some(Oddity::Split),
-            (true, false) => None,
+        match () {
+            () if !self.is_ustar => Some(Oddity::Old),
+            () if self.is_split => Some(Oddity::Split),
+            () if !self.is_sum_right => Some(Oddity::Checksum),
+            () if !self.has_size => Some(Oddity::NoSize),
+            () if self.strict_kind().is_none() => Some(Oddity::Loose),
+            () => None,
         }
     }
 
     /// The entry that it begins, unless something other than the kind of its header is odd.
     pub fn entry(&self) -> Option<Entry> {
-        let is_readable = matches!(self.oddity(), None | Some(Oddity::Old | Oddity::Split));
+        use Oddity::*;
+        let is_readable = matches!(self.oddity(), None | Some(Old | Split | Checksum | Loose | NoSize));
         let entry = Entry { kind: self.kind()?, content_bytes: self.content_bytes };
         is_readable.then_some(entry)
     }
 
     fn kind(&self) -> Option<EntryKind> {
+        let is_file = matches!(self.flag, b'0' | 0);
+        let loosely = || EntryKind::parse_loosely(std::str::from_utf8(&self.path).ok()?, is_file);
+        self.strict_kind().or_else(loosely)
+    }
+
+    fn strict_kind(&self) -> Option<EntryKind> {
         std::str::from_utf8(&self.path).ok().and_then(EntryKind::parse)
     }
 }
@@ -341,6 +429,8 @@ mod tests {
             content_bytes,
             is_ustar: true,
             is_split: false,
+            is_sum_right: true,
+            has_size: true,
         };
         assert_eq!(header("version", b'0', ENTRY_BYTES_MAX).oddity(), None);
         assert_eq!(header("version", b'0', ENTRY_BYTES_MAX + 1).oddity(), Some(Oddity::Size));
@@ -348,6 +438,24 @@ mod tests {
         assert_eq!(header("snapshots/", b'0', 0).oddity(), Some(Oddity::Kind));
         assert_eq!(header("version", b'5', 0).oddity(), Some(Oddity::Kind));
         assert_eq!(header("a\nb", b'0', 0).shown_path(), "ab");
+        let loose = |path: &str, flag: u8| (header(path, flag, 0).oddity(), header(path, flag, 0).kind());
+        for (path, kind) in [
+            ("versionX", EntryKind::Version),
+            ("snapshots/status_cache2", EntryKind::StatusCache),
+            ("snapshots/x", EntryKind::BankFile(UNNAMED_SLOT)),
+            ("snapshots/+26/026", EntryKind::BankFile(26)),
+            ("accounts/+007.008", EntryKind::Storage { slot: 7, id: 8 }),
+            ("accounts/7.18446744073709551615", EntryKind::Storage { slot: 7, id: u32::MAX }),
+        ] {
+            assert_eq!(loose(path, b'0'), (Some(Oddity::Loose), Some(kind)), "{path}");
+        }
+        assert_eq!(loose("snapshots/026/", b'5'), (Some(Oddity::Loose), Some(EntryKind::SlotDir(26))));
+        for path in
+            ["accounts/7.18446744073709551616", "accounts/-7.8", "accounts/7.8.9", "snapshots/26/27", "ver", "x"]
+        {
+            assert_eq!(loose(path, b'0'), (Some(Oddity::Foreign), None), "{path}");
+        }
+        assert_eq!(loose("versionX", b'5').0, Some(Oddity::Foreign), "a directory");
     }
 
     #[test]

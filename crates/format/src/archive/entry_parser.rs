@@ -244,8 +244,11 @@ impl EntryParser {
             self.end_zero_bytes = BLOCK_BYTES;
         } else {
             let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
-            let mut header = TarHeader::parse(block)
-                .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
+            let header = match self.oddities {
+                Some(_) => TarHeader::parse_tolerantly(block),
+                None => TarHeader::parse(block),
+            };
+            let mut header = header.map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
             self.begin(&mut header, on_event)?;
         }
         self.block.clear();

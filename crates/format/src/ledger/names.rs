@@ -94,6 +94,11 @@ pub struct ArchiveName {
 impl ArchiveName {
     /// Reads a file name; `None` when it is not the name of a snapshot archive.
     pub fn parse(file_name: &str) -> Option<Self> {
+        Self::parse_loosely(file_name).filter(|name| name.base_slot.is_none_or(|base| base < name.slot))
+    }
+
+    /// The same, and that of an incremental archive of the slot of its full one, which only Firedancer loads.
+    pub fn parse_loosely(file_name: &str) -> Option<Self> {
         let (stem, extension) = Extension::ALL
             .into_iter()
             .find_map(|extension| Some((file_name.strip_suffix(extension.as_str())?.strip_suffix('.')?, extension)))?;
@@ -106,7 +111,7 @@ impl ArchiveName {
         };
         let (slot, hash) = rest.split_once('-')?;
         let name = Self { base_slot, slot: parse_number(slot)?, hash: hash.parse().ok()?, extension };
-        name.base_slot.is_none_or(|base| base < name.slot).then_some(name)
+        name.base_slot.is_none_or(|base| base <= name.slot).then_some(name)
     }
 
     /// Reads the last component of a path.

@@ -24,7 +24,9 @@ pub struct NamedArchive {
 impl NamedArchive {
     /// A file, of the name that its path has.
     pub fn of_path(path: &Path) -> Self {
-        Self { path: path.to_path_buf(), name: ArchiveName::of_path(path), source: None }
+        // Whether a name can be an archive's is for the rules to judge.
+        let name = path.file_name().and_then(|name| ArchiveName::parse_loosely(name.to_str()?));
+        Self { path: path.to_path_buf(), name, source: None }
     }
 
     /// What comes from elsewhere.

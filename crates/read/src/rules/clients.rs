@@ -143,13 +143,14 @@ pub struct ClientVerdict {
 
 /// Why a client refuses an archive that breaks these rules; empty where it loads it.
 pub fn refusals(broken: impl Iterator<Item = Rule>, client: Client) -> Vec<&'static str> {
-    broken.filter(|rule| !rule.is_tolerated_by(client)).map(Rule::what).collect()
+    broken.filter(|rule| !rule.is_tolerated_by(client)).map(|rule| rule.why(client)).collect()
 }
 
 /// The verdict of every client on an archive that breaks these rules.
 pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone) -> Vec<ClientVerdict> {
     let verdict = |client| {
-        let because = refusals(broken.clone(), client).first().copied();
+        let mut refusing = broken.clone().filter(|rule| !rule.is_tolerated_by(client));
+        let because = refusing.next().map(|rule| rule.why(client));
         let note = broken.clone().find_map(|rule| rule.note(client)).filter(|_| because.is_none());
         ClientVerdict { client, loads: because.is_none(), because, note }
     };
@@ -274,6 +275,12 @@ rules! {
     ExtensionHeader, FIREDANCER, Recompress, PAGE_6, "a PAX header or GNU long name";
     /// GNU or ustar headers.
     OldHeader, FIREDANCER, Recompress, PAGE_6, "a tar header from before ustar";
+    /// The checksum of a header is that of its bytes.
+    HeaderChecksum, AGAVE, Download, PAGE_9, "a tar header with a wrong checksum";
+    /// Names are written as Agave writes them.
+    LooseName, AGAVE, Source, PAGE_9, "a name that Agave does not write so";
+    /// Headers of directories state a size.
+    NoSize, AGAVE, Recompress, PAGE_9, "a directory without a size";
     /// Names are in one field of their headers.
     SplitName, FIREDANCER, Recompress, PAGE_9, "a name that is split into the prefix field of its tar header";
     /// One version: Agave may read the file while a second entry replaces it.
@@ -306,6 +313,8 @@ rules! {
     JunkAfterEnd, FIREDANCER, Recompress, PAGE_6, "something follows the end of the tar stream";
     /// The file has the name of a snapshot archive.
     NameUnknown, ALL, Name, SEEN, "the file does not have the name of a snapshot archive";
+    /// The slot of an incremental archive is not that of its base.
+    BaseIsSlot, AGAVE, Source, PAGE_9, "an incremental archive of the slot of its full archive";
     /// It is zstd, not lz4.
     Lz4, FIREDANCER, Recompress, PAGE_6, "an lz4 archive, which Firedancer does not read";
     /// It is zstd, not a plain tar.
@@ -402,6 +411,19 @@ impl Rule {
         self.row().what
     }
 
+    /// Why the client refuses what breaks the rule; where it may load it, and we do not rely on that, it says so.
+    pub fn why(self, client: Client) -> &'static str {
+        match (self, client) {
+            (Self::EndLong, Firedancer) => {
+                "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
+            }
+            (Self::DuplicateAccount, Firedancer) => {
+                "an account is twice in one storage; it loads that, and takes the later, if they are far apart"
+            }
+            _ => self.what(),
+        }
+    }
+
     /// What keeps to the rule, where that is the same in every place.
     pub fn expected(self) -> Option<&'static str> {
         Some(match self {
@@ -455,6 +477,14 @@ impl Rule {
                 Some("no validator writes storages so, and what they hold may supersede other accounts")
             }
             (Self::ForeignDir, Firedancer) => Some("it passes over a directory that no validator writes"),
+            (Self::HeaderChecksum, Firedancer) => {
+                Some("it does not look at the checksum of a tar header, which may be damaged")
+            }
+            (Self::LooseName, Firedancer) => Some("it takes a name for another one that begins or counts like it"),
+            (Self::NoSize, Firedancer) => Some("it does not look at the size of a directory"),
+            (Self::BaseIsSlot, Firedancer) => {
+                Some("no validator writes an incremental archive of the slot of its full one")
+            }
             (Self::StorageTail, Firedancer) => Some("bytes that are no record may have been part of one"),
             _ => None,
         }

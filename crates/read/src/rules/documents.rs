@@ -128,6 +128,9 @@ pub fn judge_name(
         let expected = "snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst";
         return findings.add(Check::Name, Rule::NameUnknown, Place::default(), expected, "another name");
     };
+    if let Some(base) = name.base_slot.filter(|base| *base >= name.slot) {
+        findings.add(Check::Name, Rule::BaseIsSlot, Place::default(), format!("a slot above {base}"), name.slot)?;
+    }
     let extension = compression.extension();
     if extension != name.extension {
         findings.add(

@@ -7,7 +7,7 @@ use {
     },
     slotpress_base::error::Result,
     slotpress_format::archive::{
-        entry::{Entry, EntryKind, Oddity, TarHeader},
+        entry::{Entry, EntryKind, Oddity, TarHeader, UNNAMED_SLOT},
         limits::{FIREDANCER_SLOTS, UNPACKED_BYTES_MAX},
     },
     std::collections::HashSet,
@@ -34,9 +34,9 @@ impl EntryChecker {
         Self { base_slot, ..Self::default() }
     }
 
-    /// The bank file's slot, by its entry's name.
+    /// The bank file's slot, by its entry's name; `None` where that tells none.
     pub fn bank_slot(&self) -> Option<u64> {
-        self.bank_slot
+        self.bank_slot.filter(|slot| *slot != UNNAMED_SLOT)
     }
 
     /// Every storage: its slot and its length in bytes, in the archive's order.
@@ -56,6 +56,9 @@ impl EntryChecker {
             Oddity::Old => (Rule::OldHeader, "a GNU or ustar header", "neither".to_string()),
             Oddity::Split => (Rule::SplitName, "a name in one field", "one in two fields".to_string()),
             Oddity::Size => (Rule::EntrySize, "", format!("{} bytes", header.content_bytes)),
+            Oddity::Checksum => (Rule::HeaderChecksum, "the sum of its bytes", "another number".to_string()),
+            Oddity::Loose => (Rule::LooseName, "a name as Agave writes it", format!("{:?}", header.shown_path())),
+            Oddity::NoSize => (Rule::NoSize, "a size of 0", "none".to_string()),
         };
         findings.add(Check::Entries, rule, place, expected, found)
     }
@@ -71,13 +74,13 @@ impl EntryChecker {
             EntryKind::Version => twice(&mut self.has_version, Rule::VersionTwice, entry, findings)?,
             EntryKind::StatusCache => twice(&mut self.has_status_cache, Rule::DuplicateEntry, entry, findings)?,
             EntryKind::SlotDir(slot) => {
-                let other = self.bank_slot.or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
+                let other = self.bank_slot().or(self.dir_slot.replace(slot)).filter(|other| *other != slot);
                 if let Some(other) = other {
                     add(Rule::DuplicateEntry, format!("snapshots/{other}/ only"), format!("snapshots/{slot}/ too"))?;
                 }
             }
             EntryKind::BankFile(slot) => {
-                if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
+                if let Some(other) = self.dir_slot.filter(|other| *other != slot && slot != UNNAMED_SLOT) {
                     add(Rule::DuplicateEntry, format!("a bank file of slot {other}"), format!("one of slot {slot}"))?;
                 }
                 if let Some(other) = self.bank_slot.replace(slot) {
