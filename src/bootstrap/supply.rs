@@ -28,7 +28,6 @@ use {
     slotpress_read::archive::source::Source,
     std::{
         collections::BTreeSet,
-        error::Error as _,
         path::{Path, PathBuf},
         sync::Arc,
         thread::{Scope, ScopedJoinHandle},
@@ -306,8 +305,14 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         let ask = || {
             let mut failed = None;
             unasked.retain(|source| {
-                let answer = client.offers(source, *network).map(|found| offers.extend(found));
-                answer.map_err(|error| failed = may_pass(error).or(failed.take())).is_err() && failed.is_some()
+                let answer = client.offers_and_failure(source, *network).and_then(|(found, failure)| {
+                    offers.extend(found);
+                    failure.map_or(Ok(()), |failure| Err(failure.into()))
+                });
+                let failure = answer.err().and_then(may_pass);
+                let is_asked_again = failure.is_some();
+                failed = failure.or(failed.take());
+                is_asked_again
             });
             if asks_cluster {
                 match find::find(client, find, *network) {
@@ -373,6 +378,5 @@ impl Supply for Downloads<'_, '_, '_> {
 
 /// A failure of the network that may pass.
 fn may_pass(error: Error) -> Option<Error> {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<NetError>());
-    cause.is_some_and(NetError::is_retryable).then_some(error)
+    NetError::of(&error).is_some_and(NetError::is_retryable).then_some(error)
 }

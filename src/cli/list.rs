@@ -3,7 +3,11 @@
 #[cfg(feature = "net")]
 use slotpress_net::{Client, servers::SourceArg, shown};
 use {
-    super::{network::NetworkArgs, ui::Ui, values},
+    super::{
+        network::{NetworkArgs, refuse_url},
+        ui::Ui,
+        values,
+    },
     clap::Args,
     serde::Serialize,
     slotpress_base::error::Result,
@@ -96,6 +100,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
     match args.place.to_str().filter(|text| text.contains("://")) {
         Some(text) => ask(text, args, ui),
         None => {
+            refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let mut catalog = scan::scan(std::slice::from_ref(&args.place))?;
             scan::look_for_slot_time(&mut catalog, &Catalog::default());
             Ok(catalog)

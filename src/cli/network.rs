@@ -1,7 +1,10 @@
 //! What commands that read from servers share: flags, and archives that are paths or URLs.
 
 use {
-    super::ui::Ui, clap::Args, slotpress_base::error::Result, slotpress_read::archive::named::NamedArchive,
+    super::ui::Ui,
+    clap::Args,
+    slotpress_base::error::{Error, Result},
+    slotpress_read::archive::named::NamedArchive,
     std::path::Path,
 };
 #[cfg(feature = "net")]
@@ -16,7 +19,7 @@ use {
         find::{Cluster, FindOptions, MaxAge},
         is_url, parse_url,
         servers::SourceArg,
-        shown,
+        shown, url_of_host,
         url_source::{StopFlag, UrlSource},
     },
     std::{path::PathBuf, sync::Arc},
@@ -164,6 +167,31 @@ impl NetworkArgs {
     }
 }
 
+/// Refuses a URL, or what was meant as one, where only files are read. `what_to_type` tells what reads it.
+///
+/// # Errors
+/// It is none of the files that there are.
+pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<()> {
+    let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
+    let Some(url) = meant_url(text) else { return Ok(()) };
+    Err(Error::usage(format!("{url} is not a file")).hint(what_to_type(&url)))
+}
+
+/// A URL without its secrets, also one that lacks its scheme.
+#[cfg(feature = "net")]
+fn meant_url(text: &str) -> Option<String> {
+    match is_url(text) {
+        true => parse_url(text).ok().map(|url| shown(&url)),
+        false => url_of_host(text),
+    }
+}
+
+/// Nothing is read from servers.
+#[cfg(not(feature = "net"))]
+fn meant_url(_: &str) -> Option<String> {
+    None
+}
+
 /// An archive that was named on the command line.
 pub struct ArchiveInput {
     named: NamedArchive,
@@ -186,6 +214,7 @@ impl ArchiveInput {
     #[cfg(feature = "net")]
     pub fn open(path: &Path, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
         let Some(text) = path.to_str().filter(|text| is_url(text)) else {
+            refuse_url(path, &|url| format!("for a server, write {url}"))?;
             return Ok(Self { named: NamedArchive::of_path(path), source: None });
         };
         let client = Client::new(&args.options())?;
@@ -200,9 +229,7 @@ impl ArchiveInput {
     pub fn open(path: &Path, _: &NetworkArgs, _: &Ui) -> Result<Self> {
         let is_url = path.to_str().is_some_and(|text| text.contains("://"));
         match is_url {
-            true => Err(slotpress_base::error::Error::usage(
-                "this slotpress was built without the network: it reads files only",
-            )),
+            true => Err(Error::usage("this slotpress was built without the network: it reads files only")),
             false => Ok(Self { named: NamedArchive::of_path(path) }),
         }
     }

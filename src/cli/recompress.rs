@@ -7,6 +7,7 @@ use {
         check::{self, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
+        network::refuse_url,
         stdout,
         ui::Ui,
         values,
@@ -73,6 +74,11 @@ struct RecompressLine<'a> {
 }
 
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
+    for archive in [Some(&args.archive), args.base.as_ref()].into_iter().flatten() {
+        refuse_url(archive, &|url| {
+            format!("`slotpress fetch {url} -o DIR` fetches it; then recompress the file in DIR")
+        })?;
+    }
     let is_stream = args.archive.as_os_str() == "-";
     if args.base_slot.is_some() && !is_stream {
         return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));

@@ -5,6 +5,7 @@ use {
         arguments::{NewLedgerArgs, WorkerArgs},
         check::{self, CheckArgs},
         manners::MannersArgs,
+        network::refuse_url,
         planned::DECODING_WORKER_BYTES,
         ui::Ui,
         values,
@@ -88,6 +89,14 @@ struct RestoreLine<'a> {
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
+    for archive in [Some(&args.archive), args.incremental_archive.as_ref()].into_iter().flatten() {
+        refuse_url(archive, &|url| {
+            format!(
+                "`slotpress bootstrap {url} --ledger {}` fetches and restores it",
+                args.target.paths().ledger.shown()
+            )
+        })?;
+    }
     check_archives(args)?;
     let check = args.check.options(args.memory);
     let (layout, paths) = match args.tree {

@@ -91,11 +91,26 @@ impl NetError {
         if causes.is_forbidden {
             return Self::new(NetErrorKind::Forbidden, url, why).hint(super::redirect::ALLOW_PRIVATE_HINT);
         }
+        let is_https = url.scheme() == "https";
+        if causes.is_tls && causes.is_no_tls {
+            return Self::new(NetErrorKind::Tls, url, "the server does not speak TLS: its URL begins with http://");
+        }
+        if !is_https && causes.is_no_http {
+            return Self::new(
+                NetErrorKind::Tls,
+                url,
+                "no HTTP: if the server speaks TLS, its URL begins with https://",
+            );
+        }
         if causes.is_tls {
             return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
                 .hint("if the server's authority is your own, give its certificate with `ca_file`");
         }
         match () {
+            () if error.is_timeout() && is_https => {
+                let why = "no connection in time; if the server does not speak TLS, its URL begins with http://";
+                Self::new(NetErrorKind::Timeout, url, why)
+            }
             () if error.is_timeout() => Self::new(NetErrorKind::Timeout, url, "no connection in time"),
             () if error.is_connect() => Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}")),
             // The server closed a connection, kept from an earlier request, or before it answered.
@@ -108,6 +123,11 @@ impl NetError {
     pub(super) fn of_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
         let why = Causes::of(error).last;
         Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {got_bytes} bytes: {why}"))
+    }
+
+    /// That which caused an error, where one did.
+    pub fn of(error: &Error) -> Option<&Self> {
+        error.source().and_then(|cause| cause.downcast_ref())
     }
 
     /// What sort it is.
@@ -177,19 +197,34 @@ impl std::error::Error for PrivateOnly {}
 struct Causes {
     last: String,
     is_tls: bool,
+    /// Whether what came was no TLS.
+    is_no_tls: bool,
+    /// Whether what came was no HTTP, but may have been TLS.
+    is_no_http: bool,
     is_forbidden: bool,
     is_closed: bool,
 }
 
 impl Causes {
     fn of(error: &reqwest::Error) -> Self {
-        let mut causes = Self { last: error.to_string(), is_tls: false, is_forbidden: false, is_closed: false };
+        let mut causes = Self {
+            last: error.to_string(),
+            is_tls: false,
+            is_no_tls: false,
+            is_no_http: false,
+            is_forbidden: false,
+            is_closed: false,
+        };
         let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
         // Chains are short; the bound only keeps a loop of causes from being followed.
         for _ in 0..16 {
             let Some(cause) = next else { break };
             causes.last = cause.to_string();
-            causes.is_tls |= cause.is::<rustls::Error>();
+            let tls = cause.downcast_ref::<rustls::Error>();
+            causes.is_tls |= tls.is_some();
+            causes.is_no_tls |= matches!(tls, Some(rustls::Error::InvalidMessage(_)));
+            // An alert of TLS begins with no letter.
+            causes.is_no_http |= causes.last.contains("invalid HTTP version");
             causes.is_forbidden |= cause.is::<PrivateOnly>();
             causes.is_closed |= causes.last.contains("connection closed before message completed");
             let inner = cause.downcast_ref::<io::Error>();

@@ -77,11 +77,26 @@ pub fn is_url(argument: &str) -> bool {
     scheme("http://") || scheme("https://")
 }
 
+/// The URL that was meant by `HOST:PORT`, or by that with a path, where a port makes that plain and nothing can be secret.
+pub fn url_of_host(text: &str) -> Option<String> {
+    let (host, port) = text.split('/').next()?.rsplit_once(':')?;
+    let is_host =
+        host.starts_with('[') || host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
+    (!host.is_empty() && is_host && port.parse::<u16>().is_ok()).then_some(())?;
+    Url::parse(&format!("http://{text}")).ok().map(|url| shown(&url))
+}
+
 /// Reads a URL that the operator gave.
 ///
 /// # Errors
 /// It is none, or not of `http` or `https`.
 pub fn parse_url(text: &str) -> Result<Url> {
+    if !text.contains("://") {
+        let hint = url_of_host(text).unwrap_or_else(|| "http://HOST:PORT".to_string());
+        return Err(
+            Error::usage("an argument is not a URL: it has no http:// or https://").hint(format!("write {hint}"))
+        );
+    }
     // What was given is not repeated: it may hold a password.
     let url = Url::parse(text).map_err(|error| Error::usage(format!("an argument is not a URL: {error}")))?;
     match url.scheme() {
@@ -103,6 +118,26 @@ mod tests {
         let error = parse_url("http://user:secret@[::1").expect_err("no URL");
         assert!(!error.to_string().contains("secret"), "{error}");
         assert!(parse_url("ftp://host/x").is_err() && parse_url("file:///etc/passwd").is_err());
+    }
+
+    #[test]
+    fn hosts_without_a_scheme() {
+        for (text, url) in [
+            ("localhost:8899", Some("http://localhost:8899/")),
+            ("10.0.0.1:80/x.tar.zst", Some("http://10.0.0.1/x.tar.zst")),
+            ("[::1]:8899", Some("http://[::1]:8899/")),
+            ("user:secret@host:80", None),
+            ("snapshot.tar.zst", None),
+            ("a:b", None),
+            (":80", None),
+            ("a b:80", None),
+        ] {
+            assert_eq!(url_of_host(text).as_deref(), url, "{text}");
+        }
+        let error = parse_url("localhost:8899").expect_err("no scheme");
+        assert_eq!(error.hint_text(), Some("write http://localhost:8899/"), "{error}");
+        let error = parse_url("user:secret@host:80").expect_err("no scheme");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
 
     #[test]

@@ -7,10 +7,7 @@ use {
         error::Result,
         progress::{self, Progress},
     },
-    std::{
-        error::Error as _,
-        time::{Duration, Instant},
-    },
+    std::time::{Duration, Instant},
 };
 
 /// The pause after the first failure, as a part of the time in which a server is given up: half a second of two minutes. It
@@ -107,7 +104,7 @@ pub fn patiently<T>(give_up_after: Duration, progress: &dyn Progress, mut ask: i
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<NetError>()) else { return Err(error) };
+        let Some(cause) = NetError::of(&error) else { return Err(error) };
         match patience.failed(cause, Instant::now()) {
             _ if cause.kind() == NetErrorKind::Interrupted => return Err(error),
             Verdict::Useless | Verdict::TooLong => return Err(error),

@@ -6,7 +6,9 @@
 //! links.
 
 use {
-    super::{Client, NetError, NetErrorKind, Remote, Url, is_url, listing::LISTING_BYTES_MAX, parse_url, shown},
+    super::{
+        Client, NetError, NetErrorKind, Remote, Url, is_url, listing::LISTING_BYTES_MAX, parse_url, shown, url_of_host,
+    },
     serde::{Serialize, Serializer},
     slotpress_base::text::ShowPath,
     slotpress_base::{
@@ -79,7 +81,10 @@ impl SourceArg {
             return Err(Error::usage(format!("{scheme}:// is not supported: URLs start with http:// or https://")));
         }
         let path = Path::new(text);
-        let metadata = fs::metadata(path).or_path("open", path)?;
+        let metadata = fs::metadata(path).or_path("open", path).map_err(|error| match url_of_host(text) {
+            Some(url) => error.hint(format!("for a server, write {url}")),
+            None => error,
+        })?;
         Ok(if metadata.is_dir() { Self::LocalDir(path.to_path_buf()) } else { Self::LocalFile(path.to_path_buf()) })
     }
 
@@ -196,8 +201,21 @@ impl Client {
     /// # Errors
     /// The source cannot be asked, or has no archive.
     pub fn offers(&self, source: &SourceArg, stop: &dyn Progress) -> Result<Vec<Offer>> {
+        self.offers_and_failure(source, stop).map(|(offers, _)| offers)
+    }
+
+    /// The same, and why a server that has a full archive did not tell whether it has an incremental one.
+    ///
+    /// # Errors
+    /// As of [`Client::offers`].
+    pub fn offers_and_failure(
+        &self,
+        source: &SourceArg,
+        stop: &dyn Progress,
+    ) -> Result<(Vec<Offer>, Option<NetError>)> {
+        let mut failure = None;
         let mut offers = match source {
-            SourceArg::Server(url) => self.offers_of_server(url, stop)?,
+            SourceArg::Server(url) => self.offers_of_server(url, &mut failure, stop)?,
             SourceArg::Archive(url) => vec![Offer::of_remote(self.head(url, stop)?)?],
             SourceArg::Mirror(url) => self.offers_of_mirror(url, stop)?,
             SourceArg::LocalFile(path) => Offer::of_file(path).into_iter().collect(),
@@ -211,10 +229,15 @@ impl Client {
                 .hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst"));
         }
         offers.sort_by_key(|offer| Reverse((offer.name.slot, offer.name.base_slot)));
-        Ok(offers)
+        Ok((offers, failure))
     }
 
-    fn offers_of_server(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+    fn offers_of_server(
+        &self,
+        url: &Url,
+        failure: &mut Option<NetError>,
+        stop: &dyn Progress,
+    ) -> Result<Vec<Offer>, NetError> {
         // A list has older archives too, and incremental ones on them: what redirects do not tell. Thousands of peers are
         // not asked for what nearly none of them has.
         if self.is_operator
@@ -222,25 +245,31 @@ impl Client {
         {
             return self.offers_of_list(url, &listed, stop);
         }
-        let mut offers = Vec::new();
+        let (mut offers, mut refused) = (Vec::new(), None);
         for (number, path) in [NEWEST_FULL, NEWEST_INCREMENTAL].into_iter().enumerate() {
             match self.head(&below(url, path.trim_start_matches('/')), stop).and_then(Offer::of_remote) {
                 Ok(offer) => offers.push(offer),
-                // A server that was named and redirects nowhere may be a mirror at its root.
+                // A server that was named and redirects nowhere may be a mirror, its URL without the slash at its end.
                 Err(error) if is_not_there(&error) => {
-                    if number == 0 && url.path() == "/" && self.is_operator {
-                        let listed = self.offers_of_mirror(url, stop).unwrap_or_default();
+                    if number == 0 && self.is_operator {
+                        let listed = self.offers_of_mirror(&below(url, ""), stop).unwrap_or_default();
                         if !listed.is_empty() {
                             return Ok(listed);
                         }
                     }
+                    if matches!(error.kind(), NetErrorKind::Status(_)) {
+                        refused.get_or_insert(error);
+                    }
                 }
                 // Who has a full archive and fails at the incremental one is still of use.
-                Err(_) if !offers.is_empty() && !stop.is_interrupted() => {}
+                Err(error) if !offers.is_empty() && !stop.is_interrupted() => *failure = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        Ok(offers)
+        match refused {
+            Some(error) if offers.is_empty() => Err(error),
+            _ => Ok(offers),
+        }
     }
 
     fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {

@@ -34,6 +34,9 @@ const SEND_BYTES: u64 = 256 * 1024;
 /// A reader that takes less than this within the timeout stands still.
 const PROGRESS_BYTES_MIN: usize = 64 * 1024;
 
+/// What a client sends first that expects TLS, and no request begins with.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// Pages that wait in a socket cannot be dropped. So much may wait there: Linux's default limits are 4 MiB for the sender and, where
 /// both ends are on one machine, 6 MiB for the receiver.
 const SOCKET_BYTES: u64 = 16 << 20;
@@ -119,6 +122,8 @@ impl Connection<'_> {
             self.stream.readable().await?;
             match read_some(&self.stream, &mut self.unread) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                // Who waits for a handshake would wait until the head is due.
+                Ok(_) if self.unread.first() == Some(&TLS_HANDSHAKE) => return Ok(Err(StatusCode::BAD_REQUEST)),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),

@@ -12,7 +12,7 @@ pub use cluster::{Cluster, ClusterFacts};
 
 use {
     crate::{
-        Client, Remote, Url,
+        Client, NetError, NetErrorKind, Remote, Url,
         servers::{Offer, Place, SourceArg},
         url_source::{StopFlag, UrlSource},
     },
@@ -363,7 +363,10 @@ impl FindReport {
                 "give an RPC server (`rpc`), which reports the current slot; without `max_age`, archives of unknown age are used",
             ),
             0 => Error::new(ErrorKind::Network, message).hint(
-                "check the addresses, try again later, or give other sources; `slotpress find --source URL` tries one",
+                match more.is_empty() {
+                    true => "check the addresses, try again later, or give other sources",
+                    false => "try again later, or give other sources; `slotpress find --json` names the cause of each",
+                },
             ),
             stale => Error::new(ErrorKind::Network, format!("{message}: {stale} would be too old at boot"))
                 .hint("`max_age` allows older ones; the validator then takes longer to catch up"),
@@ -492,7 +495,7 @@ fn ask_all(
             if matches!(&answer, Err(error) if error.kind() == ErrorKind::Interrupted) {
                 continue;
             }
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer.map_err(|error| error.to_string());
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer.map_err(|error| why(&error));
         }
     };
     let work = || {
@@ -515,6 +518,14 @@ fn ask_all(
     }
     progress.check()?;
     Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
+}
+
+/// Why an answer is none; where a server cannot show who it is, with what to do.
+fn why(error: &Error) -> String {
+    match (NetError::of(error).map(NetError::kind), error.hint_text()) {
+        (Some(NetErrorKind::Tls), Some(hint)) => format!("{error} ({hint})"),
+        _ => error.to_string(),
+    }
 }
 
 /// Ends what is not done by a time, as an interrupt would.
