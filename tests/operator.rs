@@ -563,3 +563,112 @@ fn control_characters_of_names_are_shown() {
     }
     assert!(named >= 8, "{named} of them name it");
 }
+
+/// What was meant for a server is told, with the command that reads it.
+#[cfg(feature = "net")]
+#[test]
+fn urls_where_files_are_read_and_hosts_without_a_scheme() {
+    let dir = temp_dir();
+    let out = text(dir.path());
+    let url = format!("http://user:secret@127.0.0.1:9/{FULL_26}");
+    let bootstrap = format!("`slotpress bootstrap http://127.0.0.1:9/{FULL_26} --ledger {out}`");
+    for (arguments, code, expected) in [
+        (&["restore", &url, "--ledger", out][..], 2, bootstrap.as_str()),
+        (&["restore", "127.0.0.1:9/x.tar.zst", "--ledger", out], 2, "bootstrap http://127.0.0.1:9/x.tar.zst"),
+        (&["recompress", &url, "-o", out], 2, &format!("`slotpress fetch http://127.0.0.1:9/{FULL_26} -o DIR`")),
+        (&["fetch", "localhost:9", "-o", out], 1, "write http://localhost:9/"),
+        (&["find", "--source", "localhost:9"], 1, "write http://localhost:9/"),
+        (&["bootstrap", "localhost:9", "--ledger", out], 1, "write http://localhost:9/"),
+        (&["find", "--rpc", "localhost:9"], 2, "write http://localhost:9/"),
+        (&["list", "localhost:9"], 2, "write http://localhost:9/"),
+        (&["verify", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
+        (&["inspect", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
+    ] {
+        let said = fails(arguments, code, &["hint: ", expected]);
+        assert!(!said.contains("secret"), "{said}");
+    }
+}
+
+/// An archive that a validator has deleted has an exit code of its own, whoever wants to read it.
+#[test]
+fn an_archive_that_is_gone() {
+    let dir = temp_dir();
+    let (out, gone) = (text(dir.path()), format!("/no/such/{FULL_26}"));
+    for arguments in [
+        &["restore", &gone, "--ledger", out][..],
+        &["recompress", &gone, "-o", out],
+        &["recompress", text(&fixture(INCREMENTAL_26_40)), "--base", &gone, "-o", out],
+        &["verify", &gone],
+        &["inspect", &gone],
+    ] {
+        fails(arguments, 6, &["cannot open", "no such file", "hint: validators delete old archives"]);
+    }
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+/// What another run is making is not begun; it is known before the archive is read.
+#[test]
+fn two_recompress_for_one_name() {
+    let dir = temp_dir();
+    let temporary = dir.path().join(format!("tmp-snapshot-archive-slotpress-{FULL_26}"));
+    let held = fs::File::create(&temporary).expect("created");
+    held.lock().expect("locked");
+    let source = fixture(FULL_26);
+    for more in [&["--force"][..], &["--skip-existing"], &[]] {
+        let arguments = [&["recompress", text(&source), "-o", text(dir.path())], more].concat();
+        fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
+    }
+    // What nobody holds was left by a killed run.
+    drop(held);
+    let (code, _, stderr) = run(&["recompress", text(&source), "-o", text(dir.path())]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(names(dir.path()), [FULL_26]);
+}
+
+/// The job in docs/operating.md, as it is printed, but for the place of its directories.
+#[test]
+fn the_nightly_job_runs_as_printed() {
+    let dir = temp_dir();
+    let [snapshots, archive, bin] = ["snapshots", "archive", "bin"].map(|name| dir.path().join(name));
+    [&snapshots, &archive, &bin].map(|dir| fs::create_dir(dir).expect("made"));
+    let documented = include_str!("../docs/operating.md").replace("/mnt/", &format!("{}/", dir.path().display()));
+    let block = |start: &str| {
+        let (_, block) = documented.split_once(start).expect("a block");
+        block.split_once("```").expect("its end").0.to_string()
+    };
+    let script = bin.join("slotpress-nightly");
+    fs::write(&script, block("```sh\n")).expect("written");
+    std::os::unix::fs::symlink(slotpress_path(), bin.join("slotpress")).expect("linked");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&script, mode).expect("set");
+    let crontab = block("```\n# /etc/cron.d/slotpress");
+    let (_, job) = crontab.lines().find_map(|line| line.split_once("  sol  ")).expect("a job");
+    let job = || {
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+        let output = Command::new("/bin/sh").args(["-c", job]).env("PATH", path).output().expect("runs");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), said)
+    };
+    let silent = (Some(0), String::new());
+    assert_eq!(job(), silent, "a validator that has written nothing yet");
+    let put = |name: &str| fs::copy(fixture(name), snapshots.join(name)).expect("copied");
+    put(FULL_26);
+    assert_eq!(job(), silent, "a full archive");
+    assert_eq!(names(&archive), [FULL_26]);
+    put(INCREMENTAL_26_40);
+    assert_eq!(job(), silent, "an incremental one on it");
+    assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26]);
+    let made = |name: &str| fs::metadata(archive.join(name)).and_then(|it| it.modified()).expect("a time");
+    let before = made(INCREMENTAL_26_40);
+    // What is not among the newest two goes.
+    fs::write(archive.join(FULL_26.replace("-26-", "-5-")), "old").expect("written");
+    put(FULL_3500);
+    assert_eq!(job(), silent, "a newer full archive");
+    assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26, FULL_3500]);
+    assert_eq!(job(), silent, "nothing new");
+    assert_eq!(made(INCREMENTAL_26_40), before);
+    // What cron is to mail.
+    fs::write(snapshots.join(FULL_3500.replace("-3500-", "-3600-")), [7; 5000]).expect("written");
+    let (code, said) = job();
+    assert!(code == Some(3) && said.contains("error: "), "{code:?} {said}");
+}

@@ -188,7 +188,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     progress.steps(&steps);
     progress.detail(&describe(&plan, options, threads));
     progress.stage("Archiving", Some(input_bytes));
-    let mut sink = sink.open()?;
+    let mut sink = sink.open(Some(&name.to_string()))?;
     let Written { length_bytes: output_bytes, frames, root } =
         write_archive(&plan, options, threads, &mut sink, progress)?;
 

@@ -35,10 +35,21 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Opens it for writing.
-    pub(crate) fn open(self) -> Result<OpenSink<'a>> {
+    /// Opens it for writing, of an archive of this name, where that is known.
+    pub(crate) fn open(self, name: Option<&str>) -> Result<OpenSink<'a>> {
         match self {
-            Self::Dir { dir, replace } => Ok(OpenSink::File { file: Unpublished::create(dir)?, replace }),
+            Self::Dir { dir, replace } => {
+                let file = match name {
+                    Some(name) => Unpublished::create_for(dir, name)?,
+                    None => Unpublished::create(dir)?,
+                };
+                // Whoever made it may have ended since it was looked for.
+                match name {
+                    Some(name) => Self::Dir { dir, replace }.check_name(name)?,
+                    None => {}
+                }
+                Ok(OpenSink::File { file, replace })
+            }
             Self::Stream(stream) => Ok(OpenSink::Stream(stream)),
         }
     }

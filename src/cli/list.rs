@@ -30,6 +30,9 @@ pub struct ListArgs {
     /// The directory of archives, or the URL of a server or a mirror
     #[arg(value_name = "DIR|URL")]
     place: PathBuf,
+    /// List only the archives that a node would choose
+    #[arg(long)]
+    newest: bool,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -56,9 +59,10 @@ struct ChoiceLine {
 /// Lists.
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     let catalog = look(args, ui)?;
+    let listed = || catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, &catalog));
     let now = SystemTime::now();
     if ui.is_json() {
-        for archive in catalog.archives() {
+        for archive in listed() {
             let fields = ArchiveFields::new(archive, &catalog, now);
             let file = archive.path().to_string_lossy().into_owned();
             ui.print_json(&ArchiveLine { fields, file, chosen: is_chosen(archive, &catalog) });
@@ -75,14 +79,14 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
         return Ok(());
     }
     if ui.is_quiet() {
-        catalog.archives().iter().for_each(|archive| ui.print_verbatim(&archive.path().shown()));
+        listed().for_each(|archive| ui.print_verbatim(&archive.path().shown()));
         return Ok(());
     }
     if catalog.archives().is_empty() {
         ui.print(&format!("no archives in {}", args.place.shown()));
         return Ok(());
     }
-    for archive in catalog.archives() {
+    for archive in listed() {
         ui.print(&line(archive, &catalog, now));
     }
     match catalog.choice() {

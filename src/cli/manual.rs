@@ -28,13 +28,14 @@ pub struct ManArgs {
 }
 
 /// What the exit codes mean, for every page.
-pub const EXIT_CODES: [(u8, &str); 7] = [
+pub const EXIT_CODES: [(u8, &str); 8] = [
     (0, "done"),
     (1, "failed"),
     (2, "wrong arguments"),
     (3, "an archive or ledger is damaged, or does not match its name"),
     (4, "network error; the same command may work later"),
-    (5, "the output exists already"),
+    (5, "the output exists already, or another run is making it"),
+    (6, "an archive that was named is not there"),
     (130, "interrupted (Ctrl-C, SIGTERM, SIGHUP)"),
 ];
 

@@ -61,7 +61,7 @@ use {
     after_help = "Flags that are the same for all commands on a machine can be set in the environment: their help \
     names the variable.\n\
     Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 damaged or does not match its name, 4 network error, 5 the output \
-    exists already, 130 interrupted. `--version -v` prints details of the build."
+    exists already, 6 the archive is not there, 130 interrupted. `--version -v` prints details of the build."
 )]
 struct Cli {
     #[command(flatten)]

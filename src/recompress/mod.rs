@@ -227,13 +227,12 @@ fn recompress_open(
     };
     let base = base.as_ref().map(|(base, base_slot)| (base, *base_slot));
     let extension = options.codec.extension();
-    if let Some(name) = input.name() {
-        sink.check_name(&ArchiveName { extension, ..name.clone() }.to_string())?;
-    }
+    let name = input.name().map(|name| ArchiveName { extension, ..name.clone() }.to_string());
+    name.as_ref().map_or(Ok(()), |name| sink.check_name(name))?;
     if let (Sink::Dir { dir, .. }, Some(length_bytes)) = (&sink, input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }
-    let mut sink = sink.open()?;
+    let mut sink = sink.open(name.as_deref())?;
     let sink_path = sink.path();
     let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
     steps.extend(base.map(|(base, _)| Step::new("Verifying", Some(base.length_bytes()))));

@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Network,
     /// What was to be written exists already (exit code 5).
     Exists,
+    /// An archive that was named is not there, or not any more (exit code 6).
+    Missing,
     /// The user interrupted the run (exit code 130).
     Interrupted,
 }
@@ -39,6 +41,7 @@ impl ErrorKind {
             Self::Damaged => 3,
             Self::Network => 4,
             Self::Exists => 5,
+            Self::Missing => 6,
             Self::Interrupted => 130,
         }
     }
@@ -82,6 +85,16 @@ impl Error {
     pub fn exists(path: &Path) -> Self {
         let error = Self::new(ErrorKind::Exists, format!("{} exists already", path.shown()));
         Self { existing_path: Some(Box::new(path.to_path_buf())), ..error }
+    }
+
+    /// Of an archive that cannot be opened: [`ErrorKind::Missing`] where it is not there.
+    pub fn of_open(path: &Path, error: &io::Error) -> Self {
+        let made = Self::io("open", path, error);
+        match error.kind() {
+            io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..made }
+                .hint("validators delete old archives: list the directory again for those that are there now"),
+            _ => made,
+        }
     }
 
     /// The user asked to stop (exit code 130).

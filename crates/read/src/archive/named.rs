@@ -2,7 +2,7 @@
 
 use {
     super::{Archive, IndexPolicy, source::SharedSource},
-    slotpress_base::error::{IoContext, Result},
+    slotpress_base::error::{Error, Result},
     slotpress_format::ledger::names::ArchiveName,
     std::{
         fs,
@@ -55,7 +55,7 @@ impl NamedArchive {
     pub fn length_bytes(&self) -> Result<u64> {
         match &self.source {
             Some(source) => Ok(source.length_bytes().unwrap_or_default()),
-            None => Ok(fs::metadata(&self.path).or_path("read", &self.path)?.len()),
+            None => Ok(fs::metadata(&self.path).map_err(|error| Error::of_open(&self.path, &error))?.len()),
         }
     }
 }

@@ -83,12 +83,12 @@ impl LocalFile {
     /// It cannot be opened, or is something else: a directory, a pipe, a device.
     pub fn open(path: &Path) -> Result<Self> {
         // A pipe would block in open until somebody writes to it: what it is comes first.
-        let metadata = std::fs::metadata(path).or_path("open", path)?;
+        let metadata = std::fs::metadata(path).map_err(|error| Error::of_open(path, &error))?;
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown()))
                 .hint("`-` reads an archive from standard input, where the command can"));
         }
-        let file = File::open(path).or_path("open", path)?;
+        let file = File::open(path).map_err(|error| Error::of_open(path, &error))?;
         let length_bytes = file.metadata().or_path("read", path)?.len();
         Ok(Self { path: path.to_path_buf(), file, length_bytes })
     }

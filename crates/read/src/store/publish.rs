@@ -7,12 +7,13 @@ use {
     rustix::io::Errno,
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, IoContext, Result},
+        error::{Error, ErrorKind, IoContext, Result},
         kept_dir::{Found, KeptDir, changed, random_name},
         owner::Owner,
     },
+    slotpress_format::ledger::held_lock::lock_holder,
     std::{
-        ffi::OsString,
+        ffi::{OsStr, OsString},
         fs::{File, TryLockError},
         path::{Path, PathBuf},
         sync::Arc,
@@ -47,15 +48,40 @@ impl Unpublished {
         Self::create_in(&Arc::new(KeptDir::open(dir)?))
     }
 
+    /// The same for what is to get this name: only one at a time.
+    ///
+    /// # Errors
+    /// As of [`Unpublished::create`]; of [`ErrorKind::Exists`] where another run makes a file for this name.
+    pub fn create_for(dir: &Path, final_name: &str) -> Result<Self> {
+        check_output_dir(dir)?;
+        Self::begin(&Arc::new(KeptDir::open(dir)?), Some(final_name))
+    }
+
     /// The same in an open directory.
     ///
     /// # Errors
     /// The disk fails.
     pub fn create_in(dir: &Arc<KeptDir>) -> Result<Self> {
-        remove_stale(dir)?;
+        Self::begin(dir, None)
+    }
+
+    /// The name of the temporary file tells that of the final one, where that is known.
+    fn begin(dir: &Arc<KeptDir>, final_name: Option<&str>) -> Result<Self> {
         for _ in 0..ATTEMPTS_MAX {
-            let name = random_name(TEMPORARY_PREFIX);
-            let file = dir.create_file(&name, 0o666)?;
+            remove_stale(dir)?;
+            let name = match final_name {
+                Some(final_name) => OsString::from(format!("{TEMPORARY_PREFIX}{final_name}")),
+                None => random_name(TEMPORARY_PREFIX),
+            };
+            if let Some(final_name) = final_name.filter(|_| dir.found(&name).is_ok_and(|found| found.is_some())) {
+                refuse_in_the_making(dir, &name, final_name)?;
+                continue;
+            }
+            let file = match dir.create_file(&name, 0o666) {
+                // Another run was quicker.
+                Err(_) if final_name.is_some() && dir.found(&name)?.is_some() => continue,
+                created => created?,
+            };
             let path = dir.path_of(&name);
             Owner::of(dir)?.take(&file).or_path("change the owner of", &path)?;
             // Held until the file is published or removed: a lock that can be taken marks a stale file. Before it is held,
@@ -160,6 +186,21 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     })
 }
 
+/// Refuses a temporary file that another run holds; one that nobody holds is stale, and removed next.
+fn refuse_in_the_making(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
+    let file = match dir.open_file(name) {
+        Ok(file) => file,
+        Err(error) => return dir.found(name)?.map_or(Ok(()), |_| Err(error)),
+    };
+    if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Ok(());
+    }
+    let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
+    let by = holder.map_or("another run".to_string(), |holder| holder.to_string());
+    let message = format!("{} is being made by {by}", dir.path_of(final_name).shown());
+    Err(Error::new(ErrorKind::Exists, message).hint("wait until that run has ended: then the archive is there"))
+}
+
 /// The error for a file that must not be replaced.
 pub fn already_exists(path: &Path) -> Error {
     Error::exists(path).hint("`replace` replaces it, `skip_existing` leaves it")
@@ -219,6 +260,22 @@ mod tests {
             }
         });
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 800);
+    }
+
+    /// What is being made under a name is not begun a second time; of a killed run nothing is in the way.
+    #[test]
+    fn one_at_a_time_for_a_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
+        fs::write(&stale, "half").expect("written");
+        let first = Unpublished::create_for(dir.path(), "name").expect("created");
+        let error = Unpublished::create_for(dir.path(), "name").expect_err("being made");
+        assert!(error.kind() == ErrorKind::Exists && error.to_string().contains("is being made by"), "{error}");
+        let other = Unpublished::create_for(dir.path(), "other").expect("another name");
+        first.publish("name", false).expect("published");
+        drop(other);
+        drop(Unpublished::create_for(dir.path(), "name").expect("not being made any more"));
+        assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
     }
 
     #[test]
