@@ -408,6 +408,23 @@ fn a_server_that_is_away_for_the_newest_incremental_is_waited_for() {
     assert!(said.stderr.contains("asked again in"), "{said:?}");
 }
 
+/// So is one that has its full archive, and is too busy to say whether it has an incremental one.
+#[test]
+fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
+    let (files, left) = (archives(&[]), AtomicUsize::new(7));
+    let server = Server::start(move |request, stream| {
+        let is_busy = request.path.starts_with("/incremental-snapshot.tar");
+        match is_busy && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            true => answer(stream, "503 Service Unavailable", &[], b""),
+            false => respond(&files, Way::Ranges, request, stream),
+        }
+    });
+    let dir = temp_dir();
+    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&dir.path().join("ledger"))]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.line("restore")["slot"], 40, "{said:?}");
+}
+
 /// Collects warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);

@@ -46,6 +46,19 @@ fn in_a_browser() {
     );
     browser.evaluate("document.querySelector('.command button').click()");
 
+    // All columns that matter are on the screen, of a small notebook and of a phone, where a row is lines.
+    let cut = "return [...document.querySelectorAll('#archives td')].filter((cell) => {
+        const box = cell.getBoundingClientRect();
+        return box.width > 0 && (box.left < 0 || box.right > innerWidth || cell.scrollWidth > cell.clientWidth + 1);
+    }).map((cell) => cell.textContent)";
+    for (width, height) in [(1300, 800), (390, 844)] {
+        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        browser.devtools("Emulation.setDeviceMetricsOverride", &screen);
+        assert_eq!(browser.evaluate("return document.documentElement.scrollWidth"), width);
+        assert_eq!(browser.strings(cut), [""; 0], "{width} pixels");
+    }
+    browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
+    assert_eq!(browser.evaluate("return document.querySelector('#archives a').title"), FULL_26);
     browser.check_dark_and_narrow();
 
     // It shows by itself that the transfer has ended.

@@ -51,6 +51,94 @@ fn nobody_is_believed_unasked() {
     assert!(!server.lines().iter().any(|line| line.contains("healthz")), "what went well is not logged unasked");
 }
 
+/// A connection is of the client that the header of the PROXY protocol names, whatever its requests say.
+#[test]
+fn the_proxy_protocol() {
+    use std::io::Write;
+    let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--access-log", "--max-connections-per-client", "1"]);
+    let ask = |header: &[u8], path: &str| {
+        let mut stream = server.connect();
+        stream.write_all(header).expect("sent");
+        send(&mut stream, "GET", path, "X-Forwarded-For: 9.9.9.9\r\n");
+        (read_head(&mut stream).map(|head| head.status), stream)
+    };
+    let binary = |version_and_command: u8, rest: &[u8]| {
+        let length = (rest.len() as u16).to_be_bytes();
+        [&b"\r\n\r\n\0\r\nQUIT\n"[..], &[version_and_command, 0x21], &length, rest].concat()
+    };
+    let addresses =
+        [&[0x20, 1, 0x0d, 0xb8][..], &[0; 11], &[7], &[0; 16], &[0x12, 0x67, 0, 80], &[4, 0, 1, 9]].concat();
+    for (header, client) in [
+        (&b"PROXY TCP4 203.0.113.7 10.0.0.1 4711 80\r\n"[..], "203.0.113.7"),
+        (&binary(0x21, &addresses), "2001:db8::7"),
+        // The proxy does not say: its requests may.
+        (b"PROXY UNKNOWN\r\n", "9.9.9.9"),
+        (&binary(0x20, &[]), "9.9.9.9"),
+        (b"", "9.9.9.9"),
+    ] {
+        let path = format!("/of-{client}-{}", header.len());
+        let (status, _) = ask(header, &path);
+        assert_eq!(status, Some(404), "{client}");
+        let line = server.wait_for_line(&["\"answered\"", &path]);
+        assert!(line.contains(&format!("\"client\":\"{client}\"")), "{line}");
+    }
+    // Limits are of the client; it is gone when its connection is.
+    let header = b"PROXY TCP4 203.0.113.8 10.0.0.1 4711 80\r\n";
+    let held = ask(header, "/");
+    assert_eq!(held.0, Some(200));
+    assert_eq!(ask(header, "/").0, Some(503), "its second connection");
+    drop(held);
+    wait_for("its place", || ask(header, "/").0 == Some(200));
+    for wrong in
+        [&b"PROXY TCP4 x y 1 2\r\n"[..], &[b"PROXY ".as_slice(), &[b'x'; 200]].concat(), &binary(0x31, &addresses)]
+    {
+        assert_eq!(ask(wrong, "/").0, None, "{wrong:?}");
+    }
+    // Of whom nobody trusts, it is no request.
+    let server = Server::start(&[]);
+    let mut stream = server.connect();
+    stream.write_all(header).expect("sent");
+    send(&mut stream, "GET", "/", "");
+    assert_eq!(read_head(&mut stream).map(|head| head.status), Some(400));
+}
+
+/// nginx that passes connections on, and says of whom they are (its module `stream`, loaded where it is a file).
+#[needs("nginx", "curl")]
+#[test]
+fn nginx_with_the_proxy_protocol() {
+    let module = "/usr/lib/nginx/modules/ngx_stream_module.so";
+    let built = Command::new("nginx").arg("-V").output().expect("run").stderr;
+    let built = String::from_utf8_lossy(&built).into_owned();
+    let load = match std::path::Path::new(module).exists() {
+        true => format!("load_module {module};"),
+        false if built.split_whitespace().any(|option| option == "--with-stream") => String::new(),
+        false => return eprintln!("this nginx has no module for streams"),
+    };
+    let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--access-log"]);
+    let work = tempfile::tempdir().expect("a directory");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let at = |name: &str| work.path().join(name).display().to_string();
+    let documented = include_str!("../../docs/serving.md");
+    let (_, block) = documented.split_once("```nginx\nstream {").expect("a configuration");
+    let (block, _) = block.split_once("```").expect("its end");
+    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
+    let block = block.replace("127.0.0.1:8890", &server.address.to_string());
+    let config = format!(
+        "{load} daemon off; master_process off; pid {}; error_log {};\nevents {{ }}\nstream {{{block}",
+        at("pid"),
+        at("log")
+    );
+    fs::write(at("conf"), config).expect("written");
+    let mut nginx = Command::new("nginx").args(["-c", &at("conf"), "-e", &at("log")]).spawn().expect("started");
+    wait_for("nginx", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let url = format!("http://127.0.0.1:{port}/{FULL_26}");
+    let output = Command::new("curl").args(["-fsS", "--interface", "127.0.1.7", &url]).output().expect("run");
+    let _ = nginx.kill();
+    let _ = nginx.wait();
+    assert!(output.status.success() && output.stdout == fs::read(fixture(FULL_26)).expect("read"));
+    server.wait_for_line(&["\"served\"", "127.0.1.7:"]);
+}
+
 /// The configuration in docs/serving.md, with other ports and paths, and a hundred clients at once.
 #[needs("nginx", "curl")]
 #[test]

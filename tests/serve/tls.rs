@@ -62,6 +62,37 @@ fn certificates_are_read_again() {
     assert!(status.success());
 }
 
+/// The wrong scheme of a server is named, and the right one.
+#[cfg(feature = "net")]
+#[needs("openssl")]
+#[test]
+fn the_scheme_that_is_meant() {
+    let dir = temp_dir();
+    certificate(dir.path());
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let flags = ["--tls-cert", cert.to_str().expect("text"), "--tls-key", key.to_str().expect("text")];
+    let (encrypted, plain) = (Server::start_in(two_archives(), &flags), Server::start(&[]));
+    let out = dir.path().join("out");
+    for (url, meant) in [
+        (format!("http://{}", encrypted.address), "https://"),
+        (format!("https://{}", plain.address), "http://"),
+        (format!("http://{}/{FULL_26}", encrypted.address), "https://"),
+        (format!("https://{}/{FULL_26}", plain.address), "http://"),
+    ] {
+        for command in ["fetch", "bootstrap", "find"] {
+            let arguments = match command {
+                "fetch" => vec![command, &url, "-o", out.to_str().expect("text")],
+                "bootstrap" => vec![command, &url, "--ledger", out.to_str().expect("text")],
+                _ => vec![command, "--source", &url],
+            };
+            let output = slotpress().args(&arguments).output().expect("run");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{arguments:?}: {said}");
+            assert!(said.contains(&format!("begins with {meant}")), "{arguments:?}: {said}");
+        }
+    }
+}
+
 #[needs("openssl")]
 #[test]
 fn a_key_of_another_certificate_is_refused() {

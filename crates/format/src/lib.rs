@@ -16,3 +16,4 @@
 
 pub mod archive;
 pub mod ledger;
+pub mod proxy_header;

@@ -6,7 +6,7 @@ use {
     hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
     sha2::{Digest, Sha256},
     slotpress_base::{bytes::per_second, quantity},
-    slotpress_format::archive::listing,
+    slotpress_format::{archive::listing, ledger::names::ArchiveName},
     slotpress_read::catalog::{Archive, Catalog, listing::unix_ns},
     std::{
         fmt::Write,
@@ -92,17 +92,35 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
         let root = archive.hashes.map_or("–".to_string(), |hashes| hashes.root.to_string());
         let _ = writeln!(
             html,
-            "<tr{}><td class=\"name\"><a href=\"/{name}\">{name}</a>{}<td>{kind}<td class=\"n\">{}<td class=\"n\">{}\
-             <td class=\"n\">{}<td class=\"n\">{}<td class=\"root\">{root}</tr>",
+            "<tr{}><td class=\"name\"><a href=\"/{name}\" title=\"{name}\">{}</a>{}<td>{kind}<td class=\"n\" data-of=\"Slot\">{}\
+             <td class=\"n\" data-of=\"Behind\">{}<td class=\"n\" data-of=\"Age\">{}<td class=\"n\" data-of=\"Size\">{}\
+             <td class=\"root\" data-of=\"Root\" title=\"{root}\">{}</tr>",
             if archive.is_full() { " class=\"full\"" } else { "" },
+            shortened(&archive.name),
             if is_chosen { " <b title=\"A new node would take it\">newest</b>" } else { "" },
             archive.name.slot,
             catalog.slot_time.show(newest.saturating_sub(archive.name.slot)),
             if archive.modified_ns == 0 { "unknown".to_string() } else { quantity::age(archive.age(unix_ns(now))) },
             quantity::bytes(archive.size_bytes),
+            middle_left_out(&root),
         );
     }
     html.push_str("</tbody></table></div>\n");
+}
+
+/// A name without the middle of its hash, which tells nobody anything and takes half of a screen; whole in the link's title.
+fn shortened(name: &ArchiveName) -> String {
+    let (hash, whole) = (name.hash.to_string(), name.to_string());
+    whole.replace(&hash, &middle_left_out(&hash))
+}
+
+/// A hash by its first and last characters.
+fn middle_left_out(hash: &str) -> String {
+    let ends = hash.get(..6).zip(hash.len().checked_sub(4).and_then(|at| hash.get(at..)));
+    match ends {
+        Some((first, last)) if hash.len() > 12 => format!("{first}…{last}"),
+        _ => hash.to_string(),
+    }
 }
 
 fn commands(html: &mut String, catalog: &Catalog, origin: &str) {
@@ -136,10 +154,12 @@ fn running(html: &mut String, transfers: &[Arc<Transfer>]) {
     }
     html.push_str("<div class=\"scroll\"><table id=\"transfers\"><thead><tr><th>Archive<th class=\"n\">Sent<th class=\"n\">Of<th class=\"n\">Rate</tr></thead>\n<tbody>\n");
     for transfer in transfers.iter().take(TRANSFERS_MAX) {
+        let name = &transfer.name;
         let _ = writeln!(
             html,
-            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}/s</tr>",
-            transfer.name,
+            "<tr><td class=\"name\" title=\"{name}\">{}<td class=\"n\" data-of=\"Sent\">{}<td class=\"n\" data-of=\"Of\">{}\
+             <td class=\"n\" data-of=\"Rate\">{}/s</tr>",
+            ArchiveName::parse(name).map_or_else(|| name.clone(), |name| shortened(&name)),
             quantity::bytes(transfer.sent_bytes()),
             quantity::bytes(transfer.total_bytes()),
             quantity::bytes(per_second(transfer.sent_bytes(), transfer.elapsed())),
