@@ -630,7 +630,9 @@ fn two_recompress_for_one_name() {
 fn the_nightly_job_runs_as_printed() {
     let dir = temp_dir();
     let [snapshots, archive, bin] = ["snapshots", "archive", "bin"].map(|name| dir.path().join(name));
-    [&snapshots, &archive, &bin].map(|dir| fs::create_dir(dir).expect("made"));
+    for dir in [&snapshots, &archive, &bin] {
+        fs::create_dir(dir).expect("made");
+    }
     let documented = include_str!("../docs/operating.md").replace("/mnt/", &format!("{}/", dir.path().display()));
     let block = |start: &str| {
         let (_, block) = documented.split_once(start).expect("a block");
