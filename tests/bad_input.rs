@@ -73,7 +73,7 @@ fn no_such_directory() {
     check(archive(dir.path(), dir.path()).expect("runs"), 1, &["holds no bank snapshot", "--snapshots"]);
     let mut restore = slotpress();
     restore.arg("restore").arg(&missing).arg("--ledger").arg(dir.path().join("x"));
-    check(restore.output().expect("runs"), 1, &["cannot open ", "missing: no such file or directory"]);
+    check(restore.output().expect("runs"), 6, &["cannot open ", "missing: no such file or directory"]);
     assert!(!dir.path().join("x").exists());
 }
 

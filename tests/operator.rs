@@ -614,7 +614,7 @@ fn two_recompress_for_one_name() {
     let held = fs::File::create(&temporary).expect("created");
     held.lock().expect("locked");
     let source = fixture(FULL_26);
-    for more in [&["--force"][..], &["--skip-existing"], &[]] {
+    for more in [&["--skip-existing"][..], &[]] {
         let arguments = [&["recompress", text(&source), "-o", text(dir.path())], more].concat();
         fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
     }

@@ -209,7 +209,7 @@ fn bad_sources_yield_nothing() {
     let cut = dir.path().join(name(&fixture(FULL)));
     fs::write(&cut, bytes).expect("written");
     fails(&cut, out.path(), &[], 3, "cut off");
-    fails(Path::new("/nowhere/at-all"), out.path(), &[], 1, "cannot open");
+    fails(Path::new("/nowhere/at-all"), out.path(), &[], 6, "cannot open");
     fails(&fixture(FULL), out.path(), &["--base-slot", "20"], 2, "--base-slot is for standard input");
     fails(&fixture(FULL), out.path(), &["--memory", "1MiB"], 2, "does not suffice");
 }

@@ -39,15 +39,13 @@ impl<'a> Sink<'a> {
     pub(crate) fn open(self, name: Option<&str>) -> Result<OpenSink<'a>> {
         match self {
             Self::Dir { dir, replace } => {
-                let file = match name {
-                    Some(name) => Unpublished::create_for(dir, name)?,
-                    None => Unpublished::create(dir)?,
+                // Those that replace an archive each have the name for a moment.
+                let Some(name) = name.filter(|_| !replace) else {
+                    return Ok(OpenSink::File { file: Unpublished::create(dir)?, replace });
                 };
+                let file = Unpublished::create_for(dir, name)?;
                 // Whoever made it may have ended since it was looked for.
-                match name {
-                    Some(name) => Self::Dir { dir, replace }.check_name(name)?,
-                    None => {}
-                }
+                Self::Dir { dir, replace }.check_name(name)?;
                 Ok(OpenSink::File { file, replace })
             }
             Self::Stream(stream) => Ok(OpenSink::Stream(stream)),

@@ -196,7 +196,7 @@ fn an_unknown_age_is_not_zero() {
             assert_eq!(code, Some(4), "{command}: {errors}");
             match age {
                 None => assert!(errors.contains("is of unknown age") && errors.contains("--rpc"), "{errors}"),
-                Some(()) => assert!(errors.contains(" d (") && errors.contains("slots) old"), "{errors}"),
+                Some(()) => assert!(errors.contains("slots) old at boot"), "{errors}"),
             }
         }
     }

@@ -97,7 +97,7 @@ impl NetError {
         }
         if !is_https && causes.is_no_http {
             return Self::new(
-                NetErrorKind::Tls,
+                NetErrorKind::BadAnswer,
                 url,
                 "no HTTP: if the server speaks TLS, its URL begins with https://",
             );

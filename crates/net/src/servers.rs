@@ -257,7 +257,7 @@ impl Client {
                             return Ok(listed);
                         }
                     }
-                    if matches!(error.kind(), NetErrorKind::Status(_)) {
+                    if matches!(error.kind(), NetErrorKind::Status(_) | NetErrorKind::BadAnswer) {
                         refused.get_or_insert(error);
                     }
                 }
