@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     });
                 }
                 sums.push(accumulator.take());
-                taken.push(start.taken().cpu.as_secs_f64() * 1e9 / count as f64);
+                taken.push(start.elapsed().cpu.as_secs_f64() * 1e9 / count as f64);
             }
         }
         if sums.windows(2).any(|pair| pair[0] != pair[1]) {

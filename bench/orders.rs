@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for frame in frames {
                 *size += compressor.compress(frame)?.len();
             }
-            seconds.push(stopwatch.taken().cpu.as_secs_f64());
+            seconds.push(stopwatch.elapsed().cpu.as_secs_f64());
         }
     }
     let base = results[0].clone();

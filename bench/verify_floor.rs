@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let layout = Layout::default();
     let start = Stopwatch::start();
     file.read(&Pass::new(threads, &NoProgress), &layout).map_err(slotpress::Error::from)?;
-    let layout_seconds = start.taken().cpu.as_secs_f64();
+    let layout_seconds = start.elapsed().cpu.as_secs_f64();
 
     // The same accounts, all of one size: the extended output does not depend on it, and typical data is short.
     let records = layout.accounts.into_inner();
@@ -86,8 +86,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let options = VerifyOptions::default().threads(threads).memory_bytes(4 << 30);
     let start = Stopwatch::start();
-    let report = verify_archives(&NamedArchive::of_path(path), None, &options, &NoProgress)?;
-    let verify_seconds = start.taken().cpu.as_secs_f64();
+    let report = verify_archives(&NamedArchive::from_path(path), None, &options, &NoProgress)?;
+    let verify_seconds = start.elapsed().cpu.as_secs_f64();
     if !report.ok {
         return Err("the archive is not right".into());
     }
@@ -197,5 +197,5 @@ fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: imp
         }
     });
     assert_eq!(failed.into_inner(), 0, "every frame decodes");
-    start.taken().cpu.as_secs_f64()
+    start.elapsed().cpu.as_secs_f64()
 }

@@ -47,8 +47,8 @@ fn main() -> ExitCode {
     let options = ArchiveOptions::new(ledger, out_dir).codec(Codec::zstd(1));
     match archive(&options, &Bar::default()) {
         Ok(report) => {
-            let taken = report.taken;
-            println!("{}: {} bytes in {:.1?}", report.name, report.output_bytes, taken.elapsed);
+            let taken = report.elapsed;
+            println!("{}: {} bytes in {:.1?}", report.name, report.output_bytes, taken.wall);
             ExitCode::SUCCESS
         }
         Err(error) => fail(&error),
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 
 fn fail(error: &Error) -> ExitCode {
     eprintln!("error: {error}");
-    if let Some(hint) = error.hint_text() {
+    if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");
     }
     // An archive that exists already is no failure: this program may run repeatedly.

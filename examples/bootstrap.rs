@@ -3,7 +3,7 @@
 
 use {
     slotpress::{
-        BootstrapOptions, CheckMode, CheckOptions, ClientOptions, Progress, RestoreOptions, SourceArg, bootstrap,
+        BootstrapOptions, CheckMode, CheckOptions, ClientOptions, Progress, RestoreTarget, SourceArg, bootstrap,
     },
     std::{
         env,
@@ -39,9 +39,9 @@ impl Progress for Lines {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     let ledger = arguments.next().ok_or("usage: bootstrap LEDGER SOURCE...")?;
-    let sources: Vec<SourceArg> = arguments.map(|source| SourceArg::parse(&source)).collect::<Result<_, _>>()?;
+    let sources: Vec<SourceArg> = arguments.map(|source| source.parse::<SourceArg>()).collect::<Result<_, _>>()?;
     let check = CheckOptions::default().mode(CheckMode::State);
-    let restore = RestoreOptions::new("", &ledger).check(check);
+    let restore = RestoreTarget::new(&ledger).check(check);
     let options = BootstrapOptions::new(sources, &ledger).restore(restore);
     let progress = Lines::default();
     let report = bootstrap(&ClientOptions::default(), &options, &progress)?;
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         report.restore.slot,
         report.restore.hash,
         progress.bytes.load(Relaxed),
-        report.taken.elapsed,
+        report.elapsed.wall,
         report.vouchers
     );
     Ok(())

@@ -1,37 +1,56 @@
-//! Walks all accounts of an archive on all cores, and prints the number of accounts and their lamports per owner.
-//! `cargo run --release --example walk_accounts -- ARCHIVE`
+//! Walks the newest version of every account on all cores, and prints the number of accounts and their lamports per owner:
+//! `cargo run --release --example walk_accounts -- ARCHIVE|LEDGER [INCREMENTAL]`
 
 use {
-    slotpress::{Hash, NamedArchive, NoProgress, VisitOptions, visit_accounts},
-    std::{
-        collections::HashMap,
-        env,
-        error::Error,
-        path::Path,
-        sync::{Mutex, PoisonError},
+    slotpress::{
+        Account, AccountVisitor, AccountsInput, Address, LedgerPaths, NamedArchive, NoProgress, VisitOptions,
+        visit_accounts,
     },
+    std::{collections::HashMap, convert::Infallible, env, error::Error, path::PathBuf},
 };
 
 /// The number of owners that are printed.
 const SHOWN: usize = 20;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let path = env::args().nth(1).ok_or("usage: walk_accounts ARCHIVE")?;
-    let archive = NamedArchive::of_path(Path::new(&path));
-    // Accounts and lamports per owner. All threads call the visitor; with more work per record, one map per thread is
-    // better.
-    let owners: Mutex<HashMap<Hash, (u64, u128)>> = Mutex::default();
-    visit_accounts(&archive, &VisitOptions::default(), &NoProgress, &|account| {
-        let mut owners = owners.lock().unwrap_or_else(PoisonError::into_inner);
-        let (accounts, lamports) = owners.entry(account.owner).or_default();
-        *accounts += 1;
-        *lamports += u128::from(account.lamports);
+/// Accounts and lamports per owner; each worker has its own.
+#[derive(Default)]
+struct Owners(HashMap<Address, (u64, u64)>);
+
+impl AccountVisitor for Owners {
+    type Error = Infallible;
+
+    fn account(&mut self, account: &Account<'_>) -> Result<(), Infallible> {
+        self.add(account.owner, (1, account.lamports));
         Ok(())
-    })?;
-    let mut owners: Vec<_> = owners.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
+    }
+}
+
+impl Owners {
+    fn add(&mut self, owner: Address, (more_accounts, more_lamports): (u64, u64)) {
+        let (accounts, lamports) = self.0.entry(owner).or_default();
+        *accounts += more_accounts;
+        *lamports += more_lamports;
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args_os().skip(1).map(PathBuf::from);
+    let input = arguments.next().ok_or("usage: walk_accounts ARCHIVE|LEDGER [INCREMENTAL]")?;
+    let incremental = arguments.next().map(NamedArchive::from_path);
+    let (ledger, archive) = (LedgerPaths::new(&input), NamedArchive::from_path(&input));
+    let input = match input.is_dir() {
+        true => AccountsInput::Ledger(&ledger, None),
+        false => AccountsInput::Archives(&archive, incremental.as_ref()),
+    };
+    let visit = visit_accounts(input, &VisitOptions::default(), &NoProgress, Owners::default)?;
+    let mut all = Owners::default();
+    visit.visitors.into_iter().flat_map(|worker| worker.0).for_each(|(owner, sums)| all.add(owner, sums));
+    let mut owners: Vec<_> = all.0.into_iter().collect();
     owners.sort_by_key(|(_, (accounts, _))| std::cmp::Reverse(*accounts));
     for (owner, (accounts, lamports)) in owners.iter().take(SHOWN) {
         println!("{accounts:>12} {lamports:>24} {owner}");
     }
+    // An error would have said that the state is wrong.
+    println!("{} accounts of slot {}", visit.report.accounts, visit.report.slot.unwrap_or_default());
     Ok(())
 }

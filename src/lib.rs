@@ -12,7 +12,7 @@
 //!
 //! let options = ArchiveOptions::new("/mnt/ledger", "/mnt/snapshots").codec(Codec::zstd(3)).threads(8);
 //! let report = archive(&options, &NoProgress)?;
-//! println!("{} bytes in {:?}", report.output_bytes, report.taken.elapsed);
+//! println!("{} bytes in {:?}", report.output_bytes, report.elapsed.wall);
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
@@ -22,13 +22,13 @@
 //! # Restore, verify, recompress
 //!
 //! ```no_run
-//! use slotpress::{NamedArchive, NoProgress, RestoreOptions, VerifyOptions, restore, verify};
+//! use slotpress::{NamedArchive, NoProgress, RestoreOptions, RestoreTarget, VerifyOptions, restore, verify};
 //!
-//! let archive = NamedArchive::of_path("/mnt/snapshots/snapshot-350006937-….tar.zst".as_ref());
+//! let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
 //! let report = verify(&archive, None, &VerifyOptions::default(), &NoProgress)?;
 //! assert!(report.ok, "{:?}", report.failures);
 //!
-//! let report = restore(&RestoreOptions::new(archive.path, "/mnt/new-ledger"), &NoProgress)?;
+//! let report = restore(&RestoreOptions::new(archive.path, RestoreTarget::new("/mnt/new-ledger")), &NoProgress)?;
 //! println!("slot {}, ready to boot from {}", report.slot, report.path.display());
 //! # Ok::<(), slotpress::Error>(())
 //! ```
@@ -96,12 +96,12 @@ pub use {
         zstd_params::ZstdParams,
     },
     recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
-    restore::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, restore},
+    restore::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore},
     slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        io::{IoHint, Manners, pace::Pace},
+        error::{Error, ErrorKind, Hint, Result},
+        io::{IoHint, IoPolicy, pace::Pace},
         progress::{NoProgress, Part, Progress, Step},
-        stopwatch::Taken,
+        stopwatch::Elapsed,
     },
     slotpress_format::{
         archive::frame_hashes::Root,
@@ -110,15 +110,15 @@ pub use {
             blockhash_queue::BlockhashQueue,
             directory::{Layout as LedgerLayout, LedgerPaths},
             lattice::LatticeHash,
-            names::{ArchiveName, Extension, Hash},
+            names::{Address, ArchiveName, Extension, Hash},
         },
     },
     slotpress_read::{
         archive::{IndexPolicy, compression::Compression, named::NamedArchive, walk::FrameStatistics},
         inspect::{
-            ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy, inspect_archive,
-            inspect_ledger,
-            visit::{Account, VisitOptions, visit_accounts},
+            AccountsInput, ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy,
+            inspect_archive, inspect_ledger,
+            visit::{Account, AccountVisitor, Visit, VisitError, VisitOptions, VisitReport, visit_accounts},
         },
         read_back::ReadBackReport,
         rules::{

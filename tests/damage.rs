@@ -3,9 +3,11 @@
 
 use {
     crate::common::*,
-    slotpress::{CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, restore},
+    slotpress::{
+        CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore,
+    },
     slotpress_base::{
-        io::Manners,
+        io::IoPolicy,
         progress::{NoProgress, Progress},
     },
     slotpress_format::archive::{
@@ -24,25 +26,24 @@ use {
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
 /// What is damaged is found before anything is converted.
-fn convert(_: &Path, _: &Path, _: usize, _: &Manners, _: &dyn Progress) -> Result<PathBuf, Error> {
+fn convert(_: &Path, _: &Path, _: usize, _: &IoPolicy, _: &dyn Progress) -> Result<PathBuf, Error> {
     Err(Error::failed("a damaged archive was to be converted"))
 }
 
 fn run(archive: &Path, to: &Path, layout: RestoreLayout, ignore_index: bool) -> Result<RestoreReport, Error> {
-    let options = RestoreOptions::new(archive, to)
+    let target = RestoreTarget::new(to)
         .layout(layout)
         .threads(2)
-        .index(if ignore_index {
-            slotpress_read::archive::IndexPolicy::Ignore
-        } else {
-            slotpress_read::archive::IndexPolicy::Hint
-        })
         .convert(convert)
         // The small archive is a part of a state.
         .check(CheckOptions::default().mode(match layout {
             RestoreLayout::Archive => CheckMode::Frames,
             RestoreLayout::Boot => CheckMode::State,
         }));
+    let options = RestoreOptions::new(archive, target).index(match ignore_index {
+        true => slotpress_read::archive::IndexPolicy::Ignore,
+        false => slotpress_read::archive::IndexPolicy::Hint,
+    });
     restore(&options, &NoProgress)
 }
 

@@ -3,7 +3,7 @@
 use {
     crate::common::*,
     rustix::event::{PollFd, PollFlags, Timespec},
-    slotpress_base::io::Manners,
+    slotpress_base::io::IoPolicy,
     slotpress_format::archive::frame_hashes::{Root, frame_hash, hashes_frame_bytes},
     slotpress_read::archive::{Archive, IndexPolicy},
     std::{
@@ -42,7 +42,7 @@ fn the_root_is_told() {
     assert_eq!(run(&[flags.as_slice(), &["--force", "--threads", "1"]].concat()).1["root"], root.as_str());
 
     let bytes = fs::read(&path).expect("read");
-    let archive = Archive::open(Path::new(&path), IndexPolicy::Require, &Manners::default()).expect("opens");
+    let archive = Archive::open(Path::new(&path), IndexPolicy::Require, &IoPolicy::default()).expect("opens");
     let tail = archive.tail.as_ref().expect("an index");
     let hashes = tail.hashes.as_ref().expect("hashes");
     assert!(tail.is_plain && tail.frames.len() > 5);
@@ -108,7 +108,7 @@ fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let root = line["root"].as_str().expect("a root").to_string();
     let path = PathBuf::from(line["path"].as_str().expect("a path"));
     let mut bytes = fs::read(&path).expect("read");
-    let archive = Archive::open(&path, IndexPolicy::Require, &Manners::default()).expect("opens");
+    let archive = Archive::open(&path, IndexPolicy::Require, &IoPolicy::default()).expect("opens");
     // The mode in a tar header, with the header's checksum made anew.
     let frame = archive.tail.as_ref().expect("an index").frames[0];
     let (start, end) = (frame.offset_bytes as usize, frame.end_bytes() as usize);
@@ -149,7 +149,7 @@ fn quick_verifying_compares_all_frames_with_a_root() {
     assert_eq!(quick(&right, &["--expect-root", &root]).0, 0);
     // The frame that was forged is decoded; one of accounts is not. A bit in the middle of it:
     assert_eq!(quick(&forged, &["--expect-root", &root]).0, 3);
-    let archive = Archive::open(&right, IndexPolicy::Require, &Manners::default()).expect("opens");
+    let archive = Archive::open(&right, IndexPolicy::Require, &IoPolicy::default()).expect("opens");
     let frames = &archive.tail.as_ref().expect("an index").frames;
     let number = frames.len() - 2;
     let mut bytes = fs::read(&right).expect("read");

@@ -1,20 +1,18 @@
 //! The library, as a program that embeds it sees it: nothing here names a module.
 
 use {
-    crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger, temp_dir},
+    crate::common::{
+        FULL_26, FULL_3500, INCREMENTAL_26_40, fixture, ledger,
+        records::{newest, records},
+        temp_dir,
+    },
     slotpress::{
-        Account, ArchiveOptions, CheckMode, CheckOptions, Codec, Error, ErrorKind, FullReadBack, Hash, MeasureOptions,
-        NamedArchive, NoProgress, RecompressOptions, RecompressSource, RestoreOptions, Result, Sink, VerifyOptions,
-        VisitOptions, archive, inspect_archive, measure_levels, recompress, restore, verify, visit_accounts,
+        Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CheckMode, CheckOptions, Codec, ErrorKind,
+        FullReadBack, Hint, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, RecompressOptions, RecompressSource,
+        RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions, VisitError, VisitOptions, VisitReport,
+        archive, inspect_archive, measure_levels, recompress, restore, verify, visit_accounts,
     },
-    std::{
-        collections::BTreeSet,
-        error::Error as _,
-        sync::{
-            Arc, Mutex,
-            atomic::{AtomicU64, Ordering::Relaxed},
-        },
-    },
+    std::{collections::BTreeMap, convert::Infallible, error::Error as _, path::Path, sync::Arc},
 };
 
 #[test]
@@ -27,7 +25,7 @@ fn a_ledger_goes_round() {
     let again = archive(&options, &NoProgress).expect_err("it is there");
     assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
 
-    let named = NamedArchive::of_path(&path);
+    let named = NamedArchive::from_path(&path);
     let options = VerifyOptions::default().memory_bytes(64 << 20).expect_slot(26);
     let verified = verify(&named, None, &options, &NoProgress).expect("verified");
     assert!(verified.ok && verified.slot == Some(26), "{verified:?}");
@@ -36,7 +34,8 @@ fn a_ledger_goes_round() {
 
     let new = out.path().join("new");
     let check = CheckOptions::default().mode(CheckMode::State);
-    let restored = restore(&RestoreOptions::new(&path, &new).check(check), &NoProgress).expect("restored");
+    let restored =
+        restore(&RestoreOptions::new(&path, RestoreTarget::new(&new).check(check)), &NoProgress).expect("restored");
     assert_eq!((restored.slot, restored.hash), (26, report.name.hash));
 
     let other = temp_dir();
@@ -71,12 +70,12 @@ fn reports_are_serializable() {
     assert_eq!(shown["name"], archived.name.to_string());
 
     let path = archived.path.expect("a path");
-    let named = NamedArchive::of_path(&path);
+    let named = NamedArchive::from_path(&path);
     let verified = fields(&verify(&named, None, &VerifyOptions::default(), &NoProgress).expect("verified"));
     has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
     let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
     assert_eq!((&inspected["format"], &inspected["bank"]["slot"]), (&"zstd".into(), &26.into()));
-    let options = RestoreOptions::new(&path, out.path().join("new"));
+    let options = RestoreOptions::new(&path, RestoreTarget::new(out.path().join("new")));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!((&restored["state"], &restored["complete"]), (&"checked".into(), &"by state".into()));
     let sink = Sink::Dir { dir: out.path(), replace: true };
@@ -86,28 +85,88 @@ fn reports_are_serializable() {
     has(&fields(row), &["codec", "level", "output_bytes", "compress", "warnings"]);
 }
 
-#[test]
-fn every_account_is_visited_once() {
-    for name in [FULL_26, FULL_3500] {
-        let archive = NamedArchive::of_path(&fixture(name));
-        let (count, lamports) = (AtomicU64::new(0), AtomicU64::new(0));
-        let seen: Mutex<BTreeSet<(Hash, u64)>> = Mutex::default();
-        let visit = |account: &Account<'_>| -> Result<()> {
-            count.fetch_add(1, Relaxed);
-            lamports.fetch_add(account.lamports, Relaxed);
-            seen.lock().expect("no panic").insert((account.pubkey, account.slot));
-            Ok(())
-        };
-        visit_accounts(&archive, &VisitOptions::default(), &NoProgress, &visit).expect("visited");
-        let verified = verify(&archive, None, &VerifyOptions::default(), &NoProgress).expect("verified");
-        assert_eq!(count.load(Relaxed), verified.counts.records);
-        assert_eq!(seen.into_inner().expect("no panic").len() as u64, verified.counts.records);
-        // No superseded records in these: every lamport is of the state.
-        assert_eq!((verified.counts.superseded, Some(lamports.into_inner())), (0, verified.capitalization));
+/// What one worker saw.
+#[derive(Default)]
+struct Seen {
+    accounts: Vec<(Address, u64)>,
+    lamports: u64,
+}
+
+impl AccountVisitor for Seen {
+    type Error = Infallible;
+
+    fn account(&mut self, account: &Account<'_>) -> Result<(), Infallible> {
+        self.accounts.push((account.address, account.slot));
+        self.lamports += account.lamports;
+        Ok(())
     }
-    let archive = NamedArchive::of_path(&fixture(INCREMENTAL_26_40));
-    let error = visit_accounts(&archive, &VisitOptions::default(), &NoProgress, &|_| Err(Error::failed("enough")));
-    assert_eq!(error.expect_err("told").to_string(), "enough");
+}
+
+/// All accounts that are shown, with the slots of their newest versions, and the report.
+fn accounts_of(input: AccountsInput<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VisitReport) {
+    let options = VisitOptions::default().check(check).threads(3);
+    let visit = visit_accounts(input, &options, &NoProgress, Seen::default).expect("visited");
+    assert!(visit.visitors.len() <= 3, "one for each worker");
+    let lamports = visit.visitors.iter().map(|seen| seen.lamports).sum();
+    let all: Vec<_> = visit.visitors.into_iter().flat_map(|seen| seen.accounts).collect();
+    let accounts: BTreeMap<_, _> = all.iter().copied().collect();
+    assert_eq!((accounts.len(), accounts.len() as u64), (all.len(), visit.report.accounts), "each once");
+    (accounts, lamports, visit.report)
+}
+
+/// The newest versions that a plain walk over the tar finds; what comes later replaces what is of a lower slot.
+fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
+    let all: Vec<_> = archives.iter().flat_map(|archive| records(archive)).collect();
+    let live = newest(&all).into_values().filter(|record| record.lamports > 0);
+    live.map(|record| (record.pubkey.parse().expect("an address"), record.slot)).collect()
+}
+
+/// The newest version of every account, once, whether there is an index, and whatever the accounts come from.
+#[test]
+fn the_newest_version_of_every_account_is_visited() {
+    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    let options = ArchiveOptions::new(ledger.path(), out.path()).frame_size_bytes(64 << 10);
+    let ours = archive(&options, &NoProgress).expect("archived").path.expect("a path");
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
+        let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
+        let input = AccountsInput::Archives(&named[0], named.get(1));
+        let (accounts, lamports, report) = accounts_of(input, CheckMode::State);
+        assert!(accounts == plain_walk(&archives), "{archives:?}");
+        let verified = verify(&named[0], named.get(1), &VerifyOptions::default(), &NoProgress).expect("verified");
+        assert_eq!((Some(lamports), report.slot), (verified.capitalization, verified.slot));
+        assert_eq!((report.superseded, report.records), (verified.counts.superseded, verified.counts.records));
+        assert_eq!(report.state, StateOutcome::Checked { accounts: verified.counts.accounts });
+    }
+    let paths = LedgerPaths::new(ledger.path());
+    let (accounts, ..) = accounts_of(AccountsInput::Ledger(&paths, None), CheckMode::State);
+    assert!(accounts == plain_walk(&[&ours]));
+
+    let part = NamedArchive::from_path(&incremental);
+    let input = AccountsInput::Archives(&part, None);
+    let refused = visit_accounts(input, &VisitOptions::default(), &NoProgress, Seen::default);
+    assert!(matches!(refused, Err(VisitError::Read(error)) if error.hint() == Some(&Hint::GiveFullArchive)));
+    let (accounts, _, report) = accounts_of(input, CheckMode::Frames);
+    assert!(accounts == plain_walk(&[&incremental]) && matches!(report.state, StateOutcome::NotChecked(_)));
+}
+
+/// Ends at the first account, with an error that is not the library's.
+struct Enough;
+
+impl AccountVisitor for Enough {
+    type Error = &'static str;
+
+    fn account(&mut self, _: &Account<'_>) -> Result<(), &'static str> {
+        Err("enough")
+    }
+}
+
+#[test]
+fn a_visitor_ends_the_visit_with_its_own_error() {
+    let archive = NamedArchive::from_path(fixture(FULL_26));
+    let input = AccountsInput::Archives(&archive, None);
+    let error = visit_accounts(input, &VisitOptions::default(), &NoProgress, || Enough).err();
+    assert!(matches!(error, Some(VisitError::Visitor("enough"))), "{error:?}");
 }
 
 #[test]
@@ -119,10 +178,12 @@ fn damage_is_an_error_of_its_kind() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).expect("written");
-    let archive = NamedArchive::of_path(&path);
-    let error = visit_accounts(&archive, &VisitOptions::default(), &NoProgress, &|_| Ok(())).expect_err("damaged");
-    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-    let error = restore(&RestoreOptions::new(dir.path().join("none"), dir.path().join("x")), &NoProgress);
+    let archive = NamedArchive::from_path(&path);
+    let input = AccountsInput::Archives(&archive, None);
+    let error = visit_accounts(input, &VisitOptions::default(), &NoProgress, || Enough).err();
+    assert!(matches!(&error, Some(VisitError::Read(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
+    let error =
+        restore(&RestoreOptions::new(dir.path().join("none"), RestoreTarget::new(dir.path().join("x"))), &NoProgress);
     let error = error.expect_err("no file");
     let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
     assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound), "{error:?}");

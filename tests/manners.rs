@@ -1,4 +1,4 @@
-//! Good manners: what was in the page cache stays there, what was not leaves no trace, and no byte of a result depends
+//! Good io_policy: what was in the page cache stays there, what was not leaves no trace, and no byte of a result depends
 //! on any of it.
 //!
 //! Runs beside the compiled tests: on a disk, since pages of a file system in memory cannot be dropped. SLOTPRESS_TEST_DISK names
@@ -7,11 +7,11 @@
 use {
     rustix::fs::{Advice, fadvise},
     slotpress::{
-        ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, Sink, ZSTD_LEVEL_DEFAULT, archive,
-        recompress, restore,
+        ArchiveOptions, Codec, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink,
+        ZSTD_LEVEL_DEFAULT, archive, recompress, restore,
     },
     slotpress_base::{
-        io::{IoHint, Manners, pace::Pace},
+        io::{IoHint, IoPolicy, pace::Pace},
         progress::NoProgress,
     },
     slotpress_synth::{AgaveVersion, Mix, SynthOptions, synth},
@@ -55,7 +55,7 @@ impl Scene {
         };
         synth(&options, &NoProgress).expect("a ledger");
         let mut scene = Self { dir, ledger, archive: PathBuf::new() };
-        scene.archive = scene.make_archive("source", manners(IoHint::None));
+        scene.archive = scene.make_archive("source", io_policy(IoHint::None));
         scene
     }
 
@@ -65,38 +65,37 @@ impl Scene {
         dir
     }
 
-    fn make_archive(&self, name: &str, manners: Manners) -> PathBuf {
+    fn make_archive(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
         let options = ArchiveOptions::new(&self.ledger, self.new_dir(name))
             .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
             .frame_size_bytes(FRAME_SIZE_BYTES)
             .threads(THREADS)
-            .manners(manners);
+            .io_policy(io_policy);
         archive(&options, &NoProgress).expect("archived").path.expect("a path")
     }
 
-    fn recompress(&self, name: &str, manners: Manners) -> PathBuf {
+    fn recompress(&self, name: &str, io_policy: IoPolicy) -> PathBuf {
         let dir = self.new_dir(name);
         let options = RecompressOptions::default()
             .codec(Codec::zstd(ZSTD_LEVEL_DEFAULT))
             .frame_size_bytes(FRAME_SIZE_BYTES)
             .threads(THREADS)
-            .manners(manners);
+            .io_policy(io_policy);
         let sink = Sink::Dir { dir: &dir, replace: false };
         let report = recompress(RecompressSource::File(self.archive.clone()), sink, &options, &NoProgress)
             .expect("recompressed");
         report.path.expect("a path")
     }
 
-    fn restore(&self, name: &str, manners: Manners, ignore_index: bool) -> PathBuf {
+    fn restore(&self, name: &str, io_policy: IoPolicy, ignore_index: bool) -> PathBuf {
         let ledger = self.new_dir(name);
-        let options = RestoreOptions::new(&self.archive, &ledger)
-            .threads(THREADS)
-            .index(if ignore_index {
-                slotpress_read::archive::IndexPolicy::Ignore
-            } else {
-                slotpress_read::archive::IndexPolicy::Hint
-            })
-            .manners(manners);
+        let options =
+            RestoreOptions::new(&self.archive, RestoreTarget::new(&ledger).threads(THREADS).io_policy(io_policy))
+                .index(if ignore_index {
+                    slotpress_read::archive::IndexPolicy::Ignore
+                } else {
+                    slotpress_read::archive::IndexPolicy::Hint
+                });
         restore(&options, &NoProgress).expect("restored");
         ledger
     }
@@ -109,8 +108,8 @@ impl Scene {
     }
 }
 
-fn manners(io_hint: IoHint) -> Manners {
-    Manners { io_hint, pace: None }
+fn io_policy(io_hint: IoHint) -> IoPolicy {
+    IoPolicy { io_hint, pace: None }
 }
 
 /// Every file under a directory.
@@ -188,12 +187,12 @@ fn archiving_leaves_the_page_cache_as_it_was() {
     scene.make_cold();
     for hint in [IoHint::Gentle, IoHint::Direct] {
         let name = format!("{hint:?}");
-        scene.make_archive(&format!("{name}-cold"), manners(hint));
+        scene.make_archive(&format!("{name}-cold"), io_policy(hint));
         assert_cold(scene.dir.path());
     }
     warm_some(&scene.ledger);
     let before = residency(&scene.ledger);
-    scene.make_archive("warm", manners(IoHint::Gentle));
+    scene.make_archive("warm", io_policy(IoHint::Gentle));
     let after = residency(&scene.ledger);
     for (path, pages) in &before {
         // A page that two frames share follows its neighbours: at most one for each of a storage's two ends.
@@ -203,7 +202,7 @@ fn archiving_leaves_the_page_cache_as_it_was() {
     assert_cold(&scene.dir.path().join("warm"));
 
     // The test would notice.
-    scene.make_archive("none", manners(IoHint::None));
+    scene.make_archive("none", io_policy(IoHint::None));
     let pages: Vec<bool> = residency(&scene.dir.path().join("none")).into_values().flatten().collect();
     assert!(pages.iter().any(|page| *page));
     assert!(before != residency(&scene.ledger));
@@ -215,18 +214,18 @@ fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
     scene.make_cold();
     for hint in [IoHint::Gentle, IoHint::Direct] {
         let name = format!("{hint:?}");
-        scene.recompress(&format!("{name}-recompressed"), manners(hint));
+        scene.recompress(&format!("{name}-recompressed"), io_policy(hint));
         assert_cold(scene.dir.path());
         for ignore_index in [false, true] {
-            scene.restore(&format!("{name}-restored-{ignore_index}"), manners(hint), ignore_index);
+            scene.restore(&format!("{name}-restored-{ignore_index}"), io_policy(hint), ignore_index);
             assert_cold(scene.dir.path());
         }
     }
     let source = scene.archive.parent().expect("a directory");
     fs::read(&scene.archive).expect("read");
     let before = residency(source);
-    scene.recompress("warm", manners(IoHint::Gentle));
-    scene.restore("warm-restored", manners(IoHint::Gentle), false);
+    scene.recompress("warm", io_policy(IoHint::Gentle));
+    scene.restore("warm-restored", io_policy(IoHint::Gentle), false);
     assert!(before == residency(source), "a resident archive stays");
 }
 
@@ -234,22 +233,22 @@ fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
 fn results_do_not_depend_on_manners() {
     let scene = Scene::new();
     let expected = fs::read(&scene.archive).expect("read");
-    let (restored, tree) = (scene.restore("restored", manners(IoHint::None), false), contents);
+    let (restored, tree) = (scene.restore("restored", io_policy(IoHint::None), false), contents);
     let restored = tree(&restored);
     // An eighth of a second for the archive, more for the ledger.
     let pace = || Some(Arc::new(Pace::new(expected.len() as u64 * 8)));
     for (io_hint, pace) in
         [(IoHint::Gentle, None), (IoHint::Direct, None), (IoHint::None, pace()), (IoHint::Gentle, pace())]
     {
-        let manners = Manners { io_hint, pace };
-        let name = format!("{io_hint:?}-{}", manners.pace.is_some());
+        let io_policy = IoPolicy { io_hint, pace };
+        let name = format!("{io_hint:?}-{}", io_policy.pace.is_some());
         for archive in
-            [scene.make_archive(&name, manners.clone()), scene.recompress(&format!("re-{name}"), manners.clone())]
+            [scene.make_archive(&name, io_policy.clone()), scene.recompress(&format!("re-{name}"), io_policy.clone())]
         {
             assert!(fs::read(archive).expect("read") == expected, "{name}");
         }
         for ignore_index in [false, true] {
-            let ledger = scene.restore(&format!("{name}-{ignore_index}"), manners.clone(), ignore_index);
+            let ledger = scene.restore(&format!("{name}-{ignore_index}"), io_policy.clone(), ignore_index);
             assert!(contents(&ledger) == restored, "{name}");
         }
     }
@@ -261,7 +260,7 @@ fn reading_is_no_faster_than_allowed() {
     let bytes = fs::metadata(&scene.archive).expect("read").len();
     let pace = Some(Arc::new(Pace::new(bytes)));
     let start = Instant::now();
-    scene.recompress("slow", Manners { io_hint: IoHint::Gentle, pace });
+    scene.recompress("slow", IoPolicy { io_hint: IoHint::Gentle, pace });
     // A second, less what is saved up while planning.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }

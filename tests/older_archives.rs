@@ -2,7 +2,7 @@
 
 use {
     crate::common::*,
-    slotpress_base::io::Manners,
+    slotpress_base::io::IoPolicy,
     slotpress_format::archive::zstd_frame::skippable_frame,
     slotpress_read::archive::{Archive, IndexPolicy, tail::Tail},
     std::{
@@ -20,7 +20,7 @@ fn with_marks() -> PathBuf {
 }
 
 fn tail(archive: &Path) -> Tail {
-    Archive::open(archive, IndexPolicy::Require, &Manners::default()).expect("opens").tail.expect("an index")
+    Archive::open(archive, IndexPolicy::Require, &IoPolicy::default()).expect("opens").tail.expect("an index")
 }
 
 /// The exit code of a command, its report, and its errors.

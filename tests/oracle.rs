@@ -331,8 +331,8 @@ fn interop_table() {
                 [("full", &full, None), ("incremental, on Agave's full", &agave_full, Some(&incremental))]
             {
                 let incremental = incremental.map(PathBuf::as_path);
-                let named = incremental.map(NamedArchive::of_path);
-                let full_name = NamedArchive::of_path(full);
+                let named = incremental.map(NamedArchive::from_path);
+                let full_name = NamedArchive::from_path(full);
                 let ours = verify_archives(&full_name, named.as_ref(), &verify_options(), &NoProgress);
                 let clients = ours.expect("verified").clients;
                 assert!(clients.iter().all(|verdict| verdict.loads || verdict.client == Client::Agave41));

@@ -3,8 +3,8 @@
 use {
     crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir},
     slotpress::{
-        ArchiveOptions, Codec, Error, RecompressOptions, RecompressSource, RestoreOptions, Result, Sink, archive,
-        recompress, restore,
+        ArchiveOptions, Codec, Error, RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Result, Sink,
+        archive, recompress, restore,
     },
     slotpress_base::{progress::Progress, threads::guarded},
     slotpress_read::{
@@ -65,7 +65,8 @@ fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
 }
 
 fn restore_with(index: IndexPolicy, out: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = RestoreOptions::new(fixture(FULL_3500), out).threads(3).index(index).check(check_state());
+    let options =
+        RestoreOptions::new(fixture(FULL_3500), RestoreTarget::new(out).threads(3).check(check_state())).index(index);
     restore(&options, progress).map(drop)
 }
 
@@ -76,7 +77,7 @@ fn run_restore_in_order(out: &Path, _: &Path, progress: &dyn Progress) -> Result
 fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     let options = VerifyOptions::default().threads(3).memory_bytes(64 << 20).temporary_dir(out.to_path_buf());
     let path = fixture(FULL_3500);
-    let archive = NamedArchive::of_path(&path);
+    let archive = NamedArchive::from_path(&path);
     verify_archives(&archive, None, &options, progress).map(drop)
 }
 

@@ -5,7 +5,7 @@ use {
     crate::common::*,
     slotpress::{
         Codec, Error, ErrorKind, RecompressOptions, RecompressReport, RecompressSource, RecordLayout, RestoreOptions,
-        RestoreReport, Sink, ZSTD_LEVEL_DEFAULT, recompress, restore,
+        RestoreReport, RestoreTarget, Sink, ZSTD_LEVEL_DEFAULT, recompress, restore,
     },
     slotpress_base::progress::NoProgress,
     slotpress_format::ledger::directory::LedgerPaths,
@@ -30,7 +30,7 @@ fn check(mode: CheckMode) -> CheckOptions {
 }
 
 fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<RestoreReport, Error> {
-    let mut options = RestoreOptions::new(archives[0], to).threads(2).check(check(mode));
+    let mut options = RestoreOptions::new(archives[0], RestoreTarget::new(to).threads(2).check(check(mode)));
     options.incremental = archives.get(1).map(|path| path.to_path_buf());
     restore(&options, &NoProgress)
 }
@@ -59,7 +59,7 @@ fn is_good_ledger(ledger: &Path) -> bool {
 }
 
 fn is_good_archive(archive: &Path) -> bool {
-    let named = NamedArchive::of_path(archive);
+    let named = NamedArchive::from_path(archive);
     verify_archives(&named, None, &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
 }
 
@@ -226,7 +226,7 @@ fn superseded_records_in_every_storage() {
     let archive = dir.path().join(name(&full_of(AGAVE_4_4)));
     write_zstd(&entries, &archive);
     let verified =
-        verify_archives(&NamedArchive::of_path(&archive), None, &verify_options(), &NoProgress).expect("verified");
+        verify_archives(&NamedArchive::from_path(&archive), None, &verify_options(), &NoProgress).expect("verified");
     assert!(verified.ok, "{:?}", verified.failures);
     assert!(verified.counts.superseded * 10 >= verified.counts.records * 3, "{:?}", verified.counts);
     let report = try_restore(&[&archive], &dir.path().join("ledger"), CheckMode::State).expect("restored");
@@ -277,12 +277,12 @@ fn checksums_and_an_index_do_not_suffice() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (ledger, out) = (ledger_of(AGAVE_4_4, 26), temp_dir());
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    let options = RestoreOptions::new(&ours, out.path().join("default")).threads(2);
+    let options = RestoreOptions::new(&ours, RestoreTarget::new(out.path().join("default")).threads(2));
     let checked = restore(&options, &NoProgress).expect("restored");
     assert!(matches!(checked.assurance.state, StateOutcome::Checked { .. }), "{:?}", checked.assurance);
     assert_eq!(checked.assurance.complete, Completeness::ByState);
     let frames = try_restore(&[&ours], &out.path().join("frames"), CheckMode::Frames).expect("restored");
-    assert_eq!(frames.assurance.state, StateOutcome::NotChecked("`CheckMode::Frames`".to_string()));
+    assert_eq!(frames.assurance.state, StateOutcome::NotChecked("not asked for".to_string()));
     assert_eq!(frames.assurance.complete, Completeness::ByIndex, "4.4 writes no storage map");
 }
 

@@ -57,13 +57,13 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
     if length > ENTRY_BYTES_MAX {
         let [length, most] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
         return Err(Error::damaged(format!("{what} has {length}, and no file of a snapshot has more than {most}"))
-            .hint("the bank snapshot is damaged: let the validator write another one"));
+            .with_hint("the bank snapshot is damaged: let the validator write another one"));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible { file, progress });
     // The bank's slot is not known yet.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
     progress.check()?;
-    cache.map_err(|error| error.hint("the bank snapshot is damaged: let the validator write another one"))
+    cache.map_err(|error| error.with_hint("the bank snapshot is damaged: let the validator write another one"))
 }
 
 /// Refuses a bank file that is not sound, and a status cache that is not of this bank: whatever a client that boots from the
@@ -74,7 +74,7 @@ pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
     let is_refused = |rule: Rule| !(rule == Rule::BankField || rule.is_of_bank() || rule.is_of_version());
     let judged = judge_documents(documents, Some(slot), &Findings::refusing(is_refused)).map(drop);
-    judged.map_err(|error| error.hint("the bank snapshot is damaged: let the validator write another one"))
+    judged.map_err(|error| error.with_hint("the bank snapshot is damaged: let the validator write another one"))
 }
 
 /// Reads a file until the user asks to stop.

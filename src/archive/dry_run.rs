@@ -46,7 +46,7 @@ pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
     check_output_dir(&options.out_dir)?;
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
-    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    let _watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let Begun { plan, name, .. } = begin(options, threads, progress)?;
     let path = options.out_dir.join(name.to_string());
     if path.exists() && !options.replace {

@@ -28,12 +28,12 @@ use {
     serde::Serialize,
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, Result},
-        io::Manners,
+        error::{Error, Hint, Result},
+        io::IoPolicy,
         pipeline::OUTPUT_BUFFERS_PER_WORKER,
         progress::{Part, Progress, Step, timed},
         quantity::{bytes, count},
-        stopwatch::{Stopwatch, Taken},
+        stopwatch::{Elapsed, Stopwatch},
         text,
         threads::available_threads,
     },
@@ -88,7 +88,7 @@ pub struct ArchiveOptions {
     /// Read the archive back before it gets its name: with `FullReadBack`.
     pub read_back: Option<Arc<dyn ReadBack>>,
     /// How to behave towards whoever else uses the machine.
-    pub manners: Manners,
+    pub io_policy: IoPolicy,
 }
 
 impl ArchiveOptions {
@@ -106,7 +106,7 @@ impl ArchiveOptions {
             replace: false,
             force_base: false,
             read_back: None,
-            manners: Manners::default(),
+            io_policy: IoPolicy::default(),
         }
     }
 }
@@ -136,7 +136,7 @@ pub struct ArchiveReport {
     pub threads: usize,
     /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
-    pub taken: Taken,
+    pub elapsed: Elapsed,
 }
 
 impl ArchiveReport {
@@ -165,13 +165,13 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     let stopwatch = Stopwatch::start();
     if options.read_back.is_some() && matches!(sink, Sink::Stream(_)) {
         return Err(Error::usage("an archive written to a stream cannot be read back")
-            .hint("write into a directory, or check the stream with: slotpress verify"));
+            .with_hint("write into a directory, or check the stream with: slotpress verify"));
     }
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
 
     // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
-    let _watch = options.manners.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    let _watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let Begun { plan, name, _lock } = begin(options, threads, progress)?;
     sink.check_name(&name.to_string())?;
     warn_of_whole_storages(plan.whole_storages, progress);
@@ -209,7 +209,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
         root,
         read_back,
         threads,
-        taken: stopwatch.taken(),
+        elapsed: stopwatch.elapsed(),
     })
 }
 
@@ -233,7 +233,7 @@ fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> R
         check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir())?;
     }
     let layout = snapshot.layout;
-    let plan_options = PlanOptions { base_slot: options.base_slot, threads, manners: options.manners.clone() };
+    let plan_options = PlanOptions { base_slot: options.base_slot, threads, io_policy: options.io_policy.clone() };
     let status_cache = snapshot.status_cache.clone();
     let (plan, status_cache) = while_reading(&status_cache, progress, || {
         Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
@@ -242,7 +242,7 @@ fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> R
     if layout == Layout::Unpacked && plan.bank.storage_count == 0 && options.read_back.is_none() {
         progress.warn(
             "the bank file names no storages (Agave 4.4 and later), so missing storages were not detected; \
-             `read_back` checks this",
+             reading the archive back checks this",
         );
     }
     let name = ArchiveName {
@@ -274,7 +274,7 @@ fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
         count(plan.obsolete_records),
         bytes(plan.obsolete_bytes),
         bytes(options.frame_size_bytes),
-        options.manners.io_hint.as_str()
+        options.io_policy.io_hint.as_str()
     )
 }
 
@@ -303,7 +303,7 @@ fn encode_planned(
         &|span: FrameSpan, content| {
             let length = span.length_bytes as usize;
             timed(progress, Part::Reading, || {
-                options.manners.wait(span.length_bytes, progress);
+                options.io_policy.wait(span.length_bytes, progress);
                 plan.fill(&span, content_buffer(content, length)).map(|()| length)
             })
         },
@@ -323,7 +323,7 @@ fn write_archive(
     progress: &dyn Progress,
 ) -> Result<Written> {
     let path = sink.path();
-    let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &path, &options.codec);
+    let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &path, &options.codec);
     encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| {
         timed(progress, Part::Writing, || writer.frame(&frame))
     })?;
@@ -338,7 +338,7 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!("a frame size of {} is out of range", bytes(frame_size_bytes)))
-        .hint("`frame_size_bytes` takes 64KiB to 32MiB"))
+        .with_hint("a frame has 64KiB to 32MiB"))
 }
 
 /// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
@@ -352,11 +352,9 @@ fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path) -
         Some(newest) => Err(Error::failed(format!(
             "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
         ))
-        .hint(format!(
-            "use `base_slot` {newest}; with another base, closed accounts may reappear (`force_base` accepts that risk)"
-        ))),
+        .with_hint(Hint::UseBaseSlot(newest))),
         None => Err(Error::failed(format!("there is no full archive of slot {base_slot} in {places}"))
-            .hint("put the full archive there, or use `force_base` to continue without it")),
+            .with_hint(Hint::ForceBase)),
     }
 }
 
@@ -373,11 +371,11 @@ pub(crate) fn threads_within(
     let worker_bytes = worker_memory_bytes(codec, frame_size_bytes)?;
     match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
         0 => Err(Error::usage(format!(
-            "`memory_bytes` of {} does not suffice for one worker, which takes {}",
+            "{} of memory do not suffice for one worker, which takes {}",
             bytes(memory_bytes),
             bytes(worker_bytes + other_bytes)
         ))
-        .hint("give more memory, a smaller `frame_size_bytes` or a lower `codec`")),
+        .with_hint("give more memory, smaller frames or a lower level")),
         workers => Ok(workers.min(threads)),
     }
 }

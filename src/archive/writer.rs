@@ -96,8 +96,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
 
     /// Frame hashes, index, seek table; returns what stands for the whole archive.
     fn put_tail(&mut self, index: &Index) -> Result<Root> {
-        let too_many =
-            || Error::failed("more frames than a seek table can list").hint("choose a larger `frame_size_bytes`");
+        let too_many = || Error::failed("more frames than a seek table can list").with_hint("choose larger frames");
         let hashes = frame_hashes::to_frame(&self.hashes).ok_or_else(too_many)?;
         let index = index.to_frame()?;
         for frame in [&hashes, &index] {

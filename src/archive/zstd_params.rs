@@ -2,7 +2,7 @@
 
 use {
     slotpress_base::error::{Error, Result},
-    std::fmt,
+    std::{fmt, str::FromStr},
     zstd_safe::{CParameter, Strategy},
 };
 
@@ -70,11 +70,19 @@ impl ZstdParams {
         self
     }
 
-    /// Reads `wlog=21,hlog=16,strat=fast`. A strategy is a name or a number from 1 to 9.
-    ///
-    /// # Errors
-    /// A parameter that zstd does not have, or a value out of its range: of [`ErrorKind::Usage`](slotpress_base::error::ErrorKind::Usage).
-    pub fn parse(text: &str) -> Result<Self> {
+    /// As the library calls them, in the order in which they are to be set.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = CParameter> + '_ {
+        self.values.iter().enumerate().filter_map(|(at, value)| Some(setting(PARAMETERS[at].name, (*value)?)))
+    }
+}
+
+/// From `wlog=21,hlog=16,strat=fast`. A strategy is a name or a number from 1 to 9.
+impl FromStr for ZstdParams {
+    type Err = Error;
+
+    /// An error is of [`ErrorKind::Usage`](slotpress_base::error::ErrorKind::Usage): a parameter that zstd does not have, or a value
+    /// out of its range.
+    fn from_str(text: &str) -> Result<Self> {
         let known = || {
             let names: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
             format!("zstd's parameters look like wlog=21,hlog=16,strat=fast; known are {}", names.join(", "))
@@ -83,11 +91,11 @@ impl ZstdParams {
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair
                 .split_once('=')
-                .ok_or_else(|| Error::usage(format!("the zstd parameter {pair:?} has no value")).hint(known()))?;
+                .ok_or_else(|| Error::usage(format!("the zstd parameter {pair:?} has no value")).with_hint(known()))?;
             let at = PARAMETERS
                 .iter()
                 .position(|parameter| parameter.name == name)
-                .ok_or_else(|| Error::usage(format!("there is no zstd parameter {name:?}")).hint(known()))?;
+                .ok_or_else(|| Error::usage(format!("there is no zstd parameter {name:?}")).with_hint(known()))?;
             let Parameter { min, max, .. } = PARAMETERS[at];
             let named = STRATEGIES.iter().position(|(strategy, _)| at == STRATEGY && *strategy == value);
             let number = named.map_or_else(|| value.parse().ok(), |place| Some(place as u32 + 1));
@@ -104,11 +112,6 @@ impl ZstdParams {
             }
         }
         Ok(params)
-    }
-
-    /// As the library calls them, in the order in which they are to be set.
-    pub(crate) fn settings(&self) -> impl Iterator<Item = CParameter> + '_ {
-        self.values.iter().enumerate().filter_map(|(at, value)| Some(setting(PARAMETERS[at].name, (*value)?)))
     }
 }
 
@@ -188,14 +191,18 @@ mod tests {
     #[test]
     fn names_and_ranges() {
         let text = "wlog=21,clog=14,hlog=16,slog=1,mml=7,tlen=2,strat=fast,ldm=1,lhlog=20,lmml=64,lblog=3,lhrlog=7";
-        let params = ZstdParams::parse(text).expect("good");
+        let params = ZstdParams::from_str(text).expect("good");
         assert_eq!(params.to_string(), text);
-        assert_eq!(ZstdParams::parse("strat=1").expect("good").to_string(), "strat=fast");
-        assert!(ZstdParams::parse("").expect("nothing").is_stock());
+        assert_eq!(ZstdParams::from_str("strat=1").expect("good").to_string(), "strat=fast");
+        assert!(ZstdParams::from_str("").expect("nothing").is_stock());
         for bad in
             ["wlog=26", "wlog=9", "mml=8", "mml", "window=3", "strat=slow", "strat=0", "hlog=-1", "slog=1,slog=2"]
         {
-            assert_eq!(ZstdParams::parse(bad).expect_err(bad).kind(), slotpress_base::error::ErrorKind::Usage, "{bad}");
+            assert_eq!(
+                ZstdParams::from_str(bad).expect_err(bad).kind(),
+                slotpress_base::error::ErrorKind::Usage,
+                "{bad}"
+            );
         }
     }
 
@@ -207,14 +214,14 @@ mod tests {
             // Large tables are refused by no one, but take memory.
             let max = if name.ends_with("log") { (*max).min(20) } else { *max };
             for value in [*min, max] {
-                let params = ZstdParams::parse(&format!("{name}={value}")).expect("in range");
+                let params = ZstdParams::from_str(&format!("{name}={value}")).expect("in range");
                 let compressed = compress(3, params, &content);
                 assert_eq!(zstd::bulk::decompress(&compressed, content.len()).expect("decompresses"), content);
             }
         }
         for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
             let (level, params) = preset.level_and_params();
-            let params = ZstdParams::parse(params).expect("presets are good");
+            let params = ZstdParams::from_str(params).expect("presets are good");
             let compressed = compress(level, params, &content);
             assert_eq!(zstd::bulk::decompress(&compressed, content.len()).expect("decompresses"), content);
         }

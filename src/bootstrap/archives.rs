@@ -12,10 +12,10 @@ use {
     derive_setters::Setters,
     serde::Serialize,
     slotpress_base::{
-        error::{Error, ErrorKind, Result},
+        error::{Error, ErrorKind, Hint, Result},
         kept_dir::KeptDir,
         progress::Progress,
-        stopwatch::{Stopwatch, Taken},
+        stopwatch::{Elapsed, Stopwatch},
         text,
     },
     slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
@@ -83,7 +83,7 @@ pub struct FetchReport {
     pub vouchers: Vouchers,
     /// Time from the start until everything was on disk.
     #[serde(flatten)]
-    pub taken: Taken,
+    pub elapsed: Elapsed,
 }
 
 /// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are.
@@ -109,7 +109,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
             report.candidates.retain(|candidate| candidate.full.root.is_none_or(|root| root == expected));
             if report.candidates.is_empty() {
                 return Err(Error::new(ErrorKind::Network, format!("no source has the archive of root {expected}"))
-                    .hint("`slotpress find` and `slotpress list URL` show what sources have"));
+                    .with_hint(Hint::UseFind));
             }
         }
         let mut tries = 0;
@@ -150,7 +150,7 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
         }
     }
     let vouchers = Vouchers { is_expected: false, servers: vouching };
-    Ok(FetchReport { archives, vouchers, taken: stopwatch.taken() })
+    Ok(FetchReport { archives, vouchers, elapsed: stopwatch.elapsed() })
 }
 
 /// The archives whose URLs were given; several of one name are mirrors of it.

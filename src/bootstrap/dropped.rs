@@ -60,12 +60,12 @@ impl Dropped {
             None => "give other sources, or try again later".to_string(),
         };
         if self.0.len() < 2 {
-            return last.clone().hint(hint);
+            return last.clone().with_hint(hint);
         }
         let whys = self.0.iter().take(TOLD_MAX).map(|(wrong, why)| format!("{}: {why}", wrong.place));
         let more = if self.0.len() > TOLD_MAX { "; and others" } else { "" };
         let message = format!("no source is left: {}{more}", Vec::from_iter(whys).join("; "));
-        Error::new(last.kind(), message).hint(hint)
+        Error::new(last.kind(), message).with_hint(hint)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state that was asked for by slot or hash, which names tell before a byte is fetched.
 
 use {
-    slotpress_base::error::{Error, Result},
+    slotpress_base::error::{Error, Hint, Result},
     slotpress_format::ledger::names::{ArchiveName, Hash},
     slotpress_net::find::Candidate,
     slotpress_read::state::check::CheckOptions,
@@ -54,6 +54,6 @@ impl Expected {
             asked.join(", "),
             found.join(", ")
         ))
-        .hint("`slotpress find` and `slotpress list URL` show what sources have"))
+        .with_hint(Hint::UseFind))
     }
 }

@@ -92,7 +92,7 @@ fn hash_of(genesis: &[u8]) -> Hash {
 fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
     match expected.filter(|expected| *expected != hash) {
         Some(expected) => Err(Error::damaged(format!("the genesis hash is {hash}, not {expected}"))
-            .hint("it is of another cluster: give that cluster's sources")),
+            .with_hint("it is of another cluster: give that cluster's sources")),
         None => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ mod supply;
 pub mod trust;
 
 use {
-    crate::restore::{RestoreOptions, RestoreReport, dry_run::preview_fetched, restore_supplied},
+    crate::restore::{RestoreReport, RestoreTarget, dry_run::preview_fetched, restore_supplied},
     choose::Choice,
     derive_setters::Setters,
     dropped::{Dropped, Wrong},
@@ -26,7 +26,7 @@ use {
         kept_dir::KeptDir,
         progress::Progress,
         quantity::bytes,
-        stopwatch::{Stopwatch, Taken},
+        stopwatch::{Elapsed, Stopwatch},
         text,
         threads::{guarded, spawn},
     },
@@ -67,8 +67,8 @@ pub struct BootstrapOptions {
     pub find: FindOptions,
     /// Whether an incremental archive is wanted.
     pub wants_incremental: bool,
-    /// Where to restore, and how; archives and roots in it are not looked at.
-    pub restore: RestoreOptions,
+    /// Where to restore, and how.
+    pub restore: RestoreTarget,
     /// Bounds of the downloads.
     pub limits: Limits,
     /// Servers that vouch for the state.
@@ -84,7 +84,7 @@ impl BootstrapOptions {
         Self {
             find: FindOptions::default().sources(Vec::from_iter(sources)),
             wants_incremental: true,
-            restore: RestoreOptions::new("", ledger),
+            restore: RestoreTarget::new(ledger),
             limits: Limits::default(),
             trusted: Vec::new(),
             expected_genesis_hash: None,
@@ -105,7 +105,7 @@ pub struct BootstrapReport {
     pub genesis_hash: Option<Hash>,
     /// Time from the start until everything was on disk.
     #[serde(flatten)]
-    pub taken: Taken,
+    pub elapsed: Elapsed,
     /// Of that, the time since the last byte had come from a server; `None` where nothing was fetched.
     #[serde(rename = "after_last_byte_seconds", serialize_with = "text::optional_seconds")]
     pub after_last_byte: Option<Duration>,
@@ -226,7 +226,7 @@ pub fn bootstrap(
     let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
     let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
     let genesis_hash = genesis::provide(client, &servers, ledger, options.expected_genesis_hash, progress)?;
-    Ok(BootstrapReport { genesis_hash, taken: stopwatch.taken(), ..done })
+    Ok(BootstrapReport { genesis_hash, elapsed: stopwatch.elapsed(), ..done })
 }
 
 /// Why an attempt failed.
@@ -311,7 +311,7 @@ fn attempt(
                 archives: downloads.supplied.into_iter().map(|one| (one.name, one.fetched)).collect(),
                 vouchers,
                 genesis_hash: None,
-                taken: Taken::default(),
+                elapsed: Elapsed::default(),
             }),
             Err(error) => {
                 let last = downloads.supplied.pop();
@@ -325,7 +325,7 @@ fn attempt(
 /// Why bytes did not come says more than that they were missed.
 fn failure(error: Error, ended: Option<Ended>, asked: Option<Asked>, progress: &dyn Progress) -> Failure {
     if error.kind() == ErrorKind::Interrupted || progress.is_interrupted() {
-        return Error::interrupted().hint(KEPT_HINT).into();
+        return Error::interrupted().with_hint(KEPT_HINT).into();
     }
     match ended {
         None => error.into(),
@@ -348,7 +348,7 @@ fn failure(error: Error, ended: Option<Ended>, asked: Option<Asked>, progress: &
 fn told(ended: &Ended) -> Error {
     let error = ended.error();
     match error.kind() {
-        ErrorKind::Network | ErrorKind::Interrupted if error.hint_text().is_none() => error.hint(KEPT_HINT),
+        ErrorKind::Network | ErrorKind::Interrupted if error.hint().is_none() => error.with_hint(KEPT_HINT),
         _ => error,
     }
 }
@@ -403,7 +403,9 @@ fn look_in(
 
 fn has_archives(dir: &Path) -> bool {
     fs::read_dir(dir).is_ok_and(|entries| {
-        entries.flatten().any(|entry| ArchiveName::of_path(&entry.path()).is_some_and(|name| name.base_slot.is_none()))
+        entries
+            .flatten()
+            .any(|entry| ArchiveName::from_path(&entry.path()).is_some_and(|name| name.base_slot.is_none()))
     })
 }
 

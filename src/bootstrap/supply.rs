@@ -370,7 +370,7 @@ impl Supply for Downloads<'_, '_, '_> {
         let is_vouched = self.supplied.last().is_some_and(|last| !last.vouching.is_empty());
         if !self.context.trusted.is_empty() && !is_vouched {
             return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
-                .hint("try again in a minute, or give another `trusted` server"));
+                .with_hint("try again in a minute, or name another trusted server"));
         }
         Ok(supplied)
     }

@@ -37,7 +37,7 @@ impl Vouchers {
 
 impl fmt::Display for Vouchers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = self.is_expected.then_some("`expect_hash`".to_string());
+        let expected = self.is_expected.then_some("the expected hash".to_string());
         let names: Vec<String> = expected.into_iter().chain(self.servers.iter().cloned()).collect();
         match names.is_empty() {
             true => f.write_str("no other server: slot and hash are the claim of the source alone"),
@@ -65,7 +65,7 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
         let contradicts = |offer: &&Offer| offer.name.slot == name.slot && offer.name.hash != name.hash;
         if let Some(other) = offers.iter().find(contradicts) {
             let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
-            return Err(Error::damaged(message).hint("do not use it: the two sources contradict each other"));
+            return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
         if offers.iter().any(|offer| offer.name == *name) || has_archive(client, url, name, progress)? {
             vouching.push(shown(url));
@@ -84,7 +84,7 @@ pub fn require(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &
     let vouching = ask(client, trusted, name, progress)?;
     if !trusted.is_empty() && vouching.is_empty() {
         return Err(Error::new(ErrorKind::Network, format!("no trusted server has {name}"))
-            .hint("nothing of it was fetched: try again in a minute, or give another `trusted` server"));
+            .with_hint("nothing of it was fetched: try again in a minute, or name another trusted server"));
     }
     Ok(vouching)
 }

@@ -121,7 +121,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         replace: args.force,
         force_base: args.force_base,
         read_back: args.verify.then(|| values::read_back(args.memory)),
-        manners: args.manners.apply(ui),
+        io_policy: args.manners.apply(ui),
     };
     if args.dry_run {
         if is_stdout {
@@ -192,7 +192,7 @@ fn print_preview(preview: &ArchivePreview, ui: &Ui) -> Result<()> {
     match preview.has_room() {
         true => Ok(()),
         false => Err(Error::failed(format!("not enough space in {dir}: about {estimated} needed, {free} free"))
-            .hint("free some space, or choose a directory on another disk")),
+            .with_hint("free some space, or choose a directory on another disk")),
     }
 }
 
@@ -227,7 +227,7 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
 
 /// Prints what was archived.
 pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
-    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, taken, .. } = report;
+    let ArchiveReport { path, name, storages, input_bytes, output_bytes, frames, root, threads, elapsed, .. } = report;
     if ui.is_json() {
         return ui.print_json(&ArchiveLine { report, made: MadeFields::of(name, codec) });
     }
@@ -246,9 +246,9 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
     print_root(*root, ui);
     ui.print(&format!(
         "  elapsed  {} at {}, CPU load {:.0} %, {}",
-        values::show_duration(taken.elapsed),
-        values::show_rate(*input_bytes, taken.elapsed),
-        taken.cpu_percent(),
+        values::show_duration(elapsed.wall),
+        values::show_rate(*input_bytes, elapsed.wall),
+        elapsed.cpu_percent(),
         values::count_of(*threads as u64, "worker")
     ));
     check::print_read_back(&report.read_back, ui);

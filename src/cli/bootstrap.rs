@@ -3,7 +3,7 @@
 use {
     super::{
         arguments::{NewLedgerArgs, WorkerArgs},
-        check::{self, CheckArgs},
+        check::CheckArgs,
         fetch::{ArchiveFields, print_checked, print_fetched},
         manners::MannersArgs,
         network::{PeersArgs, TransferArgs},
@@ -15,14 +15,13 @@ use {
     crate::{
         bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan},
         recompress::recompress_for_agave,
-        restore::{RestoreLayout, RestoreOptions},
+        restore::{RestoreLayout, RestoreTarget},
     },
     clap::Args,
     serde::Serialize,
     slotpress_base::text::ShowPath,
     slotpress_base::{error::Result, io::space::Space, text},
     slotpress_format::ledger::names::Hash,
-    slotpress_read::archive::IndexPolicy,
     std::path::{Path, PathBuf},
 };
 
@@ -113,25 +112,21 @@ impl ChoiceFields {
 pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let mut manners = args.manners.clone();
     let max_rate = manners.take_max_rate();
-    let manners = manners.apply(ui);
+    let io_policy = manners.apply(ui);
     let check = args.check.options(args.memory);
     let other_bytes = check.memory_bytes.saturating_add(args.transfer.streams() as u64 * STREAM_BYTES);
     let options = BootstrapOptions {
         find: args.peers.find_options(&args.sources)?,
         wants_incremental: !args.no_incremental,
-        restore: RestoreOptions {
-            archive: PathBuf::new(),
-            incremental: None,
-            expect_roots: Vec::new(),
+        restore: RestoreTarget {
             paths: args.target.paths(),
             layout: RestoreLayout::Boot,
             existing_state: args.target.existing_state(),
             threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), other_bytes, ui)?,
-            index: IndexPolicy::Hint,
             check,
             read_back: None,
             convert: Some(recompress_for_agave),
-            manners,
+            io_policy,
         },
         // What is to be unpacked is longer than what is fetched.
         limits: args.transfer.limits(args.check.options(args.memory).max_bytes, None),
@@ -144,9 +139,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         print_plan(&plan, &options, ui);
         return plan.space.iter().try_for_each(Space::check);
     }
-    let mut report = bootstrap(&client, &options, ui)?;
-    check::in_words(&mut report.restore.assurance);
-    print_report(&report, &options, ui);
+    print_report(&bootstrap(&client, &options, ui)?, &options, ui);
     Ok(())
 }
 
@@ -166,7 +159,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
             is_expected: report.vouchers.is_expected,
             genesis_hash: report.genesis_hash,
             replaced: &report.restore.replaced,
-            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
+            elapsed_seconds: report.elapsed.wall.as_secs_f64(),
             after_last_byte_seconds: report.after_last_byte.map(|time| time.as_secs_f64()),
         });
         return;
@@ -189,11 +182,7 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         ui.print(&format!("  genesis  {hash}, {said}"));
     }
     let after = report.after_last_byte.map(|time| format!(", {} after the last byte", values::show_duration(time)));
-    ui.print(&format!(
-        "  elapsed  {} in all{}",
-        values::show_duration(report.taken.elapsed),
-        after.unwrap_or_default()
-    ));
+    ui.print(&format!("  elapsed  {} in all{}", values::show_duration(report.elapsed.wall), after.unwrap_or_default()));
 }
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {

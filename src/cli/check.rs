@@ -1,7 +1,7 @@
 //! The flags and the words about what is checked while an archive streams by.
 
 use {
-    super::{flags::with_flags, planned, ui::Ui, values},
+    super::{planned, ui::Ui, values},
     clap::{Args, ValueEnum},
     slotpress_format::ledger::names::Hash,
     slotpress_read::{
@@ -57,13 +57,6 @@ impl CheckArgs {
         options.expect_slot = self.expect_slot;
         options.max_bytes = self.max_bytes;
         options
-    }
-}
-
-/// With flags in place of the library's options.
-pub fn in_words(assurance: &mut Assurance) {
-    if let StateOutcome::NotChecked(why) = &mut assurance.state {
-        *why = with_flags(why).into_owned();
     }
 }
 

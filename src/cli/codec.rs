@@ -78,7 +78,7 @@ impl CodecArgs {
             _ if self.preset.is_some() || self.zstd_params.is_some() || self.zstd_level.is_some() => {
                 let message =
                     "--zstd-level, --preset and --zstd-params apply only to zstd, but --format selects another format";
-                return Err(Error::usage(message).hint("leave out --format, or the zstd flags"));
+                return Err(Error::usage(message).with_hint("leave out --format, or the zstd flags"));
             }
             FormatArg::Lz4 => Format::Lz4,
             FormatArg::None => Format::None,
@@ -102,8 +102,8 @@ impl CodecArgs {
             Some(PresetArg::Balanced) => Preset::Balanced.level_and_params(),
             Some(PresetArg::Small) => Preset::Small.level_and_params(),
         };
-        let params = ZstdParams::parse(preset)?;
-        let own = ZstdParams::parse(self.zstd_params.as_deref().unwrap_or_default())?;
+        let params = preset.parse::<ZstdParams>()?;
+        let own = self.zstd_params.as_deref().unwrap_or_default().parse::<ZstdParams>()?;
         Ok(Format::Zstd { level, params: params.with(&own) })
     }
 }
@@ -140,7 +140,7 @@ pub fn is_stdout(output: &Path, ui: &Ui) -> Result<bool> {
         return Ok(false);
     }
     if std::io::stdout().is_terminal() {
-        return Err(Error::usage("cannot write an archive to a terminal").hint("pipe it into a program or a file"));
+        return Err(Error::usage("cannot write an archive to a terminal").with_hint("pipe it into a program or a file"));
     }
     ui.keep_stdout_for_data();
     Ok(true)

@@ -7,14 +7,14 @@ use {
             ArchiveOptions, ArchiveReport, archive,
             encode::{Codec, ZSTD_LEVEL_DEFAULT},
         },
-        restore::{RestoreOptions, RestoreReport, restore},
+        restore::{RestoreOptions, RestoreReport, RestoreTarget, restore},
     },
     clap::Args,
     serde::Serialize,
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
-        io::Manners,
+        io::IoPolicy,
         progress::Progress,
     },
     slotpress_format::{
@@ -68,7 +68,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             fs::create_dir_all(dir).or_path("create", dir)?;
             if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
                 return Err(Error::failed(format!("{} is not empty", dir.shown()))
-                    .hint("--keep takes a directory that is empty or does not exist"));
+                    .with_hint("--keep takes a directory that is empty or does not exist"));
             }
             dir.as_path()
         }
@@ -117,7 +117,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
-        let found = inspect_archive(&NamedArchive::of_path(&archive.path_in(&demo.archives)), threads, ui)?;
+        let found = inspect_archive(&NamedArchive::from_path(&archive.path_in(&demo.archives)), threads, ui)?;
         let readers: Vec<Client> = found
             .clients
             .iter()
@@ -140,14 +140,14 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let identical_storages = demo.compare(full_slot)?;
     demo.result(&format!("{} storages are identical", values::show_count(identical_storages)));
 
-    let archive_seconds = (full.taken.elapsed + incremental.taken.elapsed).as_secs_f64();
+    let archive_seconds = (full.elapsed.wall + incremental.elapsed.wall).as_secs_f64();
     if ui.is_json() {
         ui.print_json(&DemoLine {
             identical_storages,
             full_bytes: full.output_bytes,
             incremental_bytes: incremental.output_bytes,
             archive_seconds,
-            restore_seconds: restored.taken.elapsed.as_secs_f64(),
+            restore_seconds: restored.elapsed.wall.as_secs_f64(),
         });
         return Ok(());
     }
@@ -201,7 +201,7 @@ impl Demo<'_> {
             replace: false,
             force_base: false,
             read_back: None,
-            manners: Manners::default(),
+            io_policy: IoPolicy::default(),
         };
         let report = archive(&options, self.ui)?;
         self.result(&report.name.to_string());
@@ -210,24 +210,24 @@ impl Demo<'_> {
             values::show_bytes(report.output_bytes),
             values::show_bytes(report.input_bytes),
             values::show_ratio(report.input_bytes, report.output_bytes),
-            values::show_duration(report.taken.elapsed),
-            values::show_rate(report.input_bytes, report.taken.elapsed),
-            report.taken.cpu_percent()
+            values::show_duration(report.elapsed.wall),
+            values::show_rate(report.input_bytes, report.elapsed.wall),
+            report.elapsed.cpu_percent()
         ));
         Ok(report)
     }
 
     fn restore(&self, full: &ArchiveReport, incremental: &ArchiveReport) -> Result<RestoreReport> {
-        let options = RestoreOptions::new(full.path_in(&self.archives), &self.restored)
-            .incremental(incremental.path_in(&self.archives))
-            .threads(self.threads);
+        let options =
+            RestoreOptions::new(full.path_in(&self.archives), RestoreTarget::new(&self.restored).threads(self.threads))
+                .incremental(incremental.path_in(&self.archives));
         let report = restore(&options, self.ui)?;
         self.result(&format!(
             "slot {}: {} in {}, at {}",
             report.slot,
             values::show_bytes(report.output_bytes),
-            values::show_duration(report.taken.elapsed),
-            values::show_rate(report.output_bytes, report.taken.elapsed)
+            values::show_duration(report.elapsed.wall),
+            values::show_rate(report.output_bytes, report.elapsed.wall)
         ));
         Ok(report)
     }
@@ -247,7 +247,7 @@ impl Demo<'_> {
                 let path = run.join(format!("{}.{}", storage.file.slot, storage.file.id));
                 if !is_restored(&plan, (plan.files.len() + at) as u64, storage.content_bytes, &path)? {
                     return Err(Error::failed(format!("{} is not what was archived", path.shown()))
-                        .hint("this is a bug in slotpress, or a broken disk: please report it"));
+                        .with_hint("this is a bug in slotpress, or a broken disk: please report it"));
                 }
                 compared += 1;
                 self.ui.advance(storage.content_bytes, 0);

@@ -33,10 +33,12 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
         values::check_ledger(path)?;
         if !path.is_dir() {
             return Err(Error::failed(format!("{} is not a directory", path.shown()))
-                .hint("give the validator's ledger directory, or leave it out to check only the machine"));
+                .with_hint("give the validator's ledger directory, or leave it out to check only the machine"));
         }
     } else if args.directories.is_given() {
-        return Err(Error::usage("--snapshots and --accounts are about a ledger").hint("give the ledger directory"));
+        return Err(
+            Error::usage("--snapshots and --accounts are about a ledger").with_hint("give the ledger directory")
+        );
     }
     let paths = args.path.as_ref().map(|path| args.directories.paths(path));
     let findings = examine(paths.as_ref(), ui)?;

@@ -128,7 +128,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
                 .map(|one| ArchiveFields::of(&one.name, Some(&one.path), one.fetched.as_ref(), one.root))
                 .collect(),
             vouched_by: &report.vouchers.servers,
-            elapsed_seconds: report.taken.elapsed.as_secs_f64(),
+            elapsed_seconds: report.elapsed.wall.as_secs_f64(),
         });
         return;
     }

@@ -18,13 +18,13 @@ use {
     },
     slotpress_format::{
         archive::frame_hashes::Root,
-        ledger::{bank_file::BankFile, directory::Layout, names::Hash},
+        ledger::{bank_file::BankFile, directory::Layout, names::Address},
     },
     slotpress_read::{
         archive::compression::Compression,
         inspect::{
-            ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, accounts::AccountsOptions, inspect_archive,
-            inspect_ledger, scan::AccountsInput,
+            AccountsInput, ArchiveInspection, ClientReading, LedgerInspection, WrittenBy, accounts::AccountsOptions,
+            inspect_archive, inspect_ledger, visit::VisitOptions,
         },
         rules::clients::{Client, lines_of},
         state::spill::spill_dir,
@@ -53,7 +53,7 @@ pub struct InspectArgs {
     pub(super) by_owner: bool,
     /// Only the accounts of this program; implies --by-owner
     #[arg(long, value_name = "KEY", value_parser = values::pubkey, help_heading = "Accounts")]
-    owner: Option<Hash>,
+    owner: Option<Address>,
     /// With --by-owner: how many of the largest accounts to list, up to 10000 [default: 10]
     #[arg(long, value_name = "N", value_parser = values::largest, help_heading = "Accounts")]
     largest: Option<usize>,
@@ -69,7 +69,7 @@ pub struct InspectArgs {
     temporary_dir: Option<PathBuf>,
     /// Find the newest version of one account
     #[arg(long, value_name = "KEY", conflicts_with = "by_owner", value_parser = values::pubkey, help_heading = "Accounts")]
-    account: Option<Hash>,
+    account: Option<Address>,
     /// With --account: how much of its data to print [default: 1KiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Accounts")]
     data_limit: Option<u64>,
@@ -159,13 +159,13 @@ fn check_flags(args: &InspectArgs) -> Result<()> {
     ];
     let is_by_owner = is_by_owner(args);
     match of_owners.into_iter().find(|(_, is_there)| *is_there && !is_by_owner) {
-        Some((flag, _)) => Err(Error::usage(format!("{flag} goes with --by-owner")).hint("add --by-owner")),
+        Some((flag, _)) => Err(Error::usage(format!("{flag} goes with --by-owner")).with_hint("add --by-owner")),
         None if args.owner.is_some() && args.account.is_some() => {
             Err(Error::usage("--owner adds up the accounts of a program, --account looks for one account")
-                .hint("leave out one of them"))
+                .with_hint("leave out one of them"))
         }
         None if args.data_limit.is_some() && args.account.is_none() => {
-            Err(Error::usage("--data-limit goes with --account").hint("add --account KEY"))
+            Err(Error::usage("--data-limit goes with --account").with_hint("add --account KEY"))
         }
         None => Ok(()),
     }
@@ -188,10 +188,10 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     }
     if args.directories.is_given() || args.slot.is_some() {
         let message = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
-        return Err(Error::usage(message).hint("--by-owner adds up the accounts of an archive"));
+        return Err(Error::usage(message).with_hint("--by-owner adds up the accounts of an archive"));
     }
     let input = ArchiveInput::open(&args.input, &args.network, ui)?;
-    if !run_on_accounts(args, AccountsInput::Archive(input.named()), threads, ui)? {
+    if !run_on_accounts(args, AccountsInput::Archives(input.named(), None), threads, ui)? {
         print_archive(&inspect_archive(input.named(), threads, ui)?, ui);
     }
     input.print_transfer(ui);
@@ -207,9 +207,10 @@ fn run_on_accounts(args: &InspectArgs, input: AccountsInput<'_>, threads: usize,
         let options = AccountsOptions {
             owner: args.owner,
             largest: args.largest.unwrap_or(LARGEST_DEFAULT),
-            threads,
-            memory_bytes: planned::memory_or(args.memory, values::memory_or_half(None)),
-            temporary_dir: args.temporary_dir.clone().unwrap_or_else(|| spill_dir(None)),
+            visit: VisitOptions::default()
+                .threads(threads)
+                .memory_bytes(planned::memory_or(args.memory, values::memory_or_half(None)))
+                .temporary_dir(args.temporary_dir.clone().unwrap_or_else(|| spill_dir(None))),
         };
         run_accounts(input, &options, args.csv.as_ref(), &args.input, ui)?;
     }

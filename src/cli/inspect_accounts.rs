@@ -12,12 +12,12 @@ use {
         error::{Error, IoContext, Result},
         text,
     },
-    slotpress_format::ledger::names::{ArchiveName, Hash},
+    slotpress_format::ledger::names::{Address, ArchiveName},
     slotpress_read::inspect::{
+        AccountsInput,
         account::{FoundAccount, find_account},
         accounts::{AccountsOptions, AccountsSummary, LargeAccount, RecordTotals, SIZE_CLASSES, inspect_accounts},
         owners::owner_name,
-        scan::AccountsInput,
     },
     std::{
         fmt::Write,
@@ -33,11 +33,10 @@ const OWNER_ROWS_MAX: usize = 20;
 struct AccountsLine<'a> {
     #[serde(serialize_with = "text::path")]
     path: &'a Path,
-    owner: Option<Hash>,
+    owner: Option<Address>,
     #[serde(flatten)]
     totals: Totals,
     owners: usize,
-    newest_accounts: u64,
     superseded_records: u64,
     superseded_bytes: u64,
     obsolete_records: Option<u64>,
@@ -66,7 +65,7 @@ impl From<&RecordTotals> for Totals {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "owner")]
 struct OwnerLine {
-    owner: Option<Hash>,
+    owner: Option<Address>,
     name: Option<&'static str>,
     #[serde(flatten)]
     totals: Totals,
@@ -84,8 +83,8 @@ struct SizeLine {
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "large_account")]
 struct LargeLine {
-    account: Hash,
-    owner: Hash,
+    account: Address,
+    owner: Address,
     name: Option<&'static str>,
     data_bytes: u64,
     lamports: u64,
@@ -98,8 +97,8 @@ struct LargeLine {
 struct AccountLine<'a> {
     #[serde(serialize_with = "text::path")]
     path: &'a Path,
-    account: Hash,
-    owner: Hash,
+    account: Address,
+    owner: Address,
     name: Option<&'static str>,
     lamports: u64,
     lamports_text: String,
@@ -148,7 +147,7 @@ fn check_csv(csv: &Path, input: &Path) -> Result<()> {
 }
 
 /// The owners, and at the end those that are not kept one by one.
-fn owner_rows(found: &AccountsSummary) -> impl Iterator<Item = (Option<Hash>, &RecordTotals)> {
+fn owner_rows(found: &AccountsSummary) -> impl Iterator<Item = (Option<Address>, &RecordTotals)> {
     let others = Some(&found.other_owners).filter(|others| **others != RecordTotals::default());
     let owners = found.owners.iter().map(|(owner, totals)| (Some(*owner), totals));
     owners.chain(others.map(|others| (None, others)))
@@ -168,15 +167,14 @@ fn to_csv(found: &AccountsSummary) -> String {
     text
 }
 
-fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
+fn print_json(found: &AccountsSummary, owner: Option<Address>, ui: &Ui) {
     ui.print_json(&AccountsLine {
         path: &found.path,
         owner,
         totals: (&found.totals).into(),
         owners: found.owners.len(),
-        newest_accounts: found.superseded.newest_accounts,
-        superseded_records: found.superseded.records,
-        superseded_bytes: found.superseded.bytes,
+        superseded_records: found.superseded_records,
+        superseded_bytes: found.superseded_bytes,
         obsolete_records: found.obsolete.map(|obsolete| obsolete.records),
         obsolete_bytes: found.obsolete.map(|obsolete| obsolete.bytes),
     });
@@ -198,22 +196,20 @@ fn print_json(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
     }
 }
 
-fn print_tables(found: &AccountsSummary, owner: Option<Hash>, ui: &Ui) {
+fn print_tables(found: &AccountsSummary, owner: Option<Address>, ui: &Ui) {
     let totals = &found.totals;
     ui.print_verbatim(&found.path.shown());
     if let Some(owner) = owner {
         field(ui, "only owner", &owner_text(&owner));
     }
     let text = |records, bytes| format!("{}, {}", count_of(records, "record"), show_bytes(bytes));
-    field(ui, "accounts", &format!("{} in storages", text(totals.accounts, totals.stored_bytes)));
+    let accounts = count_of(totals.accounts, "account");
+    field(ui, "accounts", &format!("{accounts}, {} in storages", show_bytes(totals.stored_bytes)));
     field(ui, "tombstones", &text(totals.tombstones, totals.tombstone_bytes));
-    let superseded = &found.superseded;
-    field(ui, "superseded", &format!("{}, by newer ones", text(superseded.records, superseded.bytes)));
-    field(ui, "newest", &format!("{} with lamports", count_of(superseded.newest_accounts, "account")));
+    field(ui, "superseded", &format!("{}, by newer ones", text(found.superseded_records, found.superseded_bytes)));
     if let Some(obsolete) = &found.obsolete {
         field(ui, "obsolete", &format!("{}, on disk only", text(obsolete.records, obsolete.bytes)));
     }
-    field(ui, "note", "the tables count records, those that are superseded too");
 
     ui.print("");
     row("OWNER", "ACCOUNTS", "BYTES", "%", ui);
@@ -270,14 +266,14 @@ fn totals_row(name: &str, totals: &RecordTotals, found: &AccountsSummary, ui: &U
     row(name, &show_count(totals.accounts), &show_bytes(totals.stored_bytes), &format!("{share:.1}"), ui);
 }
 
-fn owner_text(owner: &Hash) -> String {
+fn owner_text(owner: &Address) -> String {
     owner_name(owner).map_or_else(|| owner.to_string(), |name| format!("{owner} ({name})"))
 }
 
 /// Finds one account, and prints it.
 pub fn run_account(
     input: AccountsInput<'_>,
-    pubkey: Hash,
+    pubkey: Address,
     data_max: u64,
     threads: usize,
     shown: &Path,
@@ -285,8 +281,8 @@ pub fn run_account(
 ) -> Result<()> {
     let Some(found) = find_account(input, pubkey, threads, ui)? else {
         let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.shown()));
-        return Err(match ArchiveName::of_path(shown).and_then(|name| name.base_slot) {
-            Some(base) => error.hint(format!(
+        return Err(match ArchiveName::from_path(shown).and_then(|name| name.base_slot) {
+            Some(base) => error.with_hint(format!(
                 "an incremental archive holds what changed after its base: look into the full archive of slot {base} too"
             )),
             None => error,

@@ -116,7 +116,7 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
 #[cfg(feature = "net")]
 fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
     let client = Client::new(&args.network.options())?;
-    let source = SourceArg::parse(text)?;
+    let source = text.parse::<SourceArg>()?;
     if let SourceArg::Server(url) = &source
         && let Some(listed) = client.listing(url, ui)?
     {

@@ -5,7 +5,7 @@ use {
     clap::{Args, ValueEnum},
     slotpress_base::{
         io::{
-            IoHint, Manners,
+            IoHint, IoPolicy,
             pace::{Pace, RATE_MIN},
             priority::{NICENESS_MAX, stand_back},
         },
@@ -60,11 +60,11 @@ impl MannersArgs {
     }
 
     /// Stands back at once, and returns how to read and write. Call it before anything starts a thread.
-    pub fn apply(&self, ui: &Ui) -> Manners {
+    pub fn apply(&self, ui: &Ui) -> IoPolicy {
         if let Err(error) = stand_back(self.nice) {
             ui.warn(&format!("cannot set the priority for --nice {}: {error}", self.nice));
         }
-        Manners { io_hint: self.io_hint.into(), pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
+        IoPolicy { io_hint: self.io_hint.into(), pace: self.max_rate.map(|rate| Arc::new(Pace::new(rate))) }
     }
 }
 

@@ -16,7 +16,7 @@ mod examples;
 mod fetch;
 #[cfg(feature = "net")]
 mod find;
-mod flags;
+mod hints;
 mod inspect;
 mod inspect_accounts;
 mod json;

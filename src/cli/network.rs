@@ -93,7 +93,7 @@ fn max_age(text: &str) -> Result<MaxAge, String> {
 impl PeersArgs {
     /// What to look for, in these sources and among peers.
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
-        let sources: Vec<_> = sources.iter().map(|text| SourceArg::parse(text)).collect::<Result<_>>()?;
+        let sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>()).collect::<Result<_>>()?;
         let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
         let mut options = FindOptions::default().sources(sources).rpc(rpc);
         options.max_age = self.max_age;
@@ -174,7 +174,7 @@ impl NetworkArgs {
 pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<()> {
     let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
     let Some(url) = meant_url(text) else { return Ok(()) };
-    Err(Error::usage(format!("{url} is not a file")).hint(what_to_type(&url)))
+    Err(Error::usage(format!("{url} is not a file")).with_hint(what_to_type(&url)))
 }
 
 /// A URL without its secrets, also one that lacks its scheme.
@@ -215,13 +215,13 @@ impl ArchiveInput {
     pub fn open(path: &Path, args: &NetworkArgs, ui: &Ui) -> Result<Self> {
         let Some(text) = path.to_str().filter(|text| is_url(text)) else {
             refuse_url(path, &|url| format!("for a server, write {url}"))?;
-            return Ok(Self { named: NamedArchive::of_path(path), source: None });
+            return Ok(Self { named: NamedArchive::from_path(path), source: None });
         };
         let client = Client::new(&args.options())?;
         let stop = StopFlag(ui.stop_flag());
         let source = Arc::new(UrlSource::open(&client, &parse_url(text)?, stop)?);
         let name = source.remote().archive_name();
-        Ok(Self { named: NamedArchive::of_source(source.clone(), name), source: Some(source) })
+        Ok(Self { named: NamedArchive::from_source(source.clone(), name), source: Some(source) })
     }
 
     /// A path.
@@ -230,7 +230,7 @@ impl ArchiveInput {
         let is_url = path.to_str().is_some_and(|text| text.contains("://"));
         match is_url {
             true => Err(Error::usage("this slotpress was built without the network: it reads files only")),
-            false => Ok(Self { named: NamedArchive::of_path(path) }),
+            false => Ok(Self { named: NamedArchive::from_path(path) }),
         }
     }
 

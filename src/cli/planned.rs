@@ -54,7 +54,7 @@ pub fn threads_that_fit(
     let worker_bytes = worker_bytes().map_err(|error| {
         let left = values::show_bytes(limit.left_bytes);
         Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
-            .hint(SMALLER)
+            .with_hint(SMALLER)
     })?;
     let fitting = fitting(&limit, threads, worker_bytes, other_bytes)?;
     if fitting < threads {
@@ -87,7 +87,7 @@ fn fitting(limit: &Limit, threads: usize, worker_bytes: u64, other_bytes: u64) -
             values::show_bytes(worker_bytes),
             values::show_bytes(other_bytes)
         ))
-        .hint(SMALLER));
+        .with_hint(SMALLER));
     };
     let addresses_bytes = if limit.is_of_addresses { THREAD_ADDRESSES_BYTES } else { 0 };
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))

@@ -104,7 +104,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         base_slot: args.base_slot,
         base: args.base.clone(),
         check,
-        manners: args.manners.apply(ui),
+        io_policy: args.manners.apply(ui),
     };
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {
@@ -112,10 +112,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         None => Sink::Dir { dir: &args.output, replace: args.force },
     };
     match recompress(source, sink, &options, ui) {
-        Ok(mut report) => {
-            check::in_words(&mut report.assurance);
-            print_report(&report, &options.codec, ui);
-        }
+        Ok(report) => print_report(&report, &options.codec, ui),
         Err(error) if args.skip_existing => return skip_existing(error, ui),
         Err(error) => return Err(error),
     }
@@ -124,7 +121,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 
 fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
     let RecompressReport { path, name, storages, input_bytes, tar_bytes, output_bytes, frames, root, .. } = report;
-    let RecompressReport { assurance, taken, .. } = report;
+    let RecompressReport { assurance, elapsed, .. } = report;
     if ui.is_json() {
         return ui.print_json(&RecompressLine { report, made: MadeFields::of(name, codec) });
     }
@@ -142,9 +139,9 @@ fn print_report(report: &RecompressReport, codec: &Codec, ui: &Ui) {
     ));
     ui.print(&format!(
         "  elapsed  {} at {} of tar, CPU load {:.0} %",
-        values::show_duration(taken.elapsed),
-        values::show_rate(*tar_bytes, taken.elapsed),
-        taken.cpu_percent()
+        values::show_duration(elapsed.wall),
+        values::show_rate(*tar_bytes, elapsed.wall),
+        elapsed.cpu_percent()
     ));
     print_root(*root, ui);
     check::print_assurance(assurance, ui);

@@ -13,7 +13,7 @@ use {
     crate::{
         recompress::recompress_for_agave,
         restore::{
-            ExistingState, RestoreLayout, RestoreOptions, RestoreReport,
+            ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget,
             dry_run::{ArchiveToRestore, RestorePreview, preview},
             restore,
         },
@@ -103,26 +103,27 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         TreeArg::Boot => (RestoreLayout::Boot, args.target.paths()),
         TreeArg::Archive => (RestoreLayout::Archive, args.target.tree_paths()),
     };
-    let options = RestoreOptions {
-        archive: args.archive.clone(),
-        incremental: args.incremental_archive.clone(),
+    let target = RestoreTarget {
         paths,
         layout,
         existing_state: args.target.existing_state(),
         threads: args.workers.that_fit(|| Ok(DECODING_WORKER_BYTES), check.memory_bytes, ui)?,
-        index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
         check,
-        expect_roots: args.expect_root.clone(),
         read_back: args.verify.then(|| values::read_back(None)),
-        manners: args.manners.apply(ui),
+        io_policy: args.manners.apply(ui),
         convert: Some(recompress_for_agave),
     };
+    let options = RestoreOptions {
+        archive: args.archive.clone(),
+        incremental: args.incremental_archive.clone(),
+        index: if args.ignore_index { IndexPolicy::Ignore } else { IndexPolicy::Hint },
+        expect_roots: args.expect_root.clone(),
+        target,
+    };
     if args.dry_run {
-        return print_preview(&preview(&options, ui)?, options.existing_state, ui);
+        return print_preview(&preview(&options, ui)?, options.target.existing_state, ui);
     }
-    let mut report = restore(&options, ui)?;
-    check::in_words(&mut report.assurance);
-    print_report(&report, &options, ui);
+    print_report(&restore(&options, ui)?, &options.target, ui);
     Ok(())
 }
 
@@ -221,15 +222,15 @@ fn check_archives(args: &RestoreArgs) -> Result<()> {
     let error = Error::usage(format!("{} is a directory: restore takes archives", dir.shown()));
     let word = shell_word(dir);
     Err(match dir.join("snapshots").is_dir() {
-        true => error.hint(format!("to make an archive of a ledger: slotpress archive {word} -o DIR")),
-        false => error.hint(format!("to see the archives in a directory: slotpress list {word}")),
+        true => error.with_hint(format!("to make an archive of a ledger: slotpress archive {word} -o DIR")),
+        false => error.with_hint(format!("to see the archives in a directory: slotpress list {word}")),
     })
 }
 
 /// Prints what was restored, and how to start a validator on it.
-pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
-    let flags = match options.layout {
-        RestoreLayout::Boot => validator_flags(options, report),
+pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+    let flags = match target.layout {
+        RestoreLayout::Boot => validator_flags(target, report),
         RestoreLayout::Archive => Vec::new(),
     };
     if ui.is_json() {
@@ -248,14 +249,14 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
     ));
     ui.print(&format!(
         "  elapsed  {} at {}, CPU load {:.0} %",
-        values::show_duration(report.taken.elapsed),
-        values::show_rate(report.output_bytes, report.taken.elapsed),
-        report.taken.cpu_percent()
+        values::show_duration(report.elapsed.wall),
+        values::show_rate(report.output_bytes, report.elapsed.wall),
+        report.elapsed.cpu_percent()
     ));
     check::print_assurance(&report.assurance, ui);
     check::print_read_back(&report.read_back, ui);
     if !flags.is_empty() {
-        print_start(options, &flags, ui);
+        print_start(target, &flags, ui);
     }
     if !report.replaced.is_empty() {
         ui.print("The former state was moved aside. When the validator runs, delete it:");
@@ -264,8 +265,8 @@ pub fn print_report(report: &RestoreReport, options: &RestoreOptions, ui: &Ui) {
 }
 
 /// How to start a validator on the ledger: lines that can be pasted.
-fn print_start(options: &RestoreOptions, flags: &[String], ui: &Ui) {
-    let genesis = absolute(&options.paths.ledger.join("genesis.bin"));
+fn print_start(target: &RestoreTarget, flags: &[String], ui: &Ui) {
+    let genesis = absolute(&target.paths.ledger.join("genesis.bin"));
     if !genesis.exists() {
         ui.print("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
@@ -275,7 +276,7 @@ fn print_start(options: &RestoreOptions, flags: &[String], ui: &Ui) {
     // those of its default.toml: src/app/firedancer/config/default.toml.
     ui.print("Or start Firedancer, which reads the archives, with this in its TOML:");
     ui.print_verbatim("  [paths]");
-    ui.print_verbatim(&format!("  snapshots = {}", toml_string(&absolute(options.paths.snapshots_dir()))));
+    ui.print_verbatim(&format!("  snapshots = {}", toml_string(&absolute(target.paths.snapshots_dir()))));
     if genesis.exists() {
         ui.print_verbatim(&format!("  genesis = {}", toml_string(&genesis)));
     }
@@ -300,9 +301,9 @@ fn toml_string(path: &Path) -> String {
 }
 
 /// The flags that make a validator boot from what was restored.
-fn validator_flags(options: &RestoreOptions, report: &RestoreReport) -> Vec<String> {
-    let mut flags = vec!["--ledger".to_string(), shell_word(&absolute(&options.paths.ledger))];
-    if let Some(snapshots) = &options.paths.snapshots {
+fn validator_flags(target: &RestoreTarget, report: &RestoreReport) -> Vec<String> {
+    let mut flags = vec!["--ledger".to_string(), shell_word(&absolute(&target.paths.ledger))];
+    if let Some(snapshots) = &target.paths.snapshots {
         flags.extend(["--snapshots".to_string(), shell_word(&absolute(snapshots))]);
     }
     for accounts in &report.accounts {

@@ -3,7 +3,7 @@
 use {
     slotpress_base::{
         progress::Part,
-        stopwatch::{Stopwatch, Taken},
+        stopwatch::{Elapsed, Stopwatch},
         threads::available_threads,
     },
     std::{
@@ -42,11 +42,11 @@ impl Spent {
             .zip(&self.nanoseconds)
             .map(|(part, sum)| (part, Duration::from_nanos(sum.load(Relaxed)).as_secs_f64()))
             .collect();
-        describe(&parts, &self.stopwatch.taken(), available_threads())
+        describe(&parts, &self.stopwatch.elapsed(), available_threads())
     }
 }
 
-fn describe(parts: &[(Part, f64)], taken: &Taken, cores: usize) -> Option<String> {
+fn describe(parts: &[(Part, f64)], taken: &Elapsed, cores: usize) -> Option<String> {
     let sum: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
     if sum <= 0.0 {
         return None;
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_slowest_part_is_named() {
-        let taken = |cpu: u64| Taken { elapsed: Duration::from_secs(10), cpu: Duration::from_secs(cpu) };
+        let taken = |cpu: u64| Elapsed { wall: Duration::from_secs(10), cpu: Duration::from_secs(cpu) };
         let told = |parts: &[(Part, f64)], cpu| describe(parts, &taken(cpu), 2).unwrap_or_default();
         let archiving = [(Part::Reading, 1.0), (Part::Compressing, 9.0), (Part::Writing, 0.0)];
         assert_eq!(

@@ -2,8 +2,7 @@
 
 use {
     super::{
-        ScreenArgs,
-        flags::with_flags,
+        ScreenArgs, hints,
         json::{ErrorLine, ProgressLine, StatusLine, WarningLine, to_json},
         lines,
         meter::Meter,
@@ -148,7 +147,6 @@ impl Ui {
     /// Prints a line of results, wrapped at words on a terminal. A reader that has gone away is not an error;
     /// [`Ui::finish`] returns any other.
     pub fn print(&self, line: &str) {
-        let line = with_flags(line);
         match lines::columns_of_results() {
             Some(columns) => {
                 let wrapped = line.split('\n').flat_map(|line| lines::wrap_line(line, columns));
@@ -176,7 +174,7 @@ impl Ui {
 
     /// Prints a text after a label, in lines that fit 80 columns, or a narrower terminal.
     pub fn print_wrapped(&self, label: &str, text: &str) {
-        lines::wrap(label, &with_flags(text), self.columns()).iter().for_each(|line| self.print_verbatim(line));
+        lines::wrap(label, text, self.columns()).iter().for_each(|line| self.print_verbatim(line));
     }
 
     /// Columns of what is wrapped: wider text is hard to read, and so is text that a narrow terminal breaks.
@@ -227,11 +225,10 @@ impl Ui {
     /// Prints an error and what to do about it.
     pub fn error(&self, error: &Error) {
         self.end_stage();
-        let (message, hint) = (error.to_string(), error.hint_text().map(with_flags));
-        let message = with_flags(&message);
+        let (message, hint) = (error.to_string(), error.hint().map(hints::text));
         if self.is_json || self.style == ProgressStyle::Json {
             let exit_code = error.kind().exit_code();
-            self.stderr(&to_json(&ErrorLine { message: message.into_owned(), hint: hint.as_deref(), exit_code }));
+            self.stderr(&to_json(&ErrorLine { message, hint: hint.as_deref(), exit_code }));
             return;
         }
         self.labelled("error:", "1;31", &message);
@@ -388,7 +385,6 @@ impl Progress for Ui {
     }
 
     fn tell(&self, message: &str) {
-        let message = &with_flags(message);
         if self.is_stderr_json() {
             self.stderr(&to_json(&StatusLine { message }));
         } else if !self.is_quiet {
@@ -397,7 +393,6 @@ impl Progress for Ui {
     }
 
     fn warn(&self, message: &str) {
-        let message = &with_flags(message);
         if let Ok(mut shown) = self.shown_warnings.lock()
             && shown.len() < SHOWN_WARNINGS_MAX
             && !shown.insert(message.to_string())

@@ -14,7 +14,7 @@ use {
         memory,
         threads::{THREADS_MAX, available_threads},
     },
-    slotpress_format::ledger::names::{Hash, parse_number},
+    slotpress_format::ledger::names::{Address, Hash, parse_number},
     slotpress_read::{inspect::accounts::LARGEST_MAX, read_back::ReadBack, verify::own::FullReadBack},
 };
 
@@ -89,7 +89,7 @@ pub fn hash(text: &str) -> Result<Hash, String> {
 }
 
 /// Reads the address of an account or a program.
-pub fn pubkey(text: &str) -> Result<Hash, String> {
+pub fn pubkey(text: &str) -> Result<Address, String> {
     text.parse().map_err(|_| "an address is 32 bytes in base58".to_string())
 }
 
@@ -128,7 +128,7 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
     let Some(ledger) = ledger else { return Ok(()) };
     let ledger = if ledger.as_os_str().is_empty() { Path::new(".") } else { ledger };
     Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.shown()))
-        .hint(format!("give the ledger directory: {}{choice}", ledger.shown())))
+        .with_hint(format!("give the ledger directory: {}{choice}", ledger.shown())))
 }
 
 #[cfg(test)]

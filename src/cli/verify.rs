@@ -4,7 +4,6 @@ use {
     super::{
         arguments::{DirectoryArgs, WorkerArgs},
         check::CheckArg,
-        flags::with_flags,
         network::{ArchiveInput, NetworkArgs},
         planned::{self, DECODING_WORKER_BYTES},
         ui::Ui,
@@ -164,7 +163,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
             return Err(Error::usage(
                 "--slot, --base-slot, --snapshots and --accounts are about a ledger; this is an archive",
             )
-            .hint("--expect-slot compares an archive's slot"));
+            .with_hint("--expect-slot compares an archive's slot"));
         }
         let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
         let (full, incremental) = (open(&args.path)?, args.incremental_archive.as_deref().map(open).transpose()?);
@@ -172,22 +171,9 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         inputs.extend([full].into_iter().chain(incremental));
         report
     };
-    let report = in_words(report);
     print_report(&report, args.all, ui);
     inputs.iter().for_each(|input| input.print_transfer(ui));
     result_of(&report)
-}
-
-/// With flags in place of the library's options.
-fn in_words(mut report: VerifyReport) -> VerifyReport {
-    let told = |text: &mut String| *text = with_flags(text).into_owned();
-    report.checks.iter_mut().filter_map(|check| check.skipped.as_mut()).for_each(told);
-    for failure in report.failures.iter_mut().chain(&mut report.warnings) {
-        told(&mut failure.message);
-        failure.expected.iter_mut().for_each(told);
-        failure.hint = with_flags(&failure.hint).into_owned().into();
-    }
-    report
 }
 
 /// An error for what is not right, so that the exit code says it too.
@@ -224,9 +210,9 @@ fn print_report(report: &VerifyReport, lists_all: bool, ui: &Ui) {
     print_clients(report, ui);
     ui.print(&format!(
         "  elapsed {} at {}, CPU load {:.0} %",
-        values::show_duration(report.taken.elapsed),
-        values::show_rate(counts.tar_bytes, report.taken.elapsed),
-        report.taken.cpu_percent()
+        values::show_duration(report.elapsed.wall),
+        values::show_rate(counts.tar_bytes, report.elapsed.wall),
+        report.elapsed.cpu_percent()
     ));
     for (word, failures) in [("failure", &report.failures), ("warning", &report.warnings)] {
         let mut hints = BTreeSet::new();

@@ -16,13 +16,13 @@ use {
             report::Subject,
             runs::{Runs, row},
         },
-        restore::{RestoreLayout, RestoreOptions, restore},
+        restore::{RestoreLayout, RestoreOptions, RestoreTarget, restore},
     },
     slotpress_base::{
         error::{Error, IoContext, Result},
         memory,
         progress::Progress,
-        stopwatch::Taken,
+        stopwatch::Elapsed,
     },
     slotpress_format::{
         archive::frames::{FrameCutter, FrameSpan},
@@ -88,9 +88,9 @@ impl<'a> EndToEnd<'a> {
             true => (options.paths.clone(), options.base_slot, "ledger"),
             false => {
                 if options.slot.is_some() || options.base_slot.is_some() {
-                    return Err(Error::usage("`slot` and `base_slot` are for ledgers; the input is a file"));
+                    return Err(Error::usage("a slot and a base slot are chosen of ledgers; the input is a file"));
                 }
-                let base_slot = ArchiveName::of_path(input).and_then(|name| name.base_slot);
+                let base_slot = ArchiveName::from_path(input).and_then(|name| name.base_slot);
                 (unpack(input, scratch.path(), options.repeat.threads, progress)?, base_slot, "archive")
             }
         };
@@ -137,7 +137,7 @@ impl<'a> EndToEnd<'a> {
         // A round is a run of each.
         while archiving.taken.len() < repeat.max(1) || start.elapsed() < min_time * 2 {
             let report = self.archive(codec.level, progress)?;
-            archiving.taken.push(report.taken);
+            archiving.taken.push(report.elapsed);
             output_bytes = report.output_bytes;
             restoring.taken.push(self.restore(&report.path_in(self.scratch.path()), progress)?);
             // Read before the check of the first round, which is not measured.
@@ -163,21 +163,21 @@ impl<'a> EndToEnd<'a> {
             memory_bytes: None,
             replace: true,
             // The base lies elsewhere: this archive is measured, not kept.
-            manners: slotpress_base::io::Manners::default(),
+            io_policy: slotpress_base::io::IoPolicy::default(),
             read_back: None,
             force_base: true,
         };
         archive(&options, progress)
     }
 
-    fn restore(&self, archive: &Path, progress: &dyn Progress) -> Result<Taken> {
+    fn restore(&self, archive: &Path, progress: &dyn Progress) -> Result<Elapsed> {
         let ledger = self.scratch.path().join("restored");
         // An incremental archive alone makes no ledger that boots.
         let layout = if self.base_slot.is_some() { RestoreLayout::Archive } else { RestoreLayout::Boot };
         let options = restore_options(archive, &ledger, layout, self.options.repeat.threads);
         let report = restore(&options, progress)?;
         fs::remove_dir_all(&ledger).or_path("remove", &ledger)?;
-        Ok(report.taken)
+        Ok(report.elapsed)
     }
 
     /// Compares the hash of the archive's tar stream.
@@ -193,7 +193,7 @@ impl<'a> EndToEnd<'a> {
         if hasher.finalize() == self.hash {
             return Ok(());
         }
-        Err(Error::failed(format!("zstd {level} does not round-trip: the archive holds other bytes")).hint(
+        Err(Error::failed(format!("zstd {level} does not round-trip: the archive holds other bytes")).with_hint(
             "the memory, the disk or the processor may be faulty: test them; an archive made on this machine may be \
              damaged",
         ))
@@ -210,7 +210,7 @@ fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progres
 /// Without a state check, which is not part of the measurement; the content is compared by its hash.
 fn restore_options(archive: &Path, to: &Path, layout: RestoreLayout, threads: usize) -> RestoreOptions {
     let check = CheckOptions::default().mode(CheckMode::Frames);
-    RestoreOptions::new(archive, to).layout(layout).threads(threads).check(check)
+    RestoreOptions::new(archive, RestoreTarget::new(to).layout(layout).threads(threads).check(check))
 }
 
 /// The length and the hash of the tar stream that archives of this ledger hold.

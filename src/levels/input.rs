@@ -95,7 +95,7 @@ fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) ->
             bytes(*sample_bytes),
             bytes(total_bytes)
         ))
-        .hint("leave out `sample_bytes` to measure all of it"));
+        .with_hint("measure all of it"));
     }
     // Content, and what it compresses to, which may be as much.
     let needed_bytes = sample_bytes.saturating_mul(2);
@@ -106,14 +106,14 @@ fn sample_frames(options: &InputOptions, total_bytes: u64, total_frames: u64) ->
             bytes(needed_bytes),
             bytes(available_bytes)
         ))
-        .hint("give a smaller `sample_bytes`"));
+        .with_hint("take a smaller sample"));
     }
     match frames_in(*sample_bytes) {
         0 | 1 if *sample_bytes < total_bytes => Err(Error::usage(format!(
             "a sample of {} holds fewer than two of the {total_frames} frames: its error cannot be estimated",
             bytes(*sample_bytes)
         ))
-        .hint("give a larger `sample_bytes`, or smaller frames where there is a choice")),
+        .with_hint("take a larger sample, or smaller frames where there is a choice")),
         frames => Ok((*sample_bytes < total_bytes).then_some(frames)),
     }
 }

@@ -21,7 +21,7 @@ use {
         error::{Error, Result},
         progress::{Progress, Step},
         quantity,
-        stopwatch::{Stopwatch, Taken, ThreadStopwatch},
+        stopwatch::{Stopwatch, Elapsed, ThreadStopwatch},
         threads::{guarded, panicked, spawn},
     },
     std::{
@@ -240,7 +240,7 @@ impl<'a> Bench<'a> {
         for (frame, piece) in self.compressed(number).frames().zip(self.pieces_of(number)) {
             let wrong = |how: String| {
                 let bytes = quantity::bytes(piece.len() as u64);
-                Error::failed(format!("{} does not round-trip: a frame of {bytes} {how}", codec.label())).hint(
+                Error::failed(format!("{} does not round-trip: a frame of {bytes} {how}", codec.label())).with_hint(
                     "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
                 )
             };
@@ -267,7 +267,7 @@ impl<'a> Bench<'a> {
         let mut runs = Runs::new(what);
         while runs.taken.len() < self.options.repeat.max(1) || start.elapsed() < self.options.min_time {
             let pass = self.pass(workers, None, runs.taken.len() < self.options.repeat, work)?;
-            runs.busy.elapsed += pass.busy.elapsed;
+            runs.busy.wall += pass.busy.wall;
             runs.busy.cpu += pass.busy.cpu;
             runs.taken.push(pass.taken);
         }
@@ -286,7 +286,7 @@ impl<'a> Bench<'a> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
         let is_over = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let run = |worker: &mut S| -> Result<Taken> {
+        let run = |worker: &mut S| -> Result<Elapsed> {
             let stopwatch = ThreadStopwatch::start();
             // Reading CPU time takes longer than a small batch.
             let start = Instant::now();
@@ -302,33 +302,33 @@ impl<'a> Bench<'a> {
                 }
             }
             let elapsed = start.elapsed();
-            Ok(Taken { elapsed, ..stopwatch.taken() })
+            Ok(Elapsed { elapsed, ..stopwatch.elapsed() })
         };
         let stopwatch = Stopwatch::start();
-        let busy: Vec<Taken> = match workers {
+        let busy: Vec<Elapsed> = match workers {
             // Starting a thread takes longer than a pass over a few small pieces.
             [worker] => vec![guarded(|| run(worker))?],
             workers => std::thread::scope(|scope| {
                 let run = &run;
                 let start = |worker| spawn(scope, move || guarded(|| run(worker)));
                 let threads: Vec<_> = workers.iter_mut().map(start).collect();
-                let ended = |thread: Result<std::thread::ScopedJoinHandle<'_, Result<Taken>>>| {
+                let ended = |thread: Result<std::thread::ScopedJoinHandle<'_, Result<Elapsed>>>| {
                     thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
                 };
                 threads.into_iter().map(ended).collect::<Vec<_>>().into_iter().collect::<Result<_>>()
             })?,
         };
-        let taken = if let [worker] = busy.as_slice() { *worker } else { stopwatch.taken() };
-        let sum = |of: fn(&Taken) -> Duration| busy.iter().map(of).sum();
-        let busy = Taken { elapsed: sum(|taken| taken.elapsed), cpu: sum(|taken| taken.cpu) };
+        let taken = if let [worker] = busy.as_slice() { *worker } else { stopwatch.elapsed() };
+        let sum = |of: fn(&Elapsed) -> Duration| busy.iter().map(of).sum();
+        let busy = Elapsed { elapsed: sum(|taken| taken.wall), cpu: sum(|taken| taken.cpu) };
         Ok(Pass { taken, busy, batches: next.into_inner().min(self.batches.len()) })
     }
 }
 
 /// What one pass took: as a whole, and its workers added up.
 struct Pass {
-    taken: Taken,
-    busy: Taken,
+    taken: Elapsed,
+    busy: Elapsed,
     /// Batches that were reached.
     batches: usize,
 }

@@ -7,7 +7,7 @@ use {
         latency::Latency,
         statistics::{LOST_PERCENT_MAX, RUN_TIME_MIN, Summary, Warning, median, run_warning},
     },
-    slotpress_base::stopwatch::Taken,
+    slotpress_base::stopwatch::Elapsed,
 };
 
 /// Runs that count.
@@ -15,9 +15,9 @@ pub struct Runs {
     /// What they do, for warnings.
     what: &'static str,
     /// What each took.
-    pub taken: Vec<Taken>,
+    pub taken: Vec<Elapsed>,
     /// What the workers took, added up; zero if they were not measured.
-    pub busy: Taken,
+    pub busy: Elapsed,
     /// Times of single pieces, if each was timed.
     pub latency: Latency,
 }
@@ -25,14 +25,14 @@ pub struct Runs {
 impl Runs {
     /// Empty.
     pub fn new(what: &'static str) -> Self {
-        Self { what, taken: Vec::new(), busy: Taken::default(), latency: Latency::default() }
+        Self { what, taken: Vec::new(), busy: Elapsed::default(), latency: Latency::default() }
     }
 
     fn seconds(&self) -> Vec<f64> {
-        self.taken.iter().map(|taken| taken.elapsed.as_secs_f64()).collect()
+        self.taken.iter().map(|taken| taken.wall.as_secs_f64()).collect()
     }
 
-    fn median(&self, of: impl Fn(&Taken) -> f64) -> f64 {
+    fn median(&self, of: impl Fn(&Elapsed) -> f64) -> f64 {
         median(&self.taken.iter().map(of).collect::<Vec<_>>())
     }
 
@@ -64,9 +64,9 @@ pub fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &R
         output_bytes,
         compress: Summary::of(&compress.seconds()),
         decompress: Summary::of(&decompress.seconds()),
-        cpu_percent: compress.median(Taken::cpu_percent),
+        cpu_percent: compress.median(Elapsed::cpu_percent),
         compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
-        decompress_cpu_percent: decompress.median(Taken::cpu_percent),
+        decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
         warnings,
         ..LevelRow::default()
     }

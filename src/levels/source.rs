@@ -94,7 +94,7 @@ impl Source {
             return Err(Error::usage(format!("{} is empty: there is nothing to measure", path.shown())));
         }
         if options.slot.is_some() || options.base_slot.is_some() {
-            return Err(Error::usage("`slot` and `base_slot` are for ledgers; the input is a file"));
+            return Err(Error::usage("a slot and a base slot are chosen of ledgers; the input is a file"));
         }
         let archive = match Archive::open(path, IndexPolicy::Hint, &Default::default()) {
             Ok(archive) => archive,
@@ -164,7 +164,7 @@ impl Source {
 
 /// Whether the name is that of a snapshot archive: other content is then an error.
 fn is_named_archive(path: &Path) -> bool {
-    ArchiveName::of_path(path).is_some()
+    ArchiveName::from_path(path).is_some()
 }
 
 /// Loads frames in any order, on all workers.

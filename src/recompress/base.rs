@@ -8,7 +8,7 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
-        io::{Manners, Watch},
+        io::{IoPolicy, Watch},
         progress::Progress,
     },
     slotpress_format::ledger::{bank_file::StorageMapItem, names::ArchiveName},
@@ -33,9 +33,9 @@ pub struct Base {
 
 impl Base {
     /// Opens it. An incremental archive that builds on `base_slot` must build on it, as far as names tell.
-    pub fn open(path: &Path, base_slot: u64, manners: &Manners) -> Result<Self> {
-        let _watch = manners.io_hint.watch([path]);
-        let archive = Archive::open(path, IndexPolicy::Ignore, manners)?;
+    pub fn open(path: &Path, base_slot: u64, io_policy: &IoPolicy) -> Result<Self> {
+        let _watch = io_policy.io_hint.watch([path]);
+        let archive = Archive::open(path, IndexPolicy::Ignore, io_policy)?;
         if let Some(ArchiveName { slot, base_slot: of_base, .. }) = &archive.name {
             judge_base(Some(base_slot), Some(*slot), *of_base, &Findings::refusing(|_| true))
                 .map_err(|error| error.within_damaged(path.shown()))?;
@@ -87,7 +87,7 @@ impl Base {
         progress: &dyn Progress,
     ) -> Result<()> {
         match wanted.iter().any(|number| *number >= first_storage) {
-            true => Ok(read_again(&self.archive, first_storage, wanted, records, threads, progress)?),
+            true => Ok(read_again(&self.archive, first_storage, Some(wanted), records, threads, progress)?),
             false => Ok(()),
         }
     }

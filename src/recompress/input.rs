@@ -5,7 +5,7 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
-        io::{Manners, Watch, pipes::Interruptible},
+        io::{IoPolicy, Watch, pipes::Interruptible},
         progress::Progress,
     },
     slotpress_format::{archive::entry::BLOCK_BYTES, ledger::names::ArchiveName},
@@ -45,9 +45,9 @@ impl<'s> Input<'s> {
     pub fn open(source: Source, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
         match source {
             Source::File(path) => {
-                let _watch = options.manners.io_hint.watch([&path]);
+                let _watch = options.io_policy.io_hint.watch([&path]);
                 // It is read in order; the index tells what must be in it.
-                let archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
+                let archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
             Source::Stream(file) => {
@@ -94,11 +94,11 @@ impl<'s> Input<'s> {
     }
 
     /// Its bytes from the first to the last.
-    pub fn stream<'a>(&'a mut self, manners: &Manners, progress: &'a dyn Progress) -> ArchiveStream<'a> {
+    pub fn stream<'a>(&'a mut self, io_policy: &IoPolicy, progress: &'a dyn Progress) -> ArchiveStream<'a> {
         match self {
             Self::File { archive, .. } => archive.stream(progress),
             Self::Stream { reader, compression } => {
-                ArchiveStream { reader: Box::new(manners.paced(reader, progress)), compression: *compression }
+                ArchiveStream { reader: Box::new(io_policy.paced(reader, progress)), compression: *compression }
             }
         }
     }

@@ -32,11 +32,11 @@ use {
     serde::Serialize,
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        io::{Manners, space::Space},
+        error::{Error, ErrorKind, Hint, Result},
+        io::{IoPolicy, space::Space},
         progress::{Part, Progress, Step, timed},
         quantity,
-        stopwatch::{Stopwatch, Taken},
+        stopwatch::{Elapsed, Stopwatch},
         text,
         threads::{available_threads, guarded, panicked, spawn},
     },
@@ -104,7 +104,7 @@ pub struct RecompressOptions {
     /// How the state is checked on the way.
     pub check: CheckOptions,
     /// How to behave towards whoever else uses the machine.
-    pub manners: Manners,
+    pub io_policy: IoPolicy,
 }
 
 /// zstd level 1, all cores, the state checked.
@@ -118,7 +118,7 @@ impl Default for RecompressOptions {
             base_slot: None,
             base: None,
             check: CheckOptions::default(),
-            manners: Manners::default(),
+            io_policy: IoPolicy::default(),
         }
     }
 }
@@ -149,7 +149,7 @@ pub struct RecompressReport {
     pub assurance: Assurance,
     /// Time from the start until the archive was on disk under its name.
     #[serde(flatten)]
-    pub taken: Taken,
+    pub elapsed: Elapsed,
 }
 
 /// Frames on their way from the decoding to the encoding side: enough that neither waits for the other's next step.
@@ -213,7 +213,7 @@ fn recompress_open(
         return Err(pipe_to_pipe());
     }
     if options.base.is_some() && !checks_state {
-        return Err(Error::usage("`base` is read only to check the state, which `CheckMode::Frames` leaves out"));
+        return Err(Error::usage("the base is read only to check the state, and only frames are to be checked"));
     }
     let is_unwanted = AtomicBool::new(false);
     let wish = InputWish { progress, is_unwanted: &is_unwanted };
@@ -222,7 +222,7 @@ fn recompress_open(
         SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;
     }
     let base = match (&options.base, base_slot) {
-        (Some(path), Some(base_slot)) => Some((Base::open(path, base_slot, &options.manners)?, base_slot)),
+        (Some(path), Some(base_slot)) => Some((Base::open(path, base_slot, &options.io_policy)?, base_slot)),
         _ => None,
     };
     let base = base.as_ref().map(|(base, base_slot)| (base, *base_slot));
@@ -243,7 +243,7 @@ fn recompress_open(
         input.length_bytes().map_or("an unknown size".to_string(), quantity::bytes),
         options.threads,
         quantity::bytes(options.frame_size_bytes),
-        options.manners.io_hint.as_str()
+        options.io_policy.io_hint.as_str()
     ));
     progress.stage("Recompressing", input.length_bytes());
 
@@ -251,7 +251,7 @@ fn recompress_open(
         checks_state.then(|| new_state_check(&input, base.map(|(base, _)| base), &sink, options)).transpose()?;
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
-    let mut writer = ArchiveWriter::new(sink.writer(options.manners.io_hint), &sink_path, &options.codec);
+    let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
     let (decoded, encoded) = std::thread::scope(|scope| -> Result<_> {
         let state = state.as_ref();
         let reading = Reading {
@@ -316,25 +316,25 @@ fn recompress_open(
         frames,
         root,
         assurance,
-        taken: stopwatch.taken(),
+        elapsed: stopwatch.elapsed(),
     })
 }
 
 /// The slot that the source builds on, as its name or the options tell.
 fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u64>> {
     let name = match source {
-        Source::File(path) => ArchiveName::of_path(path),
+        Source::File(path) => ArchiveName::from_path(path),
         Source::Stream(_) => None,
     };
     match (name, &options.base) {
         (Some(ArchiveName { base_slot: None, .. }), Some(_)) => {
-            Err(Error::usage("`base` is the full archive below an incremental one, but this is a full archive"))
+            Err(Error::usage("the base is the full archive below an incremental one, but this is a full archive"))
         }
         (Some(name), _) => Ok(name.base_slot),
         (None, None) => Ok(options.base_slot),
-        (None, Some(base)) => match options.base_slot.or(ArchiveName::of_path(base).map(|name| name.slot)) {
+        (None, Some(base)) => match options.base_slot.or(ArchiveName::from_path(base).map(|name| name.slot)) {
             None => Err(Error::usage(format!("{} does not say in its name which slot it is of", base.shown()))
-                .hint("give `base_slot` too")),
+                .with_hint(Hint::GiveBaseSlot)),
             base_slot => Ok(base_slot),
         },
     }
@@ -349,14 +349,14 @@ pub fn recompress_for_agave(
     archive: &Path,
     dir: &Path,
     threads: usize,
-    manners: &Manners,
+    io_policy: &IoPolicy,
     progress: &dyn Progress,
 ) -> Result<PathBuf> {
     let options = RecompressOptions {
         threads,
         // Restoring checks what it reads.
         check: CheckOptions::default().mode(CheckMode::Frames),
-        manners: manners.clone(),
+        io_policy: io_policy.clone(),
         ..RecompressOptions::default()
     };
     let sink = Sink::Dir { dir, replace: false };

@@ -5,7 +5,7 @@ use {
     crate::archive::layout::{FrameLink, Linker},
     crossbeam_channel::Sender,
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, Hint, Result},
         progress::{Part, Progress},
     },
     slotpress_format::{
@@ -98,7 +98,7 @@ impl Reading<'_> {
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
         let mut reframing = Reframing { assembler, frames };
-        let stream = input.stream(&self.options.manners, self.progress);
+        let stream = input.stream(&self.options.io_policy, self.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         let Reframing { assembler, frames } = reframing;
         self.check_index(input, &reader.contents)?;
@@ -118,8 +118,7 @@ impl Reading<'_> {
         if *entries == tail.index.entries {
             return Ok(());
         }
-        Err(Error::damaged("the archive's index does not match its contents")
-            .hint("use `CheckMode::State` to check the accounts instead"))
+        Err(Error::damaged("the archive's index does not match its contents").with_hint(Hint::CheckState))
     }
 
     /// Whether the source as a whole is what it should be.
@@ -132,12 +131,8 @@ impl Reading<'_> {
             let findings = Findings::refusing(is_refused);
             let storages = judged.entries.storages();
             judge_storage_map(map, storages, self.base_slot, false, &findings).map_err(|error| match input {
-                Input::Stream { .. } => {
-                    error.hint("an incremental archive from standard input needs `base`, its full archive")
-                }
-                Input::File { archive, .. } if archive.name.is_none() => {
-                    error.hint("if it is an incremental archive, give its full archive with `base`")
-                }
+                Input::Stream { .. } => error.with_hint(Hint::GiveBase),
+                Input::File { archive, .. } if archive.name.is_none() => error.with_hint(Hint::GiveBase),
                 Input::File { .. } => error,
             })?;
         }

@@ -10,7 +10,7 @@ use {
     },
     crate::archive::sink::OpenSink,
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, Hint, Result},
         progress::Progress,
     },
     slotpress_format::archive::entry::{Entry, EntryKind},
@@ -68,13 +68,13 @@ pub fn finish_state(
         let records = state.pass(task);
         if wanted.iter().any(|number| *number < first_of_base) {
             // Index and superseded records are read by pieces that share pages.
-            let _watch = options.manners.io_hint.watch([&path]);
-            let mut archive = Archive::open(&path, IndexPolicy::Hint, &options.manners)?;
+            let _watch = options.io_policy.io_hint.watch([&path]);
+            let mut archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
             // A source is not known to be indexed rightly; what was just written is.
             if sink.file_path().is_none() {
                 archive.tail = None;
             }
-            read_again(&archive, 0, wanted, &records, threads, progress)?;
+            read_again(&archive, 0, Some(wanted), &records, threads, progress)?;
         }
         base.map_or(Ok(()), |(base, _)| base.read_again(first_of_base, wanted, &records, threads, progress))
     });
@@ -91,5 +91,5 @@ fn storage_of(entry: &Entry) -> Option<(u64, u64)> {
 /// Refuses what could not be checked before it is too late: bytes in a pipe cannot be read again, or taken back.
 pub fn pipe_to_pipe() -> Error {
     Error::usage("a stream into a stream cannot be checked: what was written to a pipe cannot be taken back")
-        .hint("write into a directory; or, if the reader of the pipe checks what it gets, ask for `CheckMode::Frames`")
+        .with_hint(Hint::WriteIntoDirectory)
 }

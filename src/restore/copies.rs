@@ -1,13 +1,13 @@
 //! The archives' ways into the archives directory: cloned, copied, converted, downloaded there, or there already.
 
 use {
-    crate::restore::{ConvertArchive, RestoreOptions},
+    crate::restore::{ConvertArchive, RestoreTarget},
     slotpress_base::owner::Owner,
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
         files::open_file,
-        io::Manners,
+        io::IoPolicy,
         kept_dir::{Found, KeptDir},
         progress::Progress,
     },
@@ -31,7 +31,7 @@ pub struct ArchiveCopy {
     source_path: PathBuf,
     length_bytes: u64,
     way: Way,
-    manners: Manners,
+    io_policy: IoPolicy,
 }
 
 /// How an archive gets into the archives directory.
@@ -52,7 +52,7 @@ enum Way {
 impl ArchiveCopy {
     /// Clones the archive into `dir` where the file system can, and otherwise leaves the copying for later. Never a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn begin(archive: &Archive, dir: &Arc<KeptDir>, options: &RestoreOptions) -> Result<Self> {
+    pub fn begin(archive: &Archive, dir: &Arc<KeptDir>, options: &RestoreTarget) -> Result<Self> {
         let path = archive.path();
         let source = File::open(path).or_path("open", path)?;
         let parent = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
@@ -60,7 +60,7 @@ impl ArchiveCopy {
         let way = if !matches!(archive.compression, Compression::Zstd | Compression::Lz4) {
             let convert = options.convert.ok_or_else(|| {
                 Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.shown()))
-                    .hint("recompress it first, then restore the result")
+                    .with_hint("recompress it first, then restore the result")
             })?;
             Way::Converted(convert, options.threads)
         } else if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) {
@@ -72,8 +72,8 @@ impl ArchiveCopy {
                 Err(_) => Way::Copied(copy),
             }
         };
-        let (source_path, manners) = (archive.path_buf(), archive.manners.clone());
-        Ok(Self { source, source_path, length_bytes: archive.length_bytes(), way, manners })
+        let (source_path, io_policy) = (archive.path_buf(), archive.io_policy.clone());
+        Ok(Self { source, source_path, length_bytes: archive.length_bytes(), way, io_policy })
     }
 
     /// An archive that is downloaded into the archives directory: it only lacks its name.
@@ -81,7 +81,7 @@ impl ArchiveCopy {
         check_agave_reads(archive)?;
         let source_path = file.path().to_path_buf();
         let source = File::open(&source_path).or_path("open", &source_path)?;
-        Ok(Self { source, source_path, length_bytes: 0, way: Way::Fetched(file), manners: archive.manners.clone() })
+        Ok(Self { source, source_path, length_bytes: 0, way: Way::Fetched(file), io_policy: archive.io_policy.clone() })
     }
 
     /// An archive that arrives in `copy` while it is restored: it only lacks its name.
@@ -90,11 +90,13 @@ impl ArchiveCopy {
             return Err(Error::usage(
                 "Agave cannot load what comes from standard input, and needs its archive to boot",
             )
-            .hint("recompress it on the way: slotpress recompress - -o - --check frames | slotpress restore - …"));
+            .with_hint(
+                "recompress it on the way: slotpress recompress - -o - --check frames | slotpress restore - …",
+            ));
         }
         let source_path = copy.path().to_path_buf();
         let source = copy.file().try_clone().or_path("open", &source_path)?;
-        Ok(Self { source, source_path, length_bytes: 0, way: Way::Cloned(copy), manners: archive.manners.clone() })
+        Ok(Self { source, source_path, length_bytes: 0, way: Way::Cloned(copy), io_policy: archive.io_policy.clone() })
     }
 
     /// Bytes that copying will take.
@@ -130,7 +132,7 @@ impl ArchiveCopy {
             Ok(PlacedArchive { path, name: file_name, new })
         };
         let copy = match self.way {
-            Way::Stays if ArchiveName::of_path(&self.source_path).as_ref() == Some(name) => {
+            Way::Stays if ArchiveName::from_path(&self.source_path).as_ref() == Some(name) => {
                 return placed(self.source_path, false);
             }
             Way::Stays => {
@@ -138,12 +140,12 @@ impl ArchiveCopy {
                     "{} is in the archives directory under a name that no validator reads",
                     self.source_path.shown()
                 ))
-                .hint(format!("rename it to {name}")));
+                .with_hint(format!("rename it to {name}")));
             }
             Way::Converted(convert, threads) => {
                 let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
                 let was_there = dir.found(converted.to_string())?.is_some();
-                return placed(convert(&self.source_path, dir.path(), threads, &self.manners, progress)?, !was_there);
+                return placed(convert(&self.source_path, dir.path(), threads, &self.io_policy, progress)?, !was_there);
             }
             Way::Fetched(file) => {
                 if dir.found(&name_there)?.is_some() {
@@ -158,7 +160,7 @@ impl ArchiveCopy {
             Way::Cloned(copy) => copy,
             Way::Copied(copy) => {
                 progress.stage("Copying", Some(self.length_bytes));
-                copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.manners, progress)
+                copy_in_pieces(&self.source, copy.file(), self.length_bytes, &self.io_policy, progress)
                     .or_path("copy", &self.source_path)?;
                 copy
             }
@@ -189,13 +191,13 @@ fn check_agave_reads(archive: &Archive) -> Result<()> {
     match archive.compression {
         Compression::Zstd | Compression::Lz4 => Ok(()),
         _ => Err(Error::usage("Agave cannot load this archive, and needs it to boot")
-            .hint("fetch it with slotpress fetch, recompress it, then restore the result")),
+            .with_hint("fetch it with slotpress fetch, recompress it, then restore the result")),
     }
 }
 
 fn is_another(path: &Path) -> Error {
     Error::failed(format!("{} exists already, and is not the same archive", path.shown()))
-        .hint("move it away: one of the two is damaged")
+        .with_hint("move it away: one of the two is damaged")
 }
 
 fn has_same_content(a: (&File, &Path), b: (&File, &Path), progress: &dyn Progress) -> Result<bool> {
@@ -235,7 +237,7 @@ fn copy_in_pieces(
     from: &File,
     to: &File,
     length_bytes: u64,
-    manners: &Manners,
+    io_policy: &IoPolicy,
     progress: &dyn Progress,
 ) -> std::io::Result<()> {
     const PIECE_BYTES: u64 = 16 * 1024 * 1024;
@@ -243,12 +245,12 @@ fn copy_in_pieces(
     while copied < length_bytes {
         progress.check().map_err(std::io::Error::other)?;
         let end = length_bytes.min(copied + PIECE_BYTES);
-        manners.wait(end - copied, progress);
-        let behind = manners.io_hint.read_behind(from, &(copied..end), length_bytes);
+        io_policy.wait(end - copied, progress);
+        let behind = io_policy.io_hint.read_behind(from, &(copied..end), length_bytes);
         // The standard library copies between files inside the kernel.
         let piece = std::io::copy(&mut std::io::Read::take(from, end - copied), &mut &*to)?;
         drop(behind);
-        manners.io_hint.write_behind(to, &(copied..copied + piece))?;
+        io_policy.io_hint.write_behind(to, &(copied..copied + piece))?;
         if piece == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }

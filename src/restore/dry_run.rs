@@ -6,7 +6,7 @@
 
 use {
     super::{
-        RestoreLayout, RestoreOptions,
+        RestoreLayout, RestoreOptions, RestoreTarget,
         input::Inputs,
         is_standard_input,
         space::{MAINNET_RATIO, SpaceNeeded},
@@ -61,11 +61,11 @@ pub struct ArchiveToRestore {
 
 /// Looks at everything that [`restore`](super::restore) looks at before it writes, and refuses what that would refuse.
 pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePreview> {
-    let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
-    if paths().any(|path| is_standard_input(path)) {
-        return Err(Error::usage("--dry-run cannot examine standard input without consuming it"));
+    if options.paths().any(|path| is_standard_input(path)) {
+        return Err(Error::usage("standard input cannot be previewed without consuming it"));
     }
-    let _watch = options.manners.io_hint.watch(paths());
+    let RestoreTarget { threads, layout, ref io_policy, .. } = options.target;
+    let _watch = io_policy.io_hint.watch(options.paths());
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
     // Without the index, an archive is compared with its root when all of it has been read.
@@ -74,12 +74,12 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
         judge_root(Some(*root), archive.root(), &Findings::refusing(|_| true))
             .map_err(|error| error.within_damaged(archive.path().shown()))?;
     }
-    let target = Target::prepare(options)?;
+    let target = Target::prepare(&options.target)?;
     progress.stage("Sampling", None);
     let archives: Vec<ArchiveToRestore> =
-        inputs.archives().map(|archive| look_at(archive, options.threads, progress)).collect::<Result<_>>()?;
+        inputs.archives().map(|archive| look_at(archive, threads, progress)).collect::<Result<_>>()?;
     let is_copied = |archive: &&ArchiveToRestore| {
-        options.layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path())
+        layout == RestoreLayout::Boot && !lies_in(&archive.path, target.snapshots_dir.path())
     };
     let copied_bytes = archives.iter().filter(is_copied).map(|archive| archive.length_bytes).sum();
     let space = space_for(&target, archives.iter().map(|archive| archive.unpacked_bytes).sum(), copied_bytes)?;
@@ -89,7 +89,7 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
 /// About what would be written, by file system, for archives of so many bytes, of which `fetched_bytes` are still to be
 /// fetched; and what would be replaced. Refuses what [`restore_supplied`](super::restore_supplied) refuses.
 pub fn preview_fetched(
-    options: &RestoreOptions,
+    options: &RestoreTarget,
     archives_bytes: u64,
     fetched_bytes: u64,
 ) -> Result<(Vec<Space>, Vec<PathBuf>)> {

@@ -2,7 +2,7 @@
 //! directory.
 
 use {
-    crate::restore::{RestoreLayout, RestoreOptions, copies::ArchiveCopy, target::Target},
+    crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, copies::ArchiveCopy, target::Target},
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
@@ -10,7 +10,7 @@ use {
         progress::Progress,
         threads::{guarded, panicked, spawn},
     },
-    slotpress_format::ledger::names::ArchiveName,
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
     slotpress_read::{
         archive::{Archive, IndexPolicy, arriving::Arriving, source::SharedSource},
         rules::documents::swapped,
@@ -57,16 +57,21 @@ pub struct Feed<'a> {
     pub archives: Vec<Archive>,
     copies: Vec<ArchiveCopy>,
     more: Option<&'a mut dyn Supply>,
+    /// What to think of their indexes.
+    pub index: IndexPolicy,
+    /// The roots that they must have, in their order.
+    pub expect_roots: Vec<Root>,
 }
 
 impl<'a> Feed<'a> {
     /// Archives that are supplied one by one.
     pub fn of_supply(supply: &'a mut dyn Supply) -> Self {
-        Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply) }
+        let index = IndexPolicy::Hint;
+        Self { archives: Vec::new(), copies: Vec::new(), more: Some(supply), index, expect_roots: Vec::new() }
     }
 
     /// Opens one more archive, if there is one; `dir` is the archives directory.
-    pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreOptions, progress: &dyn Progress) -> Result<bool> {
+    pub fn open_next(&mut self, dir: &Arc<KeptDir>, options: &RestoreTarget, progress: &dyn Progress) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
         let (archive, copy) = match supply.next()? {
             None => {
@@ -74,12 +79,12 @@ impl<'a> Feed<'a> {
                 return Ok(false);
             }
             Some(Supplied::Arriving { source, name, file }) => {
-                let archive = Archive::of_source(source, name, options.index, &options.manners)?;
+                let archive = Archive::of_source(source, name, self.index, &options.io_policy)?;
                 let copy = ArchiveCopy::of_fetched(&archive, file)?;
                 (archive, copy)
             }
             Some(Supplied::File(path)) => {
-                let archive = Archive::open(&path, options.index, &options.manners)?;
+                let archive = Archive::open(&path, self.index, &options.io_policy)?;
                 let copy = ArchiveCopy::begin(&archive, dir, options)?;
                 (archive, copy)
             }
@@ -122,16 +127,15 @@ pub struct Inputs(Vec<Option<Archive>>);
 impl Inputs {
     /// Opens those that are files.
     pub fn open(options: &RestoreOptions, progress: &dyn Progress) -> Result<Self> {
-        let paths = [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
         let open = |path: &PathBuf| {
             if is_standard_input(path) {
                 return Ok(None);
             }
-            let archive = Archive::open(path, options.index, &options.manners)?;
+            let archive = Archive::open(path, options.index, &options.target.io_policy)?;
             archive.warn_of_index(progress);
             Ok(Some(archive))
         };
-        let archives = paths.map(open).collect::<Result<Vec<_>>>()?;
+        let archives = options.paths().map(open).collect::<Result<Vec<_>>>()?;
         match archives.iter().filter(|archive| archive.is_none()).count() {
             0 | 1 => Ok(Self(archives)),
             _ => Err(Error::usage("only one of the two archives can come from standard input")),
@@ -149,9 +153,9 @@ impl Inputs {
         let name_of = |at: usize| self.0.get(at)?.as_ref()?.name.as_ref();
         let base_of = |at: usize| name_of(at)?.base_slot;
         let full_slot = name_of(0).map(|name| name.slot);
-        match (options.layout, self.0.len(), base_of(0), base_of(1)) {
+        match (options.target.layout, self.0.len(), base_of(0), base_of(1)) {
             (RestoreLayout::Archive, 2, ..) => Err(Error::usage("the tree of an archive is unpacked from one archive")
-                .hint("unpack the incremental archive on its own, into another directory")),
+                .with_hint("unpack the incremental archive on its own, into another directory")),
             (_, 2, Some(_), None) if name_of(1).is_some() => {
                 let path_of =
                     |at: usize| self.0[at].as_ref().map_or(Path::new("standard input"), |archive| archive.path());
@@ -160,17 +164,18 @@ impl Inputs {
             (RestoreLayout::Boot, _, Some(base), _) => Err(Error::usage(format!(
                 "an incremental archive alone does not make a ledger: it builds on slot {base}"
             ))
-            .hint(format!("slotpress restore FULL_ARCHIVE_OF_SLOT_{base} INCREMENTAL_ARCHIVE --ledger DIR"))),
+            .with_hint(format!("slotpress restore FULL_ARCHIVE_OF_SLOT_{base} INCREMENTAL_ARCHIVE --ledger DIR"))),
             (_, 2, _, None) if name_of(1).is_some() => Err(Error::usage("the second archive is a full one")
-                .hint("give the full archive first, then the incremental")),
+                .with_hint("give the full archive first, then the incremental")),
             (_, _, _, Some(base)) if full_slot.is_some_and(|slot| slot != base) => {
                 Err(wrong_base(base, full_slot.unwrap_or_default()))
             }
-            _ => options.check.checks_state(base_of(0).is_some()).map(drop),
+            _ => options.target.check.checks_state(base_of(0).is_some()).map(drop),
         }?;
         let newest = self.0.last().and_then(Option::as_ref);
         newest.and_then(|archive| Some((archive, archive.name.as_ref()?))).map_or(Ok(()), |(archive, name)| {
-            judge_expected_name(name, &options.check).map_err(|error| error.within_damaged(archive.path().shown()))
+            judge_expected_name(name, &options.target.check)
+                .map_err(|error| error.within_damaged(archive.path().shown()))
         })
     }
 
@@ -183,7 +188,7 @@ impl Inputs {
         progress: &dyn Progress,
         work: Work<'_, R>,
     ) -> Result<R> {
-        let is_boot = options.layout == RestoreLayout::Boot;
+        let is_boot = options.target.layout == RestoreLayout::Boot;
         let mut kept = None;
         let mut arriving = None;
         if self.0.iter().any(Option::is_none) {
@@ -205,8 +210,9 @@ impl Inputs {
             };
             // The receiver must be told to stop, whatever breaks.
             let result = guarded(|| {
-                let (archives, copies) = self.open_all(arriving.as_ref(), target, options, kept)?;
-                work(Feed { archives, copies, more: None })
+                let (archives, copies) = self.open_all(arriving.as_ref(), target, &options.target, kept)?;
+                let (index, expect_roots) = (options.index, options.expect_roots.clone());
+                work(Feed { archives, copies, more: None, index, expect_roots })
             });
             if let Some(arriving) = &arriving {
                 arriving.stop();
@@ -225,7 +231,7 @@ impl Inputs {
         self,
         arriving: Option<&Arc<Arriving>>,
         target: &Target,
-        options: &RestoreOptions,
+        options: &RestoreTarget,
         mut kept: Option<Unpublished>,
     ) -> Result<(Vec<Archive>, Vec<ArchiveCopy>)> {
         let (mut archives, mut copies) = (Vec::new(), Vec::new());
@@ -240,7 +246,7 @@ impl Inputs {
                 (None, Some(arriving)) => {
                     let source: SharedSource = arriving.clone();
                     // A stream is read in order: whether its end is there already must not make a difference.
-                    let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.manners)?;
+                    let archive = Archive::of_source(source, None, IndexPolicy::Ignore, &options.io_policy)?;
                     if let Some(copy) = kept.take() {
                         copies.push(ArchiveCopy::of_arriving(&archive, copy)?);
                     }
@@ -271,5 +277,5 @@ pub fn check_base(archive: &Archive, base_slot: Option<u64>) -> Result<()> {
 
 fn wrong_base(base: u64, full_slot: u64) -> Error {
     Error::usage(format!("the incremental archive builds on slot {base}, but the full archive is of slot {full_slot}"))
-        .hint("give the full archive that the incremental one names")
+        .with_hint("give the full archive that the incremental one names")
 }

@@ -209,7 +209,7 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &path)?;
     let (mark, placed) = decode(&bytes).ok_or_else(|| {
         Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.shown()))
-            .hint("if no restore runs into this directory, remove the file, and what the restore left")
+            .with_hint("if no restore runs into this directory, remove the file, and what the restore left")
     })?;
     let is_marked = mark.try_exists().or_path("read", &mark)?;
     if !is_marked {
@@ -232,7 +232,7 @@ fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::failed(format!("{} is the journal of another user's restore (user {})", path.shown(), journal.uid()))
-        .hint(
+        .with_hint(
             "run slotpress as that user, who has to undo it; or remove the file if nobody restores into this directory",
         ))
 }

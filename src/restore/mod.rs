@@ -33,7 +33,7 @@ use {
     slotpress_base::{
         error::{Error, Result},
         progress::{Progress, Step},
-        stopwatch::{Stopwatch, Taken},
+        stopwatch::{Elapsed, Stopwatch},
     },
     slotpress_format::{
         archive::frame_hashes::Root,
@@ -44,7 +44,7 @@ use {
         },
     },
     slotpress_read::{
-        archive::{Archive, HashCheck, IndexPolicy, ReadError, size_limit::SizeLimit},
+        archive::{Archive, FailedRead, HashCheck, IndexPolicy, ReadError, size_limit::SizeLimit},
         rules::{
             archive::SeenSlots,
             documents::{judge_root, judge_storage_map, swapped},
@@ -61,7 +61,7 @@ use {
 
 pub use {
     input::{Supplied, Supply, is_standard_input},
-    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport},
+    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget},
     unpack::is_refused,
 };
 
@@ -72,24 +72,24 @@ pub use {
 /// that is in use or holds a state already, a disk that fails or is full. The ledger is then as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
-    let paths = || [Some(&options.archive), options.incremental.as_ref()].into_iter().flatten();
-    let _watch = options.manners.io_hint.watch(paths().filter(|path| !is_standard_input(path)));
+    let io_hint = options.target.io_policy.io_hint;
+    let _watch = io_hint.watch(options.paths().filter(|path| !is_standard_input(path)));
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
-    let mut target = Target::prepare(options)?;
+    let mut target = Target::prepare(&options.target)?;
     let report = inputs.with_archives(&target, options, progress, &mut |feed| {
-        progress.steps(&steps(&feed, options));
-        progress.detail(&describe(&feed, options));
-        restore_archives(feed, &target, options, progress)
+        progress.steps(&steps(&feed, &options.target));
+        progress.detail(&describe(&feed, &options.target));
+        restore_archives(feed, &target, &options.target, progress)
     })?;
     target.keep();
     // Read back to check it, or written by the way.
-    options.manners.io_hint.settle_dir(&report.path);
-    Ok(RestoreReport { taken: stopwatch.taken(), ..report })
+    io_hint.settle_dir(&report.path);
+    Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
 /// What is going to be done. Of standard input nobody knows how long it is.
-fn steps(feed: &Feed<'_>, options: &RestoreOptions) -> Vec<Step> {
+fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
     if options.read_back.is_some() {
         // Reading back is of unpacked storages; as long as nothing better is known, as much as the archives.
@@ -102,43 +102,43 @@ fn steps(feed: &Feed<'_>, options: &RestoreOptions) -> Vec<Step> {
 }
 
 /// The same in words.
-fn describe(feed: &Feed<'_>, options: &RestoreOptions) -> String {
+fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
     let bytes: Option<u64> = feed.lengths().sum();
     format!(
         "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
         bytes.map_or("an unknown size".to_string(), slotpress_base::quantity::bytes),
         slotpress_base::quantity::bytes(feed.copies_bytes().sum()),
         options.threads,
-        options.manners.io_hint.as_str()
+        options.io_policy.io_hint.as_str()
     )
 }
 
-/// Restores archives that come from elsewhere than files; those of the options are not looked at.
+/// Restores archives that come from elsewhere than files.
 pub fn restore_supplied(
     supply: &mut dyn Supply,
-    options: &RestoreOptions,
+    options: &RestoreTarget,
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     let stopwatch = Stopwatch::start();
     let mut target = Target::prepare(options)?;
     let report = restore_archives(Feed::of_supply(supply), &target, options, progress)?;
     target.keep();
-    options.manners.io_hint.settle_dir(&report.path);
-    Ok(RestoreReport { taken: stopwatch.taken(), ..report })
+    options.io_policy.io_hint.settle_dir(&report.path);
+    Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
 /// Unpacks archives beside their place, checks them, and moves everything into place.
 fn restore_archives(
     mut feed: Feed<'_>,
     target: &Target,
-    options: &RestoreOptions,
+    options: &RestoreTarget,
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
     if feed.archives.is_empty() {
         feed.open_next(&target.snapshots_dir, options, progress)?;
     }
     for number in 0..feed.archives.len() {
-        check_archive(&feed, number, options)?;
+        check_archive(&feed, number)?;
     }
     SizeLimit::new(options.check.max_bytes).check_indexes(feed.archives.iter())?;
     check_space(&feed.archives, target, feed.bytes_to_copy(), progress)?;
@@ -155,17 +155,17 @@ fn restore_archives(
     let restored = loop {
         match unpack_all(&mut feed, target, &unpack_options, options, progress) {
             // The tar stream is the truth, the index a hint: once more without it.
-            Err((number, ReadError::Index(error)))
-                if feed.archives[number].tail.is_some() && number >= options.expect_roots.len() =>
+            Err(FailedRead { archive: Some(number), error: ReadError::Index(error) })
+                if feed.archives[number].tail.is_some() && number >= feed.expect_roots.len() =>
             {
                 feed.archives[number].distrust_index(error);
                 feed.archives[number].warn_of_index(progress);
                 roots.iter().try_for_each(PartialDir::clear)?;
             }
-            Err((number, error)) => {
+            Err(FailedRead { archive, error }) => {
                 let error = Error::from(error);
                 // What is of all of them is told of the newest.
-                return Err(match feed.archives.get(number).or(feed.archives.last()) {
+                return Err(match archive.and_then(|number| feed.archives.get(number)).or(feed.archives.last()) {
                     Some(archive) => error.within_damaged(archive.path().shown()),
                     None => error,
                 });
@@ -205,7 +205,7 @@ fn restore_archives(
         replaced: target.replaced_dirs(),
         assurance,
         read_back: read_back_report,
-        taken: Taken::default(),
+        elapsed: Elapsed::default(),
     })
 }
 
@@ -220,37 +220,35 @@ struct Restored {
 
 /// Refuses an archive that is not the one that was asked for. Of one that is hashed as it passes, nothing is known before its
 /// end.
-fn check_archive(feed: &Feed<'_>, number: usize, options: &RestoreOptions) -> Result<()> {
+fn check_archive(feed: &Feed<'_>, number: usize) -> Result<()> {
     let archive = &feed.archives[number];
-    match is_hashed_in_passing(archive, options) {
+    match is_hashed_in_passing(archive, feed.index) {
         true => Ok(()),
-        false => {
-            check_root(archive.root(), number, options).map_err(|error| error.within_damaged(archive.path().shown()))
-        }
+        false => check_root(archive.root(), number, &feed.expect_roots)
+            .map_err(|error| error.within_damaged(archive.path().shown())),
     }
 }
 
 /// Whether an archive is compared with its root at its end: it is still arriving, or its index is not to be looked at.
-fn is_hashed_in_passing(archive: &Archive, options: &RestoreOptions) -> bool {
-    archive.source.length_bytes().is_none() || options.index == IndexPolicy::Ignore
+fn is_hashed_in_passing(archive: &Archive, index: IndexPolicy) -> bool {
+    archive.source.length_bytes().is_none() || index == IndexPolicy::Ignore
 }
 
-fn check_root(root: Option<Root>, number: usize, options: &RestoreOptions) -> Result<()> {
-    judge_root(options.expect_roots.get(number).copied(), root, &Findings::refusing(|_| true))
+fn check_root(root: Option<Root>, number: usize, expect_roots: &[Root]) -> Result<()> {
+    judge_root(expect_roots.get(number).copied(), root, &Findings::refusing(|_| true))
 }
 
-/// Unpacks all archives, and checks the state that they make up. An error says of which archive it is.
+/// Unpacks all archives, and checks the state that they make up.
 fn unpack_all(
     feed: &mut Feed<'_>,
     target: &Target,
     unpack_options: &UnpackOptions<'_>,
-    options: &RestoreOptions,
+    options: &RestoreTarget,
     progress: &dyn Progress,
-) -> Result<Restored, (usize, ReadError)> {
+) -> Result<Restored, FailedRead> {
     let roots = unpack_options.roots;
-    let whole = |error: Error| (usize::MAX, ReadError::Other(error));
-    let checks_state = options.check.checks_state(is_part(feed)).map_err(whole)?;
-    let state = checks_state.then(|| new_state_check(&feed.archives, target, options)).transpose().map_err(whole)?;
+    let checks_state = options.check.checks_state(is_part(feed))?;
+    let state = checks_state.then(|| new_state_check(&feed.archives, target, options)).transpose()?;
     let mut assigner = Assigner::new(roots.len() as u16, options.layout == RestoreLayout::Archive);
     let seen_slots = SeenSlots::default();
     let size_limit = SizeLimit::new(options.check.max_bytes);
@@ -259,20 +257,20 @@ fn unpack_all(
     let mut names = Vec::new();
     for number in 0.. {
         if number == feed.archives.len() {
-            if !feed.open_next(&target.snapshots_dir, options, progress).map_err(whole)? {
+            if !feed.open_next(&target.snapshots_dir, options, progress)? {
                 break;
             }
-            check_archive(feed, number, options).map_err(whole)?;
-            check_space(&feed.archives[number..], target, 0, progress).map_err(whole)?;
+            check_archive(feed, number)?;
+            check_space(&feed.archives[number..], target, 0, progress)?;
         }
         let archive = &feed.archives[number];
         let base_slot = unpacked.last().map(|full| full.bank.slot).or(archive.base_slot());
-        input::check_base(archive, base_slot).map_err(whole)?;
+        input::check_base(archive, base_slot)?;
         progress.stage("Restoring", archive.source.length_bytes());
         // The bank file, status cache and version of the newer archive are the ones that stay.
-        unpack_options.bank_snapshot.clear().map_err(whole)?;
-        let is_hashed_in_passing = is_hashed_in_passing(archive, options);
-        let hashes = if number < options.expect_roots.len() { HashCheck::All } else { HashCheck::None };
+        unpack_options.bank_snapshot.clear()?;
+        let is_hashed_in_passing = is_hashed_in_passing(archive, feed.index);
+        let hashes = if number < feed.expect_roots.len() { HashCheck::All } else { HashCheck::None };
         let unpack_options = UnpackOptions { hashes, ..*unpack_options };
         let one = unpack(archive, base_slot, &mut assigner, &shared, &unpack_options, progress)
             .and_then(|one| match check_map(&one, unpacked.last(), base_slot) {
@@ -282,32 +280,30 @@ fn unpack_all(
                 result => Ok(result.map(|()| one)?),
             })
             .and_then(|one| match is_hashed_in_passing {
-                true => Ok(check_root(one.root, number, options).map(|()| one)?),
+                true => Ok(check_root(one.root, number, &feed.expect_roots).map(|()| one)?),
                 false => Ok(one),
             })
-            .map_err(|error| (number, error))?;
+            .map_err(|error| FailedRead::of(number, error))?;
         names.push(final_name(archive, &one.bank, base_slot));
         unpacked.push(one);
     }
     let archives = &feed.archives;
-    let Some(newest) = unpacked.pop() else { return Err(whole(Error::failed("no archive"))) };
+    let Some(newest) = unpacked.pop() else { return Err(Error::failed("no archive").into()) };
     let (bank, base_slot) = (newest.bank, unpacked.pop().map(|full| full.bank.slot));
     let outcome = match &state {
         None => StateOutcome::not_asked(),
-        Some(state) => state
-            .finish(&bank, options.threads, progress, &mut |superseded, _| {
-                progress.stage("Subtracting", None);
-                let Task::Subtract(list) = superseded else { return Ok(()) };
-                if list.has_duplicates() {
-                    return Err(Error::damaged("an account is twice in one storage"));
-                }
-                let pass = state.pass(superseded);
-                let (storages, hint) = (assigner.storages(), options.manners.io_hint);
-                read_superseded(list, storages, roots, hint, &pass, options.threads, progress)
-            })
-            .map_err(whole)?,
+        Some(state) => state.finish(&bank, options.threads, progress, &mut |superseded, _| {
+            progress.stage("Subtracting", None);
+            let Task::Subtract(list) = superseded else { return Ok(()) };
+            if list.has_duplicates() {
+                return Err(Error::damaged("an account is twice in one storage"));
+            }
+            let pass = state.pass(superseded);
+            let (storages, hint) = (assigner.storages(), options.io_policy.io_hint);
+            read_superseded(list, storages, roots, hint, &pass, options.threads, progress)
+        })?,
     };
-    judge_expected(&bank, &options.check).map_err(whole)?;
+    judge_expected(&bank, &options.check)?;
     let has_index = archives.iter().all(|archive| archive.tail.is_some());
     let assurance = Assurance::new(outcome, &bank, has_index);
     Ok(Restored { bank, base_slot, names, storages: assigner.into_storages(), assurance })
@@ -319,7 +315,7 @@ fn is_part(feed: &Feed<'_>) -> bool {
 }
 
 /// Gets ready for checking the state; what does not fit in memory is spilled beside the output, on a disk.
-fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreOptions) -> Result<StateCheck> {
+fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreTarget) -> Result<StateCheck> {
     let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
     let spill_dir = spill_dir(Some(target.snapshots_dir.path()));
     StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, is_refused)

@@ -4,7 +4,7 @@ use {
     derive_setters::Setters,
     serde::Serialize,
     slotpress_base::{
-        error::Result, io::Manners, progress::Progress, stopwatch::Taken, text, threads::available_threads,
+        error::Result, io::IoPolicy, progress::Progress, stopwatch::Elapsed, text, threads::available_threads,
     },
     slotpress_format::{
         archive::frame_hashes::Root,
@@ -54,7 +54,34 @@ pub struct RestoreOptions {
     /// An incremental archive on top of it. `-` is standard input; only one of the two can be.
     #[setters(into)]
     pub incremental: Option<PathBuf>,
-    /// The target: ledger, snapshots directory, accounts paths.
+    /// What to think of the archives' indexes.
+    pub index: IndexPolicy,
+    /// The roots that the archives must have, in their order: then every frame is compared with its hash.
+    #[setters(into)]
+    pub expect_roots: Vec<Root>,
+    /// Where to restore, and how.
+    pub target: RestoreTarget,
+}
+
+impl RestoreOptions {
+    /// A full archive.
+    pub fn new(archive: impl Into<PathBuf>, target: RestoreTarget) -> Self {
+        let (archive, index) = (archive.into(), IndexPolicy::default());
+        Self { archive, incremental: None, index, expect_roots: Vec::new(), target }
+    }
+
+    /// The archives, in their order.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        [Some(&self.archive), self.incremental.as_ref()].into_iter().flatten()
+    }
+}
+
+/// Where to restore, and how, whatever the archives are.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option)]
+#[non_exhaustive]
+pub struct RestoreTarget {
+    /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
     /// What is left there.
     pub layout: RestoreLayout,
@@ -62,48 +89,40 @@ pub struct RestoreOptions {
     pub existing_state: ExistingState,
     /// Threads that decode and write, 1 to 1024.
     pub threads: usize,
-    /// What to think of the archives' indexes.
-    pub index: IndexPolicy,
     /// Makes, in the archives directory, what Agave reads of an archive that it does not read (`recompress_for_agave` does);
     /// without it, such an archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
-    /// The roots that the archives must have, in their order: then every frame is compared with its hash.
-    #[setters(into)]
-    pub expect_roots: Vec<Root>,
     /// Read everything back before the ledger is complete: with `FullReadBack`.
     pub read_back: Option<Arc<dyn ReadBack>>,
-    /// How to behave towards whoever else uses the machine.
-    pub manners: Manners,
+    /// How to read and write beside other programs.
+    pub io_policy: IoPolicy,
 }
 
-impl RestoreOptions {
-    /// A full archive into a new ledger, from which a validator boots: all cores, the state checked.
-    pub fn new(archive: impl Into<PathBuf>, ledger: impl Into<PathBuf>) -> Self {
+impl RestoreTarget {
+    /// A new ledger, from which a validator boots: all cores, the state checked.
+    pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
-            archive: archive.into(),
-            incremental: None,
             paths: LedgerPaths::new(ledger),
             layout: RestoreLayout::default(),
             existing_state: ExistingState::default(),
             threads: available_threads(),
-            index: IndexPolicy::default(),
             convert: None,
             check: CheckOptions::default(),
-            expect_roots: Vec::new(),
             read_back: None,
-            manners: Manners::default(),
+            io_policy: IoPolicy::default(),
         }
     }
 }
 
 /// Turns an archive into one that Agave reads, in a directory, with so many workers; returns its path.
 pub type ConvertArchive =
-    fn(archive: &Path, dir: &Path, threads: usize, manners: &Manners, progress: &dyn Progress) -> Result<PathBuf>;
+    fn(archive: &Path, dir: &Path, threads: usize, io_policy: &IoPolicy, progress: &dyn Progress) -> Result<PathBuf>;
 
 /// What was restored.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct RestoreReport {
     /// The bank snapshot that a validator will boot from; for [`RestoreLayout::Archive`], the tree.
     #[serde(serialize_with = "text::path")]
@@ -136,5 +155,5 @@ pub struct RestoreReport {
     pub read_back: Option<ReadBackReport>,
     /// Time from the start until everything was on disk.
     #[serde(flatten)]
-    pub taken: Taken,
+    pub elapsed: Elapsed,
 }

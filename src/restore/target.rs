@@ -2,7 +2,7 @@
 
 use {
     crate::restore::{
-        ExistingState, RestoreLayout, RestoreOptions,
+        ExistingState, RestoreLayout, RestoreTarget,
         finish::MARK,
         journal,
         place::{PARTIAL_PREFIX, PartialDir},
@@ -15,7 +15,7 @@ use {
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, IoContext, Result},
+        error::{Error, Hint, IoContext, Result},
         kept_dir::{Found, KeptDir},
         owner::Owner,
         progress::Progress,
@@ -114,12 +114,12 @@ impl Drop for MadeDirs {
 impl Target {
     /// Makes the directories that are missing, takes the lock, and refuses a target that already holds a ledger.
     /// A state that is there is changed later, if the options say so.
-    pub fn prepare(options: &RestoreOptions) -> Result<Self> {
+    pub fn prepare(options: &RestoreTarget) -> Result<Self> {
         match options.layout {
             RestoreLayout::Boot => Self::prepare_boot(&options.paths, options.existing_state),
             RestoreLayout::Archive if options.existing_state != ExistingState::Refuse => {
-                Err(Error::usage("`existing_state` is about a ledger: `RestoreLayout::Archive` replaces nothing")
-                    .hint("choose an empty directory for the tree"))
+                Err(Error::usage("only a ledger's state is replaced: an archive is unpacked into an empty directory")
+                    .with_hint("choose an empty directory for the tree"))
             }
             RestoreLayout::Archive => Self::prepare_archive(&options.paths),
         }
@@ -182,7 +182,7 @@ impl Target {
     fn prepare_archive(paths: &LedgerPaths) -> Result<Self> {
         if paths.snapshots.is_some() || !paths.accounts.is_empty() {
             return Err(Error::usage(
-                "`RestoreLayout::Archive` writes one tree: `snapshots` and `accounts` have no place in it",
+                "an archive is unpacked into one tree: other directories for snapshots and accounts have no place in it",
             ));
         }
         let mut made = MadeDirs::default();
@@ -320,16 +320,13 @@ impl OldState {
     fn found(&mut self, dir: &Arc<KeptDir>, part: &OsStr, parent: &Arc<KeptDir>, inner: &[&str]) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
-            return Err(holds_a_state(
-                &path,
-                "restore into an empty directory, or replace that state with `existing_state`",
-            ));
+            return Err(holds_a_state(&path, Hint::ReplaceState));
         };
         let Some(found) = dir.found(part)? else { return Err(Error::failed(format!("{} is gone", path.shown()))) };
         check_same_file_system(&path, &found, parent)?;
         if parent.found(name)?.is_some() {
             let path = parent.path_of(name);
-            return Err(Error::failed(format!("{} exists already", path.shown())).hint("try again in a second"));
+            return Err(Error::failed(format!("{} exists already", path.shown())).with_hint("try again in a second"));
         }
         let below = [name.as_str()].iter().chain(inner).map(OsString::from).collect();
         let from = Spot::new(dir, part);
@@ -338,9 +335,12 @@ impl OldState {
     }
 }
 
-fn holds_a_state(path: &Path, hint: &str) -> Error {
-    Error::failed(format!("{} exists already: the target holds a ledger, or the remains of one", path.shown()))
-        .hint(format!("{hint}; nothing was changed"))
+fn holds_a_state(path: &Path, hint: impl Into<Hint>) -> Error {
+    let path = path.shown();
+    Error::failed(format!(
+        "{path} exists already: the target holds a ledger, or the remains of one; nothing was changed"
+    ))
+    .with_hint(hint)
 }
 
 /// Directories deep: accounts have one level, bank snapshots of old validators three.
@@ -379,14 +379,16 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
         let shown = dir.path().shown();
         if path == snapshots || path == ledger || path.starts_with(snapshots.join("snapshots")) {
             return Err(Error::usage(format!("the accounts path {shown} is the snapshots path"))
-                .hint("give the accounts a directory of their own"));
+                .with_hint("give the accounts a directory of their own"));
         }
         if seen.contains(&path) {
             return Err(Error::usage(format!("the accounts path {shown} is given twice")));
         }
         if seen.iter().any(|other: &PathBuf| path.starts_with(other) || other.starts_with(&path)) {
             return Err(Error::usage(format!("the accounts path {shown} lies inside another, or around it"))
-                .hint("a validator deletes what it does not know in an accounts path: give each its own directory"));
+                .with_hint(
+                    "a validator deletes what it does not know in an accounts path: give each its own directory",
+                ));
         }
         seen.push(path);
     }
@@ -402,7 +404,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
                 check_same_file_system(&place, &behind.into(), parent)?;
             }
             Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.shown()))
-                .hint("remove the link, or choose another directory with `snapshots` or `accounts`"))
+                .with_hint(Hint::OtherDirectories))
         }
         Some(found) => check_same_file_system(&place, &found, parent),
         None => Ok(()),
@@ -419,7 +421,7 @@ fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Resu
         place.shown(),
         parent.path().shown()
     ))
-    .hint("remove the link or the mount, and name a directory on that file system with `snapshots` or `accounts`"))
+    .with_hint(Hint::OtherDirectories))
 }
 
 fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {

@@ -116,7 +116,7 @@ pub fn unpack(
     let Shared { seen_slots, size_limit, state } = *shared;
     let passing =
         (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
-    let write_behind = &WriteBehind::new(archive.manners.io_hint);
+    let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
     let findings = Findings::refusing(is_refused);
     let records = state.map(StateCheck::first_pass);
     let contents = Unpacking {
@@ -144,7 +144,7 @@ pub fn unpack(
     let broken = findings.broken_rules();
     if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
         let path = archive.path().shown();
-        progress.warn(&format!("{path}: {}: `slotpress verify` shows where, and which clients refuse it", rule.what()));
+        progress.warn(&format!("{path}: {}: verifying it shows where, and which clients refuse it", rule.what()));
     }
     match &judged.bank {
         Some((bank, _)) => {

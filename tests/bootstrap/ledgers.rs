@@ -439,7 +439,7 @@ impl slotpress::Progress for Warnings {
 #[test]
 fn a_server_that_stays_away_leaves_the_full_archive() {
     let (server, dir) = (away_at_the_end(archives(&[]), usize::MAX), temp_dir());
-    let sources = [slotpress::SourceArg::parse(&server.url("")).expect("a URL")];
+    let sources = [server.url("").parse::<slotpress::SourceArg>().expect("a URL")];
     let limits = slotpress::FetchLimits::default().give_up_after(Duration::from_millis(500));
     let options = slotpress::BootstrapOptions::new(sources, dir.path().join("ledger")).limits(limits);
     let warnings = Warnings::default();

@@ -163,7 +163,7 @@ struct Script {
     /// The first half of the archive has the name at first.
     is_half_there: bool,
     runs: u8,
-    manners: [Manner; 2],
+    io_policy: [Manner; 2],
     /// The first run is stopped when so many bytes have come.
     stopped_after: Option<i64>,
     acts: [Vec<Act>; 2],
@@ -189,7 +189,7 @@ impl Script {
             names_servers: is(6),
             is_half_there: is(7),
             runs: 1 + more % 3,
-            manners: [manner(more >> 2), manner(more >> 4)],
+            io_policy: [manner(more >> 2), manner(more >> 4)],
             stopped_after: (stop > 127).then(|| i64::from(stop - 128) * 4096),
             acts: [first, second],
         })
@@ -413,7 +413,7 @@ pub fn play(bytes: &[u8]) -> usize {
             archives,
             acts: script.acts[server].clone(),
             is_repeated: script.is_repeated,
-            manner: script.manners[server],
+            manner: script.io_policy[server],
             next: AtomicUsize::new(0),
             has_other: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -427,7 +427,7 @@ pub fn play(bytes: &[u8]) -> usize {
         })
         .collect();
     let path_asked = if script.names_servers { String::new() } else { format!("/{NAME}") };
-    let sources = servers.iter().map(|server| SourceArg::parse(&server.url(&path_asked)).expect("a URL"));
+    let sources = servers.iter().map(|server| server.url(&path_asked).parse::<slotpress::SourceArg>().expect("a URL"));
     let find = FindOptions::default().sources(Vec::from_iter(sources));
     let mut limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);

@@ -257,7 +257,7 @@ fn sources_of_every_kind() {
     });
     let exact = mirror.url(&format!("/dir/{}", full(125)));
     let sources = [dir.path().to_str().expect("UTF-8").to_string(), mirror.url("/dir/"), exact.clone()];
-    let sources: Vec<_> = sources.iter().map(|text| SourceArg::parse(text).expect("a source")).collect();
+    let sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>().expect("a source")).collect();
     let report = find(&client(), &FindOptions::default().sources(sources), &NoProgress).expect("found");
     let found: Vec<(u64, Option<u64>)> = report
         .candidates

@@ -272,7 +272,7 @@ fn verify(bytes: &[u8]) {
     let path = dir.path().join("snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
     std::fs::write(&path, bytes).expect("written");
     let options = VerifyOptions::default().threads(1).memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf());
-    if let Some(report) = check(verify_archives(&NamedArchive::of_path(&path), None, &options, &NoProgress)) {
+    if let Some(report) = check(verify_archives(&NamedArchive::from_path(&path), None, &options, &NoProgress)) {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
     }
 }

@@ -72,9 +72,9 @@ const STRICTER_THAN_FIREDANCER: &[(&str, &str)] = &[
 fn ours(altered: &Altered, dir: &Path) -> (PathBuf, Option<PathBuf>, slotpress::Result<VerifyReport>) {
     let full = put(dir, &altered.full.0, &altered.full.1);
     let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
-    let named = NamedArchive::of_path;
+    let named = |path: &PathBuf| NamedArchive::from_path(path);
     let options = options(&Client::AGAVE);
-    let ours = verify_archives(&named(&full), incremental.as_deref().map(named).as_ref(), &options, &NoProgress);
+    let ours = verify_archives(&named(&full), incremental.as_ref().map(named).as_ref(), &options, &NoProgress);
     (full, incremental, ours)
 }
 

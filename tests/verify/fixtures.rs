@@ -164,8 +164,8 @@ pub fn options(clients: &[Client]) -> VerifyOptions {
 }
 
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[Client]) -> VerifyReport {
-    let incremental = incremental.map(NamedArchive::of_path);
-    verify_archives(&NamedArchive::of_path(full), incremental.as_ref(), &options(clients), &NoProgress)
+    let incremental = incremental.map(NamedArchive::from_path);
+    verify_archives(&NamedArchive::from_path(full), incremental.as_ref(), &options(clients), &NoProgress)
         .expect("verifying does not fail")
 }
 

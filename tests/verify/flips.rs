@@ -93,7 +93,7 @@ fn every_flipped_bit_is_found_or_without_meaning() {
                 while let Some(bit) = bits.get(next.fetch_add(1, Relaxed)) {
                     let at = bit / 8;
                     write(at, bytes[at] ^ (1 << (bit % 8)));
-                    let found = match verify_archives(&NamedArchive::of_path(&copy), None, &options, &NoProgress) {
+                    let found = match verify_archives(&NamedArchive::from_path(&copy), None, &options, &NoProgress) {
                         Ok(report) => !report.ok,
                         Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
                     };

@@ -9,7 +9,7 @@ use {
             entry::{Entry, EntryKind},
             seek_table::{parse_seek_table, seek_table_bytes, seek_table_frame},
         },
-        ledger::names::Hash,
+        ledger::names::Address,
     },
     slotpress_read::{
         archive::{source::LocalFile, tail::Tail},
@@ -38,7 +38,7 @@ fn records() {
         (second, third) = (found[1].0, found[2].0);
         member.content[second + 96] = 2;
         member.content[third + 96] = 77;
-        let key = |at: usize| Hash(member.content[at + 16..at + 48].try_into().expect("32"));
+        let key = |at: usize| Address(member.content[at + 16..at + 48].try_into().expect("32"));
         (member.path(), [key(second), key(third)])
     };
     let last = tar.members.last_mut().expect("a storage");
@@ -70,7 +70,7 @@ fn twice_in_a_storage() {
     content.resize(content.len().next_multiple_of(8), 0);
     let second = content.len();
     content.extend_from_within(at..at + length);
-    let account = Hash(content[at + 16..at + 48].try_into().expect("32"));
+    let account = Address(content[at + 16..at + 48].try_into().expect("32"));
     member.set_content(content);
     let entry = member.path();
     let report = verify_tar(&tar);

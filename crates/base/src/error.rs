@@ -3,11 +3,14 @@
 //! Lives here: [`Error`], [`ErrorKind`] and the small helpers that add a path or a hint. Not here: how an error is
 //! printed (that is `cli::ui`).
 
-use crate::text::ShowPath;
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
-    sync::Arc,
+pub use crate::hint::Hint;
+use {
+    crate::text::ShowPath,
+    std::{
+        fmt, io,
+        path::{Path, PathBuf},
+        sync::Arc,
+    },
 };
 
 /// Result of everything in this library.
@@ -15,6 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What sort of failure it is; decides the exit code of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// Something failed (exit code 1).
     Failed,
@@ -52,7 +56,7 @@ impl ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    hint: Option<String>,
+    hint: Option<Hint>,
     offset_bytes: Option<u64>,
     // Boxed, since hardly any error has one.
     existing_path: Option<Box<PathBuf>>,
@@ -92,7 +96,7 @@ impl Error {
         let made = Self::io("open", path, error);
         match error.kind() {
             io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..made }
-                .hint("validators delete old archives: list the directory again for those that are there now"),
+                .with_hint("validators delete old archives: list the directory again for those that are there now"),
             _ => made,
         }
     }
@@ -116,7 +120,7 @@ impl Error {
         };
         let error = Self::failed(format!("cannot {doing} {}: {}", path.shown(), plain(error))).caused_by(same(error));
         match hint {
-            Some(hint) => error.hint(hint),
+            Some(hint) => error.with_hint(hint),
             None => error,
         }
     }
@@ -135,7 +139,7 @@ impl Error {
 
     /// Adds what to do next.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -175,9 +179,9 @@ impl Error {
         self.kind
     }
 
-    /// What to do next, where there is something. Options of this library stand in backquotes.
-    pub fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
+    /// What to do next, where that is known.
+    pub fn hint(&self) -> Option<&Hint> {
+        self.hint.as_ref()
     }
 }
 

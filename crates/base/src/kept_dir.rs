@@ -338,7 +338,7 @@ pub fn random_name(prefix: &str) -> OsString {
 /// The error for what lies under a path instead of what was there a moment ago.
 pub fn changed(path: &Path) -> Error {
     Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.shown()))
-        .hint("make sure that only you can write to it, and to the directories above it")
+        .with_hint("make sure that only you can write to it, and to the directories above it")
 }
 
 /// Refuses what is more than one name.

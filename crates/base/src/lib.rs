@@ -6,6 +6,7 @@
 pub mod bytes;
 pub mod error;
 pub mod files;
+pub mod hint;
 pub mod io;
 pub mod kept_dir;
 pub mod memory;

@@ -38,7 +38,7 @@ impl Pool {
             }
             let pool = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().map_err(|error| {
                 Error::failed(format!("cannot start a thread: {error}"))
-                    .hint("allow the user more processes (ulimit -u), or the service more tasks")
+                    .with_hint("allow the user more processes (ulimit -u), or the service more tasks")
             })?;
             Ok(Self(Rc::clone(here.insert(Rc::new(pool)))))
         })

@@ -16,19 +16,19 @@ pub struct Stopwatch {
 
 /// What a run took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Taken {
+pub struct Elapsed {
     /// By the clock on the wall.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
-    pub elapsed: Duration,
+    pub wall: Duration,
     /// By all threads of the process together.
     #[serde(rename = "cpu_seconds", serialize_with = "text::seconds")]
     pub cpu: Duration,
 }
 
-impl Taken {
+impl Elapsed {
     /// CPU load: 200 % is two cores busy all the time.
     pub fn cpu_percent(&self) -> f64 {
-        100.0 * self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
+        100.0 * self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
     }
 }
 
@@ -38,9 +38,9 @@ impl Stopwatch {
         Self { start: Instant::now(), cpu_start: cpu_time(ClockId::ProcessCPUTime) }
     }
 
-    /// Taken since the start.
-    pub fn taken(&self) -> Taken {
-        Taken { elapsed: self.start.elapsed(), cpu: cpu_time(ClockId::ProcessCPUTime).saturating_sub(self.cpu_start) }
+    /// Since the start.
+    pub fn elapsed(&self) -> Elapsed {
+        Elapsed { wall: self.start.elapsed(), cpu: cpu_time(ClockId::ProcessCPUTime).saturating_sub(self.cpu_start) }
     }
 }
 
@@ -57,11 +57,11 @@ impl ThreadStopwatch {
         Self { start: Instant::now(), cpu_start: cpu_time(ClockId::ThreadCPUTime) }
     }
 
-    /// Taken by this thread since the start. Where a thread only computes, less CPU time than elapsed time means that
+    /// Used by this thread since the start. Where a thread only computes, less CPU time than elapsed time means that
     /// it had to wait for a core.
-    pub fn taken(&self) -> Taken {
+    pub fn elapsed(&self) -> Elapsed {
         let cpu = cpu_time(ClockId::ThreadCPUTime).saturating_sub(self.cpu_start);
-        Taken { elapsed: self.start.elapsed(), cpu }
+        Elapsed { wall: self.start.elapsed(), cpu }
     }
 }
 

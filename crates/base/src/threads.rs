@@ -47,7 +47,7 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Error {
         text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MESSAGE_CHARS_MAX).collect();
     let place = PLACE.with(|place| place.borrow_mut().take()).map(|place| format!(" at {place}")).unwrap_or_default();
     Error::failed(format!("slotpress has a bug: it panicked{place}: {line}"))
-        .hint("report it, with what was run and what RUST_BACKTRACE=1 prints")
+        .with_hint("report it, with what was run and what RUST_BACKTRACE=1 prints")
 }
 
 thread_local! {
@@ -73,7 +73,7 @@ pub fn keep_panics_quiet() {
 /// The error for a thread that cannot be started and cannot be done without.
 pub fn cannot_start(error: &std::io::Error) -> Error {
     Error::failed(format!("cannot start a thread: {error}"))
-        .hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
+        .with_hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
 }
 
 /// Starts a thread that the work cannot do without.
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(error.kind().exit_code(), 1);
         assert!(error.to_string().contains("first second"), "{error}");
         assert!(error.to_string().len() < 300 && !error.to_string().contains('\n'), "{error}");
-        assert!(error.hint_text().is_some_and(|hint| hint.contains("report")));
+        assert!(error.hint().is_some_and(|hint| hint.to_string().contains("report")));
         assert_eq!(guarded(|| Ok(5)).expect("fine"), 5);
     }
 }

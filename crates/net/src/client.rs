@@ -203,7 +203,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
     let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
     found.filter(|_| pem.len() as u64 <= CA_FILE_BYTES_MAX).ok_or_else(|| {
         Error::usage(format!("{} has no certificates", path.shown()))
-            .hint("`ca_file` takes certificates of authorities in PEM: -----BEGIN CERTIFICATE-----")
+            .with_hint("it must hold certificates of authorities in PEM: -----BEGIN CERTIFICATE-----")
     })
 }
 

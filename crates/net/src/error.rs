@@ -3,7 +3,7 @@
 use {
     super::{Url, shown},
     slotpress_base::{
-        error::{Error, ErrorKind},
+        error::{Error, ErrorKind, Hint},
         text::one_line,
     },
     std::{error::Error as _, fmt, io, time::Duration},
@@ -44,7 +44,7 @@ pub enum NetErrorKind {
 pub struct NetError {
     kind: NetErrorKind,
     message: String,
-    hint: Option<&'static str>,
+    hint: Option<Hint>,
     retry_after: Option<Duration>,
 }
 
@@ -60,8 +60,8 @@ impl NetError {
 
     /// Adds what to do next.
     #[must_use]
-    pub fn hint(mut self, hint: &'static str) -> Self {
-        self.hint = Some(hint);
+    pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
+        self.hint = Some(hint.into());
         self
     }
 
@@ -89,7 +89,7 @@ impl NetError {
         let causes = Causes::of(error);
         let why = &causes.last;
         if causes.is_forbidden {
-            return Self::new(NetErrorKind::Forbidden, url, why).hint(super::redirect::ALLOW_PRIVATE_HINT);
+            return Self::new(NetErrorKind::Forbidden, url, why).with_hint(Hint::AllowPrivate);
         }
         let is_https = url.scheme() == "https";
         if causes.is_tls && causes.is_no_tls {
@@ -104,7 +104,7 @@ impl NetError {
         }
         if causes.is_tls {
             return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
-                .hint("if the server's authority is your own, give its certificate with `ca_file`");
+                .with_hint(Hint::GiveCaFile);
         }
         match () {
             () if error.is_timeout() && is_https => {
@@ -165,10 +165,10 @@ impl From<NetError> for Error {
             NetErrorKind::Forbidden => ErrorKind::Failed,
             _ => ErrorKind::Network,
         };
-        let hint = error.hint;
+        let hint = error.hint.clone();
         let made = Self::new(kind, error.message.clone()).caused_by(error);
         match hint {
-            Some(hint) => made.hint(hint),
+            Some(hint) => made.with_hint(hint),
             None => made,
         }
     }

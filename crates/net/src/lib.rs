@@ -94,7 +94,7 @@ pub fn parse_url(text: &str) -> Result<Url> {
     if !text.contains("://") {
         let hint = url_of_host(text).unwrap_or_else(|| "http://HOST:PORT".to_string());
         return Err(
-            Error::usage("an argument is not a URL: it has no http:// or https://").hint(format!("write {hint}"))
+            Error::usage("an argument is not a URL: it has no http:// or https://").with_hint(format!("write {hint}"))
         );
     }
     // What was given is not repeated: it may hold a password.

@@ -8,6 +8,7 @@
 
 use {
     super::{NetError, NetErrorKind, Url, address::is_public},
+    slotpress_base::hint::Hint,
     std::net::IpAddr,
 };
 
@@ -16,10 +17,6 @@ pub const REDIRECTS_MAX: usize = 4;
 
 /// The longest `Location` that is read: signed URLs take up to 2 KiB.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
-
-/// What an operator can do about a refused address.
-pub const ALLOW_PRIVATE_HINT: &str =
-    "`allow_private` lets servers lead to private addresses; without it, only a source that you name may be private";
 
 /// Which addresses a name may lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +48,7 @@ impl Scope<'_> {
         match literal_address(url) {
             Some(address) if !is_public(address) => {
                 Err(NetError::new(NetErrorKind::Forbidden, url, "a private address that was not given as a source")
-                    .hint(ALLOW_PRIVATE_HINT))
+                    .with_hint(Hint::AllowPrivate))
             }
             _ => Ok(Reach::PublicOnly),
         }

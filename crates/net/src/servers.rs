@@ -38,6 +38,7 @@ use {
         collections::BTreeMap,
         fmt, fs,
         path::{Path, PathBuf},
+        str::FromStr,
         time::{Duration, SystemTime},
     },
 };
@@ -67,27 +68,6 @@ pub enum SourceArg {
 }
 
 impl SourceArg {
-    /// Tells what an argument is: `http://host:port` is a server, a URL that ends in the name of an archive (or in
-    /// anything with `.tar`) an archive, one that ends in `/` below a directory a mirror.
-    ///
-    /// # Errors
-    /// It is a URL that cannot be read, or a path that is not there.
-    pub fn parse(text: &str) -> Result<Self> {
-        if is_url(text) {
-            return Ok(Self::of_url(parse_url(text)?));
-        }
-        // Another scheme would be looked for as a file.
-        if let Some((scheme, _)) = text.split_once("://") {
-            return Err(Error::usage(format!("{scheme}:// is not supported: URLs start with http:// or https://")));
-        }
-        let path = Path::new(text);
-        let metadata = fs::metadata(path).or_path("open", path).map_err(|error| match url_of_host(text) {
-            Some(url) => error.hint(format!("for a server, write {url}")),
-            None => error,
-        })?;
-        Ok(if metadata.is_dir() { Self::LocalDir(path.to_path_buf()) } else { Self::LocalFile(path.to_path_buf()) })
-    }
-
     fn of_url(url: Url) -> Self {
         let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
         match () {
@@ -103,6 +83,29 @@ impl SourceArg {
             Self::Server(url) | Self::Archive(url) | Self::Mirror(url) => Some(url),
             Self::LocalFile(_) | Self::LocalDir(_) => None,
         }
+    }
+}
+
+/// `http://host:port` is a server, a URL that ends in the name of an archive (or in anything with `.tar`) an archive, one
+/// that ends in `/` below a directory a mirror.
+impl FromStr for SourceArg {
+    type Err = Error;
+
+    /// A URL, or a path that must be there.
+    fn from_str(text: &str) -> Result<Self> {
+        if is_url(text) {
+            return Ok(Self::of_url(parse_url(text)?));
+        }
+        // Another scheme would be looked for as a file.
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(Error::usage(format!("{scheme}:// is not supported: URLs start with http:// or https://")));
+        }
+        let path = Path::new(text);
+        let metadata = fs::metadata(path).or_path("open", path).map_err(|error| match url_of_host(text) {
+            Some(url) => error.with_hint(format!("for a server, write {url}")),
+            None => error,
+        })?;
+        Ok(if metadata.is_dir() { Self::LocalDir(path.to_path_buf()) } else { Self::LocalFile(path.to_path_buf()) })
     }
 }
 
@@ -186,7 +189,7 @@ impl Offer {
 
     /// One that is cut off, as far as few reads tell, is none.
     fn of_file(path: &Path) -> Option<Self> {
-        let name = ArchiveName::of_path(path)?;
+        let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
         let length_bytes = file.length_bytes().filter(|_| !is_plainly_cut(&file).unwrap_or(false))?;
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
@@ -225,8 +228,9 @@ impl Client {
             }
         };
         if offers.is_empty() {
-            return Err(Error::failed(format!("{source} has no snapshot archive"))
-                .hint("archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst"));
+            return Err(Error::failed(format!("{source} has no snapshot archive")).with_hint(
+                "archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst",
+            ));
         }
         offers.sort_by_key(|offer| Reverse((offer.name.slot, offer.name.base_slot)));
         Ok((offers, failure))
@@ -364,14 +368,14 @@ mod tests {
 
     #[test]
     fn what_an_argument_is() {
-        let parse = |text: &str| SourceArg::parse(text).expect("an argument");
+        let parse = |text: &str| text.parse::<SourceArg>().expect("an argument");
         assert!(matches!(parse("http://10.0.0.1:8899"), SourceArg::Server(_)));
         assert!(matches!(parse("https://rpc.example/key"), SourceArg::Server(_)));
         assert!(matches!(parse("https://host/dir/"), SourceArg::Mirror(_)));
         assert!(matches!(parse(&format!("https://host/snapshot-5-{HASH}.tar.zst?x=1")), SourceArg::Archive(_)));
         assert!(matches!(parse("http://host:8899/snapshot.tar.bz2"), SourceArg::Archive(_)));
         assert!(matches!(parse("/"), SourceArg::LocalDir(_)));
-        assert!(SourceArg::parse("s3://bucket/x").is_err() && SourceArg::parse("/no/such/path").is_err());
+        assert!(SourceArg::from_str("s3://bucket/x").is_err() && SourceArg::from_str("/no/such/path").is_err());
         let url = parse("https://user:secret@host/dir/?token=secret");
         assert!(!url.to_string().contains("secret"), "{url}");
     }

@@ -4,7 +4,7 @@ use {
     super::{Client, NetError, NetErrorKind, Outcome, Remote, Url, shown},
     slotpress_base::{
         bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
-        error::{Error, ErrorKind, Result},
+        error::{Error, ErrorKind, Hint, Result},
         progress::{self, Progress},
     },
     slotpress_read::archive::source::Source,
@@ -174,12 +174,12 @@ impl UrlSource {
                 Err(error) if error.is_retryable() => {
                     tries = if at > before { 1 } else { tries.saturating_add(1) };
                     if tries >= TRIES_MAX {
-                        return Err(Error::from(error).hint("try again later"));
+                        return Err(Error::from(error).with_hint("try again later"));
                     }
                     self.pause(&error, tries)?;
                 }
                 Err(error) if error.kind() == NetErrorKind::Changed => {
-                    return Err(Error::from(error).hint("start again: another file is there now"));
+                    return Err(Error::from(error).with_hint("start again: another file is there now"));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -272,5 +272,5 @@ impl Source for UrlSource {
 
 fn no_ranges(url: &Url) -> Error {
     Error::new(ErrorKind::Network, format!("{}: the server does not send ranges of the file", shown(url)))
-        .hint("`slotpress fetch` fetches the whole archive; then use the file")
+        .with_hint(Hint::UseFetch)
 }

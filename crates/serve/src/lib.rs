@@ -326,7 +326,7 @@ fn forward(finished: &Receiver<Logged>, time: Duration, on_event: &mut dyn FnMut
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |error: std::io::Error| {
         Error::failed(format!("cannot listen on {address}: {error}"))
-            .hint("choose another address or port; `ss -ltnp` shows what listens there now")
+            .with_hint("choose another address or port; `ss -ltnp` shows what listens there now")
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;

@@ -95,8 +95,9 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
         .map_err(|error| {
             let (cert, key) = (files.cert.shown(), files.key.shown());
-            Error::failed(format!("cannot use {cert} with {key}: {error}"))
-                .hint("give the certificate, with those of who signed it behind it, and the key that belongs to it")
+            Error::failed(format!("cannot use {cert} with {key}: {error}")).with_hint(
+                "give the certificate, with those of who signed it behind it, and the key that belongs to it",
+            )
         })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))

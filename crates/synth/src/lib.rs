@@ -188,7 +188,7 @@ fn check_options(options: &SynthOptions) -> Result<()> {
     let bytes = options.size_bytes.saturating_add(options.incremental_bytes.unwrap_or_default());
     if bytes > slotpress_format::archive::limits::UNPACKED_BYTES_MAX {
         return Err(Error::usage(format!("a ledger of {} is out of range", quantity::bytes(bytes)))
-            .hint("clients read 4 TiB at most: choose a smaller `size_bytes`"));
+            .with_hint("clients read 4 TiB at most: choose a smaller size"));
     }
     if options.storage_count.is_some_and(|count| count == 0 || count > STORAGES_MAX) {
         return Err(Error::usage(format!("a ledger has 1 to {STORAGES_MAX} storages")));

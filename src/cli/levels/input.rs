@@ -221,7 +221,7 @@ impl CodecArgs {
         let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
         if self.levels.is_some() && !self.codec.split(',').any(names_zstd) {
             return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
-                .hint("give levels behind the codec: --codec zlib:1,9"));
+                .with_hint("give levels behind the codec: --codec zlib:1,9"));
         }
         Ok(list)
     }
@@ -251,6 +251,6 @@ pub fn one_codec(text: &str) -> Result<FrameCodec> {
     match list.codecs() {
         [codec] => Ok(*codec),
         codecs => Err(Error::usage(format!("--codec {text} are {} codecs and levels", codecs.len()))
-            .hint("one is measured here, such as --codec zstd:3 or --codec zlib:6")),
+            .with_hint("one is measured here, such as --codec zstd:3 or --codec zlib:6")),
     }
 }

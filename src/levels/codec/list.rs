@@ -122,7 +122,7 @@ fn known_and_built(name: &str) -> Result<(&'static Known, Parts)> {
     })?;
     let parts = known.parts.ok_or_else(|| {
         Error::usage(format!("{name} is not in this build"))
-            .hint(format!("build it in: cargo build --release --features {name}"))
+            .with_hint(format!("build it in: cargo build --release --features {name}"))
     })?;
     Ok((known, parts))
 }
@@ -141,7 +141,7 @@ fn levels_of(known: &Known, text: &str) -> Result<Vec<i32>> {
     let example = if name == REFERENCE_CODEC { ": --levels 1-10, --levels 1,3,-5--1" } else { "" };
     parse_levels(text, known.levels).map_err(|message| {
         Error::usage(format!("{name}: {message}"))
-            .hint(format!("levels of {name} are {}{example}", ranges.join(", or ")))
+            .with_hint(format!("levels of {name} are {}{example}", ranges.join(", or ")))
     })
 }
 
@@ -171,7 +171,7 @@ fn built_in() -> Vec<&'static str> {
 }
 
 fn wrong(message: &str) -> Error {
-    Error::usage(message).hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", built_in().join(", ")))
+    Error::usage(message).with_hint(format!("codecs are {}: --codec zstd,lz4,zlib:1,6,9", built_in().join(", ")))
 }
 
 /// Every codec of this build, as a list.
@@ -232,7 +232,7 @@ mod tests {
         for known in KNOWN.iter().filter(|known| known.parts.is_none()) {
             let error = known.name.parse::<CodecList>().expect_err("not in this build");
             assert_eq!(error.to_string(), format!("{} is not in this build", known.name));
-            assert!(error.hint_text().is_some_and(|hint| hint.contains("--features")));
+            assert!(error.hint().is_some_and(|hint| hint.to_string().contains("--features")));
         }
     }
 

@@ -70,7 +70,7 @@ impl Units {
             UnitChoice::Any => Ok(all_records().or_else(|| if is_text(input) { all_lines() } else { None })),
             UnitChoice::Record => all_records().map(Some).ok_or_else(|| {
                 Error::usage("--unit record: no storage with records is in what was read")
-                    .hint("--unit line or --unit 200 bundle lines or pieces of a file")
+                    .with_hint("--unit line or --unit 200 bundle lines or pieces of a file")
             }),
             UnitChoice::Line => Ok(all_lines()),
             UnitChoice::Piece(bytes) => Ok(taken(UnitKind::Piece, &|frame| Box::new(pieces(&frame.content, bytes)))),

@@ -91,9 +91,9 @@ fn fill(
     }
     // This thread only computes: if it took more time than CPU time, it had to wait for a core, and the wait is in the
     // time of some frame.
-    let taken = stopwatch.taken();
+    let taken = stopwatch.elapsed();
     let lost_percent = 100.0 - taken.cpu_percent();
-    if lost_percent > LOST_PERCENT_MAX && taken.elapsed >= RUN_TIME_MIN {
+    if lost_percent > LOST_PERCENT_MAX && taken.wall >= RUN_TIME_MIN {
         progress.warn(&format!(
             "{lost_percent:.0} % of the time was spent waiting for a core, since other programs run; averages and longest times \
              include it: stop the other programs, and measure again"

@@ -43,7 +43,7 @@ pub fn measure_sizes(
     if report.all.units == 0 {
         let unit = unit.as_str();
         return Err(Error::usage(format!("the input has no {unit}s: it is not a ledger or a snapshot archive"))
-            .hint("`levels frames` measures any file, cut into pieces"));
+            .with_hint("`levels frames` measures any file, cut into pieces"));
     }
     let chosen = choose(input, unit, &report.classes, progress)?;
     for (row, units) in report.classes.iter_mut().zip(chosen).filter(|(_, units)| !units.is_empty()) {

@@ -1,4 +1,4 @@
-//! The system calls behind good manners, as safe functions. All `unsafe` of this module is here.
+//! The system calls behind good io_policy, as safe functions. All `unsafe` of this module is here.
 //!
 //! None of them is needed for a correct result: where a kernel or a file system lacks one, the answer is `None`, or
 //! nothing happens. The exception is writing back: an error there is an error of the disk, and is handed on.

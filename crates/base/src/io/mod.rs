@@ -1,7 +1,7 @@
-//! Good manners on a machine that runs something more important: a validator's pages stay in the page cache, its disk is
+//! Good io_policy on a machine that runs something more important: a validator's pages stay in the page cache, its disk is
 //! not flooded, its processors are left alone.
 //!
-//! [`Manners`] is what the features take. How pages are judged is in [`residency`], how fast may be read in [`pace`],
+//! [`IoPolicy`] is what the features take. How pages are judged is in [`residency`], how fast may be read in [`pace`],
 //! both without a system call in their rules; the system calls are in `calls`. Nothing here changes a byte of any result.
 
 mod calls;
@@ -64,14 +64,14 @@ pub fn read_direct(path: &Path, on_piece: &mut dyn FnMut(usize) -> bool) -> Opti
 
 /// How to behave towards whoever else uses the machine.
 #[derive(Clone, Debug, Default)]
-pub struct Manners {
+pub struct IoPolicy {
     /// How files are read and written.
     pub io_hint: IoHint,
     /// How fast at most; shared by everything that reads.
     pub pace: Option<Arc<Pace>>,
 }
 
-impl Manners {
+impl IoPolicy {
     /// Waits until `bytes` may be read. Returns early when the user asked to stop.
     pub fn wait(&self, bytes: u64, progress: &dyn Progress) {
         if let Some(pace) = &self.pace {
@@ -135,7 +135,7 @@ impl IoHint {
     }
 
     /// Notes what of some files is in the page cache. When the result is dropped, so are the pages that came since: for
-    /// files that are read more than once, or by those who know nothing of manners. Files that are missing are left out.
+    /// files that are read more than once, or by those who know nothing of io_policy. Files that are missing are left out.
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {

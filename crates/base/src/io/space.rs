@@ -44,7 +44,7 @@ impl Space {
         if free_bytes < needed_bytes {
             let [needed, free] = [*needed_bytes, *free_bytes].map(quantity::bytes);
             return Err(Error::failed(format!("not enough space under {}: {needed} needed, {free} free", dir.shown()))
-                .hint("free some space, or choose a directory on another disk"));
+                .with_hint("free some space, or choose a directory on another disk"));
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl SpaceWatch {
             quantity::bytes(free_bytes),
             dir.shown()
         ))
-        .hint("free some space, or choose a directory on another disk"))
+        .with_hint("free some space, or choose a directory on another disk"))
     }
 }
 

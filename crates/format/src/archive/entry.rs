@@ -212,7 +212,7 @@ impl Oddity {
         let shown = header.shown_path();
         match self {
             Self::Foreign => Error::damaged(format!("the entry {shown:?} has no place in a snapshot archive"))
-                .hint("both clients refuse it; take the archive from another source"),
+                .with_hint("both clients refuse it; take the archive from another source"),
             Self::Extension | Self::Kind => Error::damaged(format!(
                 "the entry {shown:?} is of kind {:?}; only files and directories may be in a snapshot archive",
                 char::from(header.flag)
@@ -224,7 +224,7 @@ impl Oddity {
             Self::Size => Error::damaged(format!("the entry {shown:?} claims {} bytes", header.content_bytes)),
             Self::Checksum => Error::damaged(format!("not a tar header: the checksum of {shown:?} is wrong")),
             Self::Loose => Error::damaged(format!("the entry {shown:?} has no place in a snapshot archive"))
-                .hint("Agave refuses it; take the archive from another source"),
+                .with_hint("Agave refuses it; take the archive from another source"),
             Self::NoSize => Error::damaged(format!("the size of the directory {shown:?} is empty")),
         }
     }

@@ -222,12 +222,12 @@ impl EntryParser {
                 "the tar stream ends inside {}, after {offset_bytes} of {} bytes",
                 entry.kind, entry.content_bytes
             ))
-            .hint(CUT_OFF)),
+            .with_hint(CUT_OFF)),
             _ => Err(Error::damaged(format!(
                 "the tar stream ends without its {END_OF_ARCHIVE_BYTES} bytes of zeros, after {} bytes",
                 self.position
             ))
-            .hint(CUT_OFF)),
+            .with_hint(CUT_OFF)),
         }
     }
 

@@ -116,7 +116,7 @@ impl FromStr for Root {
     fn from_str(text: &str) -> Result<Self, String> {
         blake3::Hash::from_hex(text.trim())
             .map(Self)
-            .map_err(|_| "not a root: 64 hexadecimal digits, as `slotpress inspect` prints them".to_string())
+            .map_err(|_| "not a root: 64 hexadecimal digits, as inspecting an archive shows them".to_string())
     }
 }
 

@@ -11,7 +11,7 @@ use {
         fields::FieldReader,
         lattice::{LATTICE_HASH_BYTES, LatticeHash},
         leaders::leader,
-        names::Hash,
+        names::{Address, Hash},
         stakes::{Keep, Stakes, Voters, read_stakes},
     },
     slotpress_base::error::{Error, Result},
@@ -58,7 +58,7 @@ pub struct BankFile {
     /// Who it must be by the epoch stakes.
     pub scheduled_leader: ScheduledLeader,
     /// A vote account in the stakes, of the bank or of an epoch, that Agave cannot read.
-    pub invalid_vote_account: Option<Hash>,
+    pub invalid_vote_account: Option<Address>,
     /// How long a slot is meant to take, in nanoseconds.
     pub ns_per_slot: u128,
     /// Slots in an epoch, after the warm-up.
@@ -316,7 +316,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
         LatticeHash::from_bytes(&r.array::<LATTICE_HASH_BYTES>()?)
     } else {
         return Err(Error::damaged("the bank file holds no accounts lattice hash")
-            .hint("it was written by a validator older than Agave 3.0; archive it with that version"));
+            .with_hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
     // 4.0 and earlier end here.
     let block_id = if r.remaining() > 0 { r.optional_hash("the block id") } else { Ok(None) };
@@ -335,7 +335,7 @@ const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;
 /// Reads the stakes of an epoch; `voters` gets those of the epoch that is asked for. Returns a vote account that Agave
 /// cannot read.
-fn read_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>, wanted: u64, voters: &mut Voters) -> Result<Option<Hash>> {
+fn read_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>, wanted: u64, voters: &mut Voters) -> Result<Option<Address>> {
     let epoch = r.u64()?;
     match r.u32()? {
         0 => {}

@@ -11,7 +11,7 @@ use {
         storages::{APPEND_VEC, ListedStorage, MissingFile, StorageFile, StorageRoot, list_roots, stat_listed},
     },
     serde::Serialize,
-    slotpress_base::error::{Error, IoContext, Result},
+    slotpress_base::error::{Error, Hint, IoContext, Result},
     slotpress_base::text::ShowPath,
     std::{
         fs,
@@ -159,14 +159,14 @@ pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
     Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
-        .hint("name every accounts path with `accounts`; a deleted storage cannot be replaced"))
+        .with_hint(Hint::NameAccounts))
 }
 
 /// The same, where storages may be missing.
 pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     if !is_dir(&paths.ledger)? {
         return Err(Error::failed(format!("{} is not a directory", paths.ledger.shown()))
-            .hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
+            .with_hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
     let mut snapshot = match paths.is_unpacked_archive() {
         true => open_unpacked(&paths.ledger, slot, threads)?,
@@ -229,7 +229,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let found = match slot {
         Some(slot) if !slots.contains(&slot) => {
             return Err(Error::failed(format!("there is no bank snapshot {}", dir_of(slot).shown()))
-                .hint(format!("bank snapshots there: {}", list_slots(&slots))));
+                .with_hint(format!("bank snapshots there: {}", list_slots(&slots))));
         }
         Some(slot) => is_complete(snapshots_dir, slot)?.then_some(slot),
         None => {
@@ -247,14 +247,14 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
         let looked_at = slot.map_or_else(|| list_slots(&slots), |slot| slot.to_string());
         return Err(if slots.is_empty() {
             Error::failed(format!("{} holds no bank snapshot: nothing under snapshots/", snapshots_dir.shown()))
-                .hint("give the validator's ledger directory; where the validator runs with `snapshots`, give that too")
+                .with_hint(Hint::NameLedger)
         } else {
             Error::failed(format!(
                 "no complete bank snapshot in {}: {looked_at} has no fastboot_version, the file that a validator \
                  writes last",
                 snapshots_dir.join("snapshots").shown()
             ))
-            .hint(GRACEFUL_STOP)
+            .with_hint(GRACEFUL_STOP)
         });
     };
     let dir = dir_of(slot);
@@ -272,7 +272,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
                 version_path.shown(),
                 version.trim()
             ))
-            .hint(NEWER_AGAVE));
+            .with_hint(NEWER_AGAVE));
         }
         _ => {
             return Err(Error::failed(format!(
@@ -326,7 +326,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
                 dir.shown(),
                 list_slots(&slots)
             ))
-            .hint("unpack one archive into one empty directory, or choose with `slot`"));
+            .with_hint(Hint::ChooseSlot));
         }
     };
     let bank_dir = dir.join("snapshots").join(found.to_string());
@@ -355,8 +355,7 @@ fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
             if is_dir(&run)? {
                 return StorageRoot::open(run);
             }
-            Err(Error::failed(format!("{} is not a directory", run.shown()))
-                .hint("name every accounts path of the validator with `accounts`, as the validator's own flags do"))
+            Err(Error::failed(format!("{} is not a directory", run.shown())).with_hint(Hint::NameAccounts))
         })
         .collect()
 }
@@ -383,7 +382,7 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
     for target in &targets {
         if !is_dir(target)? {
             let message = format!("{} is not a directory: the hard links of the storages", target.shown());
-            return Err(Error::failed(message).hint("name every accounts path of the validator with `accounts`"));
+            return Err(Error::failed(message).with_hint(Hint::NameAccounts));
         }
     }
     targets.into_iter().map(StorageRoot::open).collect()
@@ -393,7 +392,8 @@ fn required(path: PathBuf) -> Result<PathBuf> {
     if metadata(&path)?.is_some() {
         return Ok(path);
     }
-    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.shown())).hint(GRACEFUL_STOP))
+    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.shown()))
+        .with_hint(GRACEFUL_STOP))
 }
 
 /// Whether a path leads nowhere; any other error, such as a permission that is missing, tells nothing about content.

@@ -33,7 +33,7 @@ fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(_) => Error::io("read", Path::new(what), error),
         None => Error::damaged(format!("{what}: cannot be read: {error}, at offset {position}"))
-            .hint("the file is damaged or of an unknown version; take it from its source again"),
+            .with_hint("the file is damaged or of an unknown version; take it from its source again"),
     }
 }
 
@@ -66,7 +66,7 @@ impl<R: BufRead> FieldReader<R> {
     /// An error that says where reading stopped making sense.
     pub fn damaged(&self, why: impl std::fmt::Display) -> Error {
         Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position))
-            .hint("the file is damaged or of an unknown version; take it from its source again")
+            .with_hint("the file is damaged or of an unknown version; take it from its source again")
     }
 
     fn unreadable(&self, error: &io::Error) -> Error {

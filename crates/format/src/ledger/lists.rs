@@ -126,7 +126,7 @@ pub fn parse_tagged_storages_list<R: BufRead>(mut r: FieldReader<R>) -> Result<V
             kind => {
                 return Err(r
                     .damaged(format!("a storage of kind {kind}, where slotpress knows 0 and 1"))
-                    .hint(NEWER_AGAVE));
+                    .with_hint(NEWER_AGAVE));
             }
         };
         let (id, slot) = (r.u32()?, r.u64()?);

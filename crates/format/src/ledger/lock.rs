@@ -103,8 +103,9 @@ impl LedgerLock {
             // Without waiting, for the case of a pipe: who opens one waits for a reader.
             Err(Errno::EXIST) => match rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty()) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                    return Err(Error::failed(format!("{} is not a file", path.shown()))
-                        .hint("a validator makes ledger.lock as an empty file: look who made this, and remove it"));
+                    return Err(Error::failed(format!("{} is not a file", path.shown())).with_hint(
+                        "a validator makes ledger.lock as an empty file: look who made this, and remove it",
+                    ));
                 }
                 _ => open(OFlags::WRONLY | OFlags::NONBLOCK).map(File::from),
             },
@@ -128,7 +129,7 @@ impl LedgerLock {
                 let holder = holder.map_or("a running validator or another slotpress".into(), |one| one.to_string());
                 let (ledger, path) = (ledger.path().shown(), path.shown());
                 Err(Error::failed(format!("the ledger {ledger} is in use: its lock {path} is held by {holder}"))
-                    .hint(format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}")))
+                    .with_hint(format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}")))
             }
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
         }

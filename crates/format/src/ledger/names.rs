@@ -3,41 +3,69 @@
 use {
     serde::{Serialize, Serializer},
     slotpress_base::error::{Error, Result},
-    std::{fmt, path::Path, str::FromStr},
+    std::{
+        fmt,
+        path::{Path, PathBuf},
+        str::FromStr,
+    },
 };
 
-/// 32 bytes, written in base58: a bank hash, a blockhash, a snapshot hash, an account's address.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Hash(pub [u8; 32]);
+/// 32 bytes that are written in base58.
+macro_rules! base58 {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub [u8; 32]);
 
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&bs58::encode(self.0).into_string())
-    }
-}
-
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for Hash {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let mut bytes = [0; 32];
-        // 44 is the longest that 32 bytes can be in base58; a longer text is not even decoded.
-        match (text.len() <= 44).then(|| bs58::decode(text).onto(&mut bytes)) {
-            Some(Ok(32)) => Ok(Self(bytes)),
-            _ => Err(Error::usage(format!("{text:?} is not a base58 hash of 32 bytes"))),
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&bs58::encode(self.0).into_string())
+            }
         }
-    }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                parse_base58(text, $what).map(Self)
+            }
+        }
+
+        impl From<[u8; 32]> for $name {
+            fn from(bytes: [u8; 32]) -> Self {
+                Self(bytes)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
 }
 
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+base58! {
+    /// A bank hash, a blockhash, or a snapshot hash: 32 bytes, written in base58.
+    Hash, "hash"
+}
+base58! {
+    /// The address of an account or of a program: 32 bytes, written in base58.
+    Address, "address"
+}
+
+fn parse_base58(text: &str, what: &str) -> Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    // 44 is the longest that 32 bytes can be in base58; a longer text is not even decoded.
+    match (text.len() <= 44).then(|| bs58::decode(text).onto(&mut bytes)) {
+        Some(Ok(32)) => Ok(bytes),
+        _ => Err(Error::usage(format!("{text:?} is not a base58 {what} of 32 bytes"))),
     }
 }
 
@@ -115,8 +143,22 @@ impl ArchiveName {
     }
 
     /// Reads the last component of a path.
-    pub fn of_path(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         Self::parse(path.file_name()?.to_str()?)
+    }
+
+    /// The path of the file of this name in a directory.
+    pub fn path_in(&self, dir: &Path) -> PathBuf {
+        dir.join(self.to_string())
+    }
+}
+
+impl FromStr for ArchiveName {
+    type Err = Error;
+
+    fn from_str(file_name: &str) -> Result<Self> {
+        Self::parse(file_name)
+            .ok_or_else(|| Error::usage(format!("{file_name:?} is not the file name of a snapshot archive")))
     }
 }
 

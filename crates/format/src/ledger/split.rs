@@ -74,7 +74,7 @@ impl SplitFile {
         if version != VERSION {
             let [major, minor, patch] = version;
             let why = format_args!("version {major}.{minor}.{patch} of split files, where slotpress knows 0.1.0");
-            return Err(damaged(16, why).hint(NEWER_AGAVE));
+            return Err(damaged(16, why).with_hint(NEWER_AGAVE));
         }
         Ok(u64_at::<40, _>(header))
     }
@@ -291,7 +291,7 @@ fn past_the_end(offset: u64) -> Error {
 fn damaged(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
     Error::damaged(format!("{why}, at offset {offset}"))
         .at_offset(offset)
-        .hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")
+        .with_hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")
 }
 
 #[cfg(test)]

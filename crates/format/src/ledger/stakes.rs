@@ -2,7 +2,9 @@
 //! program hold them. Only what Agave compares when it loads a snapshot.
 
 use {
-    crate::ledger::{fields::FieldReader, leaders::Voter, names::Hash, programs::VOTE, record::ACCOUNT_DATA_BYTES_MAX},
+    crate::ledger::{
+        fields::FieldReader, leaders::Voter, names::Address, programs::VOTE, record::ACCOUNT_DATA_BYTES_MAX,
+    },
     slotpress_base::{bytes::to_usize, error::Result},
     std::{collections::BTreeMap, io::BufRead},
 };
@@ -191,7 +193,7 @@ pub struct StakesSummary {
     /// Its epoch.
     pub epoch: u64,
     /// The first vote account that Agave cannot read.
-    pub invalid_vote_account: Option<Hash>,
+    pub invalid_vote_account: Option<Address>,
 }
 
 /// Reads a stakes cache. In the epoch stakes, each delegation carries its credits observed too.
@@ -209,7 +211,7 @@ pub fn read_stakes<R: BufRead>(
         let (address, stake) = (r.array::<32>()?, r.u64()?);
         let account = read_vote_account(r, &mut data)?;
         if account.node.is_none() {
-            summary.invalid_vote_account.get_or_insert(Hash(address));
+            summary.invalid_vote_account.get_or_insert(Address(address));
         }
         match &mut keep {
             Keep::All(Stakes { vote_accounts, has_more, .. }) => {

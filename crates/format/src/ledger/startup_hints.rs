@@ -23,7 +23,7 @@ pub fn check_startup_hints(bank_snapshot: &Path) -> Result<()> {
         return Ok(());
     }
     parse(FieldReader::open(&path, "the startup hints")?).map_err(|error| match error.kind() {
-        ErrorKind::Damaged => error.hint(format!("remove {}: a validator starts without it", path.shown())),
+        ErrorKind::Damaged => error.with_hint(format!("remove {}: a validator starts without it", path.shown())),
         _ => error,
     })
 }

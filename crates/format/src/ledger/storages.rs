@@ -192,7 +192,7 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
             match stat_storage(root, index, slot, id, endings)? {
                 Ok(storage) if found.replace(storage).is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
-                        .hint("give only the accounts paths that the validator uses, each once"));
+                        .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
                 Ok(_) => {}
                 // Where one of two files is there, the other one is missing.

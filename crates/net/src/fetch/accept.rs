@@ -56,7 +56,7 @@ pub fn accept(
     compared: &RangeSet<u64>,
     progress: &dyn Progress,
 ) -> Result<Accepted> {
-    let wrong = |why: String| Err(Error::damaged(why).hint("fetch it from another source"));
+    let wrong = |why: String| Err(Error::damaged(why).with_hint("fetch it from another source"));
     if let Some(length_bytes) = source.length_bytes().filter(|length| *length != shape.length_bytes) {
         return wrong(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes));
     }

@@ -164,8 +164,7 @@ impl Download {
             (Err(Ended::Failed(_)), Some(damage)) => Err(Ended::Wrong(damage)),
             (Err(_), _) if stopping.too_slow.load(Relaxed) => {
                 let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
-                let message =
-                    format!("slower than `min_rate_bytes_per_second`, {rate}/s, for {} s", RATE_WINDOW.as_secs());
+                let message = format!("slower than the least rate, {rate}/s, for {} s", RATE_WINDOW.as_secs());
                 Err(Ended::Failed(Error::new(ErrorKind::Network, message)))
             }
             (other, _) => other,

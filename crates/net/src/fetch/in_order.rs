@@ -8,7 +8,7 @@ use {
     crate::{Client, Outcome},
     slotpress_base::{
         bytes::{count, split_at_most, to_usize},
-        error::{Error, Result},
+        error::{Error, Hint, Result},
         progress::Progress,
         quantity::bytes,
     },
@@ -109,5 +109,5 @@ fn put(
 /// The error for more than an operator wants.
 pub fn too_long(max_bytes: u64) -> Error {
     Error::failed(format!("the archive is longer than {}, which is the limit", bytes(max_bytes)))
-        .hint("`max_bytes` raises it, if you trust the server")
+        .with_hint(Hint::RaiseMaxBytes)
 }

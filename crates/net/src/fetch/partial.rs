@@ -107,7 +107,7 @@ impl PartialFile {
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
         if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
             return Err(Error::failed(format!("another slotpress is fetching {}", path.shown()))
-                .hint("wait for it, or choose another directory"));
+                .with_hint("wait for it, or choose another directory"));
         }
         let file = File::from(file);
         let metadata = file.metadata().or_path("read", &path)?;

@@ -110,7 +110,7 @@ pub fn take_up(
 ) -> Result<()> {
     let in_the_way = |why: &str| {
         let hint = format!("move {} away, then run the same command again", path.shown());
-        Err(Error::damaged(format!("{broken}; {why}")).hint(hint))
+        Err(Error::damaged(format!("{broken}; {why}")).with_hint(hint))
     };
     let metadata = fs::symlink_metadata(path).map_err(|error| Error::io("read", path, &error))?;
     let Some(first) = remotes.first() else { return in_the_way("no server has it") };

@@ -145,7 +145,7 @@ fn ask_one(
                 "{} is of another cluster: its genesis hash is {genesis}, not {known}",
                 shown(url)
             ))
-            .hint("give RPC servers of one cluster only"));
+            .with_hint("give RPC servers of one cluster only"));
         }
         _ => facts.genesis_hash = Some(genesis),
     }

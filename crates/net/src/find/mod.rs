@@ -20,7 +20,7 @@ use {
     rank::{Facts, ages_by_time, pair_up},
     serde::Serialize,
     slotpress_base::{
-        error::{Error, ErrorKind, Result},
+        error::{Error, ErrorKind, Hint, Result},
         io::Manners,
         progress::Progress,
         quantity, text,
@@ -252,7 +252,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let targets: Vec<(SourceArg, bool)> =
         named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
     if targets.is_empty() {
-        return Err(Error::usage("there is no server to ask").hint("give `sources`, `rpc` or `cluster`"));
+        return Err(Error::usage("there is no server to ask").with_hint(Hint::GiveSources));
     }
     report.asked_count = targets.len();
     let answers = ask_all(client, &targets, progress)?;
@@ -359,17 +359,13 @@ impl FindReport {
             false => format!("no source has a usable snapshot: {}{more}", reasons.join("; ")),
         };
         Err(match stale {
-            0 if is_of_unknown_age => Error::new(ErrorKind::Network, message).hint(
-                "give an RPC server (`rpc`), which reports the current slot; without `max_age`, archives of unknown age are used",
-            ),
-            0 => Error::new(ErrorKind::Network, message).hint(
-                match more.is_empty() {
-                    true => "check the addresses, try again later, or give other sources",
-                    false => "try again later, or give other sources; `slotpress find --json` names the cause of each",
-                },
-            ),
+            0 if is_of_unknown_age => Error::new(ErrorKind::Network, message).with_hint(Hint::GiveRpc),
+            0 => Error::new(ErrorKind::Network, message).with_hint(match more.is_empty() {
+                true => "check the addresses, try again later, or give other sources".into(),
+                false => Hint::UseFindJson,
+            }),
             stale => Error::new(ErrorKind::Network, format!("{message}: {stale} would be too old at boot"))
-                .hint("`max_age` allows older ones; the validator then takes longer to catch up"),
+                .with_hint(Hint::RaiseMaxAge),
         })
     }
 

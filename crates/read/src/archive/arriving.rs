@@ -24,7 +24,7 @@ use {
     },
 };
 
-/// Taken from standard input at a time: some times what a pipe holds.
+/// Elapsed from standard input at a time: some times what a pipe holds.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 /// A file that grows.

@@ -76,7 +76,7 @@ pub fn read_by_index(
             _ => ReadError::Other(error),
         })?;
     let reading = Reading {
-        pieces: Pieces::new(archive.source.as_ref(), archive.manners.io_hint),
+        pieces: Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint),
         archive,
         tail,
         uses,
@@ -212,7 +212,7 @@ impl Reading<'_> {
         let progress = self.pass.progress;
         let range = frame.gap_at()..frame.offset_bytes.saturating_add(frame_bytes);
         let bytes = timed(progress, Part::Reading, || {
-            self.archive.manners.wait(frame_bytes, progress);
+            self.archive.io_policy.wait(frame_bytes, progress);
             self.pieces.read(&range, &mut worker.compressed)
         })?;
         let (gap, bytes) = split_at_most(bytes, to_usize(frame.gap_bytes));

@@ -58,11 +58,11 @@ pub fn sniff(start: &[u8]) -> Result<Compression> {
         [0x04, 0x22, 0x4d, 0x18, ..] => Ok(Compression::Lz4),
         [b'B', b'Z', b'h', ..] => Ok(Compression::Bzip2),
         [0x1f, 0x8b, ..] => Ok(Compression::Gzip),
-        [] => Err(Error::damaged("the file is empty").hint("the download did not start: download it again")),
+        [] => Err(Error::damaged("the file is empty").with_hint("the download did not start: download it again")),
         _ => match start.try_into().ok().map(Entry::parse_header) {
             Some(Ok(_)) => Ok(Compression::None),
             _ => Err(Error::damaged("not a snapshot archive: no known compression and not a tar, by its first bytes")
-                .hint("a server's error page may have been saved in its place: look into the file")),
+                .with_hint("a server's error page may have been saved in its place: look into the file")),
         },
     }
 }

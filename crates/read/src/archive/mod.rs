@@ -42,8 +42,8 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::split_at_most,
-        error::{Error, ErrorKind, IoContext, Result},
-        io::Manners,
+        error::{Error, ErrorKind, Hint, IoContext, Result},
+        io::IoPolicy,
         progress::Progress,
     },
     slotpress_format::{
@@ -83,7 +83,7 @@ pub struct Archive {
     /// Why the index is not followed although there is one.
     pub index_error: Option<Error>,
     /// How it is read.
-    pub manners: Manners,
+    pub io_policy: IoPolicy,
 }
 
 /// A stream that is an archive.
@@ -152,6 +152,28 @@ pub enum ReadError {
     Other(Error),
 }
 
+/// Why archives could not be read, and which of them it was.
+#[derive(Debug)]
+pub struct FailedRead {
+    /// Its number, in the order in which they are read; `None` where it is about all of them.
+    pub archive: Option<usize>,
+    /// What failed.
+    pub error: ReadError,
+}
+
+impl FailedRead {
+    /// Of one archive.
+    pub fn of(number: usize, error: ReadError) -> Self {
+        Self { archive: Some(number), error }
+    }
+}
+
+impl From<Error> for FailedRead {
+    fn from(error: Error) -> Self {
+        Self { archive: None, error: error.into() }
+    }
+}
+
 impl From<Error> for ReadError {
     fn from(error: Error) -> Self {
         Self::Other(error)
@@ -168,9 +190,9 @@ impl From<ReadError> for Error {
 
 impl Archive {
     /// Opens a file.
-    pub fn open(path: &Path, policy: IndexPolicy, manners: &Manners) -> Result<Self> {
+    pub fn open(path: &Path, policy: IndexPolicy, io_policy: &IoPolicy) -> Result<Self> {
         let source = LocalFile::open(path)?;
-        Self::of_source(Arc::new(source), ArchiveName::of_path(path), policy, manners)
+        Self::of_source(Arc::new(source), ArchiveName::from_path(path), policy, io_policy)
     }
 
     /// Opens any source. Of one whose length is not known yet, no index is known either.
@@ -178,13 +200,14 @@ impl Archive {
         source: SharedSource,
         name: Option<ArchiveName>,
         policy: IndexPolicy,
-        manners: &Manners,
+        io_policy: &IoPolicy,
     ) -> Result<Self> {
         let path = source.path();
         let mut start = [0; BLOCK];
         let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
         let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
-        let mut archive = Self { source, name, compression, tail: None, index_error: None, manners: manners.clone() };
+        let mut archive =
+            Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
         if policy != IndexPolicy::Ignore && compression == Compression::Zstd {
             match Tail::read(archive.source.as_ref()) {
                 Ok(tail) => archive.tail = tail,
@@ -195,8 +218,7 @@ impl Archive {
         match (policy, &archive.tail, &archive.index_error) {
             (IndexPolicy::Require, None, Some(error)) => Err(error.clone().within(archive.path().shown())),
             (IndexPolicy::Require, None, None) => {
-                Err(Error::failed(format!("{} has no index", archive.path().shown()))
-                    .hint("`slotpress recompress` makes one"))
+                Err(Error::failed(format!("{} has no index", archive.path().shown())).with_hint(Hint::UseRecompress))
             }
             _ => Ok(archive),
         }
@@ -242,8 +264,8 @@ impl Archive {
 
     /// Its bytes from the first to the last.
     pub fn stream<'a>(&'a self, progress: &'a dyn Progress) -> ArchiveStream<'a> {
-        let reader = stream(self.source.as_ref(), self.manners.io_hint);
-        ArchiveStream { reader: Box::new(self.manners.paced(reader, progress)), compression: self.compression }
+        let reader = stream(self.source.as_ref(), self.io_policy.io_hint);
+        ArchiveStream { reader: Box::new(self.io_policy.paced(reader, progress)), compression: self.compression }
     }
 
     /// Reads it for a visitor: by its index where that is to be followed, in order otherwise.

@@ -4,10 +4,7 @@ use {
     super::{Archive, IndexPolicy, source::SharedSource},
     slotpress_base::error::{Error, Result},
     slotpress_format::ledger::names::ArchiveName,
-    std::{
-        fs,
-        path::{Path, PathBuf},
-    },
+    std::{fs, path::PathBuf},
 };
 
 /// An archive: where it is, and the name that it has or is to have.
@@ -23,14 +20,15 @@ pub struct NamedArchive {
 
 impl NamedArchive {
     /// A file, of the name that its path has.
-    pub fn of_path(path: &Path) -> Self {
+    pub fn from_path(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
         // Whether a name can be an archive's is for the rules to judge.
         let name = path.file_name().and_then(|name| ArchiveName::parse_loosely(name.to_str()?));
-        Self { path: path.to_path_buf(), name, source: None }
+        Self { path, name, source: None }
     }
 
     /// What comes from elsewhere.
-    pub fn of_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
+    pub fn from_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 
@@ -39,10 +37,10 @@ impl NamedArchive {
     /// # Errors
     /// It cannot be read, or is nothing that an archive could be.
     pub(crate) fn open(&self) -> Result<Archive> {
-        let manners = Default::default();
+        let io_policy = Default::default();
         let mut archive = match &self.source {
-            Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, &manners)?,
-            None => Archive::open(&self.path, IndexPolicy::Hint, &manners)?,
+            Some(source) => Archive::of_source(source.clone(), None, IndexPolicy::Hint, &io_policy)?,
+            None => Archive::open(&self.path, IndexPolicy::Hint, &io_policy)?,
         };
         archive.name = self.name.clone();
         Ok(archive)

@@ -68,8 +68,9 @@ impl<'a> PassingFrames<'a> {
         let Some(hashes) = tail.and_then(|tail| tail.hashes) else { return Ok(None) };
         match state.hashes.is_of(&hashes.frames) {
             true => Ok(Some(hashes.root)),
-            false => Err(Error::damaged("a frame of the archive does not match its hash")
-                .hint("the archive is not the one that its frame hashes are of: fetch it again, from another source")),
+            false => Err(Error::damaged("a frame of the archive does not match its hash").with_hint(
+                "the archive is not the one that its frame hashes are of: fetch it again, from another source",
+            )),
         }
     }
 }

@@ -94,6 +94,6 @@ impl<R: Read> Peeker<R> {
 /// The error for a stream that ends too early.
 pub fn cut_off(position: u64) -> Error {
     Error::damaged(format!("the archive is cut off: it ends inside a frame, after {position} bytes"))
-        .hint("the download did not finish: download it again")
+        .with_hint("the download did not finish: download it again")
         .at_offset(position)
 }

@@ -29,7 +29,7 @@ impl FrameOffsets {
 pub fn read_range(archive: &Archive, offsets: &FrameOffsets, mut offset_bytes: u64, mut to: &mut [u8]) -> Result<()> {
     let contradiction = || Error::damaged("the archive's index does not fit its frames");
     let frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default();
-    let pieces = Pieces::new(archive.source.as_ref(), archive.manners.io_hint);
+    let pieces = Pieces::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let mut decoder = FrameDecoder::new()?;
     let (mut compressed, mut content) = (Vec::new(), Vec::new());
     let mut number = offsets.0.partition_point(|start| *start <= offset_bytes).saturating_sub(1);

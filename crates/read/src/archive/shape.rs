@@ -106,7 +106,7 @@ impl Frames<'_> {
         }
         let Some((last, content_bytes_max)) = self.last.take() else {
             return Err(Error::damaged("the archive is empty: none of its frames has content")
-                .hint("download it again, from another source if it comes out the same"));
+                .with_hint("download it again, from another source if it comes out the same"));
         };
         if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
             self.check_end(last, content_bytes_max)?;
@@ -186,7 +186,7 @@ fn check_zeros(end: &[u8]) -> Result<()> {
     match end.iter().all(|byte| *byte == 0) && !end.is_empty() {
         true => Ok(()),
         false => Err(Error::damaged("the archive is cut off: its last frame does not end the tar stream")
-            .hint("the download did not finish: download it again")),
+            .with_hint("the download did not finish: download it again")),
     }
 }
 

@@ -4,7 +4,7 @@
 use {
     super::Archive,
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, Hint, Result},
         quantity::bytes,
     },
     slotpress_format::archive::entry::{END_OF_ARCHIVE_BYTES, Entry},
@@ -54,9 +54,8 @@ impl SizeLimit {
     }
 
     fn error(&self, found: &str) -> Error {
-        Error::failed(format!("the archive {found}, more than the {} of `max_bytes`", bytes(self.max_bytes))).hint(
-            "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
-        )
+        Error::failed(format!("the archive {found}, more than the limit of {}", bytes(self.max_bytes)))
+            .with_hint(Hint::RaiseMaxBytes)
     }
 }
 
@@ -71,7 +70,7 @@ mod tests {
         let limit = SizeLimit::new(Some(2 * entry_bytes));
         assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_ok());
         let said = limit.entry(&entry).expect_err("too much").to_string();
-        assert!(said.contains("accounts/5.6") && said.contains("`max_bytes`") && said.contains("4.50 KiB"), "{said}");
+        assert!(said.contains("accounts/5.6") && said.contains("the limit of") && said.contains("4.50 KiB"), "{said}");
         let limit = SizeLimit::new(Some(2 * entry_bytes - 1));
         assert!(limit.entry(&entry).is_ok() && limit.entry(&entry).is_err());
         let huge = Entry { content_bytes: u64::MAX - 1024, ..entry };

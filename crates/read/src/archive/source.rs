@@ -86,7 +86,7 @@ impl LocalFile {
         let metadata = std::fs::metadata(path).map_err(|error| Error::of_open(path, &error))?;
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown()))
-                .hint("`-` reads an archive from standard input, where the command can"));
+                .with_hint("`-` reads an archive from standard input, where the command can"));
         }
         let file = File::open(path).map_err(|error| Error::of_open(path, &error))?;
         let length_bytes = file.metadata().or_path("read", path)?.len();

@@ -78,7 +78,7 @@ impl<R: Read> StreamPieces<R> {
                     "the archive is damaged: it does not decode ({error}), near offset {}",
                     source.bytes
                 ))
-                .hint("download the archive again, from another source if it comes out the same")
+                .with_hint("download the archive again, from another source if it comes out the same")
                 .at_offset(source.bytes),
             });
         }

@@ -131,7 +131,7 @@ impl Problem<'_> {
             }
             Self::WrongHash { offset_bytes, .. } => {
                 Error::damaged(format!("the frame at offset {offset_bytes} does not match its hash"))
-                    .hint("take the archive from another source")
+                    .with_hint("take the archive from another source")
             }
             Self::LostRecords { which } => Error::damaged(format!("not all records can be read: {which}")),
         }
@@ -146,7 +146,7 @@ impl Problem<'_> {
         let error = match parser.finish() {
             Err(error) => error,
             Ok(()) if end == TarEnd::Junk => Error::damaged("bytes that are not zero follow the end of the tar stream")
-                .hint("Agave ignores them, others refuse the archive: find out where they come from"),
+                .with_hint("Agave ignores them, others refuse the archive: find out where they come from"),
             Ok(()) => Error::damaged("more zeros than belong there follow the end of the tar stream"),
         };
         tell(Problem::End {

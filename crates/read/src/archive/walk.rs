@@ -328,19 +328,19 @@ pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
     // `ZSTD_error_memory_allocation`, which the bindings tell by its words only.
     if zstd_safe::get_error_name(code).starts_with("Allocation error") {
         return Error::failed("not enough memory to decompress")
-            .hint("raise the limit (ulimit -v, MemoryMax of the service), or give fewer `threads`");
+            .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads");
     }
     Error::damaged(format!(
         "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",
         zstd_safe::get_error_name(code)
     ))
-    .hint("download the archive again, from another source if it comes out the same")
+    .with_hint("download the archive again, from another source if it comes out the same")
     .at_offset(offset_bytes)
 }
 
 pub(super) fn at(error: Error, offset_bytes: u64) -> Error {
     let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
-    error.hint("download the archive again, from another source if it comes out the same").at_offset(offset_bytes)
+    error.with_hint("download the archive again, from another source if it comes out the same").at_offset(offset_bytes)
 }
 
 #[cfg(test)]

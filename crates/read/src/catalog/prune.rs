@@ -140,7 +140,7 @@ pub fn remove(archive: &Archive) -> Result<()> {
         && scan::modified_ns(&stat) == archive.modified_ns;
     if !is_same {
         return Err(Error::failed(format!("{} changed in the meantime, and was not removed", path.shown()))
-            .hint("run the command again"));
+            .with_hint("run the command again"));
     }
     rustix::fs::unlinkat(&parent, &name, AtFlags::empty()).map_err(failed)
 }

@@ -16,7 +16,7 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
-        io::{IoHint, Manners},
+        io::{IoHint, IoPolicy},
     },
     slotpress_format::ledger::{
         names::{ArchiveName, Extension},
@@ -77,8 +77,8 @@ pub fn look_for_slot_time(catalog: &mut Catalog, known: &Catalog) {
 fn slot_time_of(archive: &Archive) -> Option<SlotTime> {
     let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
-    let (policy, manners) = (IndexPolicy::Hint, Manners::default());
-    slot_time(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &manners).ok()?)
+    let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
+    slot_time(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &io_policy).ok()?)
 }
 
 /// Whether an archive is cut off, as far as few reads tell. What cannot be read is for others to tell of.
@@ -135,7 +135,7 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
         }
         if found.len() >= ARCHIVES_MAX {
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.shown()))
-                .hint("give the directory that a validator writes its archives to"));
+                .with_hint("give the directory that a validator writes its archives to"));
         }
         found.push(Archive {
             name,

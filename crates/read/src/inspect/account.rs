@@ -6,11 +6,11 @@
 use {
     crate::{
         archive::visit::{RecordVisitor, RecordWorker, StorageRef},
-        inspect::scan::{AccountsInput, Scan},
+        inspect::{AccountsInput, scan::Scan},
     },
     slotpress_base::{error::Result, progress::Progress},
     slotpress_format::ledger::{
-        names::Hash,
+        names::Address,
         records::{Record, RecordFault, RecordSink},
     },
     std::{
@@ -26,9 +26,9 @@ const ROUND_BYTES: u64 = 16 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundAccount {
     /// Its address.
-    pub pubkey: Hash,
+    pub pubkey: Address,
     /// The owner program.
-    pub owner: Hash,
+    pub owner: Address,
     /// The balance; 0 means that the account is closed.
     pub lamports: u64,
     /// Whether it is a program.
@@ -57,11 +57,25 @@ impl FoundAccount {
 /// Finds the newest version of an account; `None` where no storage holds any.
 pub fn find_account(
     input: AccountsInput<'_>,
-    pubkey: Hash,
+    pubkey: Address,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Option<FoundAccount>> {
-    let mut scan = Scan::open(input, threads, progress)?;
+    match input {
+        AccountsInput::Ledger(paths, slot) => find_in(Scan::ledger(paths, slot, threads, progress)?, pubkey),
+        // What the incremental archive holds is newer than all of the full one.
+        AccountsInput::Archives(full, incremental) => {
+            for archive in incremental.into_iter().chain([full]) {
+                if let Some(found) = find_in(Scan::archive(archive, threads, progress)?, pubkey)? {
+                    return Ok(Some(found));
+                }
+            }
+            Ok(None)
+        }
+    }
+}
+
+fn find_in(mut scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> {
     loop {
         match search(&scan, pubkey) {
             Err(error) if scan.distrust_index(&error) => {}
@@ -74,7 +88,7 @@ pub fn find_account(
     }
 }
 
-fn search(scan: &Scan<'_>, pubkey: Hash) -> Result<Option<FoundAccount>> {
+fn search(scan: &Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> {
     const STAGE: &str = "Searching";
     let search = Search { pubkey, found: Mutex::new(None) };
     let Some(mut storages) = scan.storages() else {
@@ -106,7 +120,7 @@ fn search(scan: &Scan<'_>, pubkey: Hash) -> Result<Option<FoundAccount>> {
 }
 
 struct Search {
-    pubkey: Hash,
+    pubkey: Address,
     found: Mutex<Option<FoundAccount>>,
 }
 
@@ -148,7 +162,7 @@ impl RecordSink for SearchWorker<'_> {
         }
         let one = FoundAccount {
             pubkey: self.search.pubkey,
-            owner: Hash(header.owner),
+            owner: Address(header.owner),
             lamports: header.lamports,
             is_executable: header.executable != 0,
             data: record.data.to_vec(),

@@ -1,27 +1,25 @@
-//! One pass over all records: accounts and bytes by owner and by size, the largest accounts, tombstones, and what is
-//! superseded.
-//!
-//! By owner and by size, records are counted, not accounts: an account that was written again keeps its older versions
-//! until a validator cleans them up. How many those are, `superseded` tells.
+//! Accounts and bytes by owner and by size, the largest accounts, tombstones, and what is superseded.
 
 use {
     crate::{
-        archive::visit::{RecordVisitor, RecordWorker, StorageRef},
+        archive::visit::StorageRef,
         inspect::{
-            scan::{AccountsInput, ObsoleteTotals, Scan},
-            superseded::{SupersededCounter, SupersededTotals, SupersededWorker},
+            AccountsInput,
+            visit::{VisitOptions, read_state},
         },
-        state::settle::log_bytes,
+        rules::findings::Check,
+        state::{
+            check::CheckMode,
+            shown::{StateVisitor, StateWorker},
+        },
+        verify::report::ObsoleteTotals,
     },
     slotpress_base::{
         bytes::count,
         error::{Error, Result},
         progress::Progress,
     },
-    slotpress_format::ledger::{
-        names::Hash,
-        records::{Record, RecordFault, RecordSink},
-    },
+    slotpress_format::ledger::{names::Address, record::RecordHeader, records::Record},
     std::{
         collections::{BTreeSet, HashMap},
         path::PathBuf,
@@ -55,37 +53,32 @@ pub const SIZE_CLASSES: [(u64, &str); 8] = [
 #[derive(Clone, Debug)]
 pub struct AccountsOptions {
     /// Only records of this owner.
-    pub owner: Option<Hash>,
+    pub owner: Option<Address>,
     /// How many of the largest accounts to list; at most [`LARGEST_MAX`].
     pub largest: usize,
-    /// Threads that work, 1 to 1024.
-    pub threads: usize,
-    /// The most memory for finding superseded records, in bytes.
-    pub memory_bytes: u64,
-    /// Where to spill what does not fit.
-    pub temporary_dir: PathBuf,
+    /// How to read them; the state is not checked.
+    pub visit: VisitOptions,
 }
 
-/// Records, added up.
+/// The newest versions of accounts, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordTotals {
-    /// Records with lamports.
+    /// Those with lamports.
     pub accounts: u64,
     /// Bytes of their data.
     pub data_bytes: u64,
     /// Bytes that they take in storages: with header and padding.
     pub stored_bytes: u64,
-    /// Their lamports; with older versions, more than exist.
+    /// Their lamports.
     pub lamports: u128,
-    /// Records without lamports, which close an account; nothing above counts them.
+    /// Those without lamports, which close an account; nothing above counts them.
     pub tombstones: u64,
     /// Bytes that tombstones take in storages.
     pub tombstone_bytes: u64,
 }
 
 impl RecordTotals {
-    fn add_record(&mut self, record: &Record<'_>) {
-        let header = record.header;
+    fn add_record(&mut self, header: &RecordHeader) {
         if header.lamports == 0 {
             count(&mut self.tombstones, 1);
             count(&mut self.tombstone_bytes, header.stored_bytes());
@@ -114,9 +107,9 @@ pub struct LargeAccount {
     /// Bytes of data.
     pub data_bytes: u64,
     /// Its address.
-    pub pubkey: Hash,
+    pub pubkey: Address,
     /// Its owner.
-    pub owner: Hash,
+    pub owner: Address,
     /// The slot of the storage that it is in.
     pub slot: u64,
     /// Its balance.
@@ -146,20 +139,25 @@ pub struct AccountsSummary {
     /// Everything that was counted.
     pub totals: RecordTotals,
     /// By owner, the one with most stored bytes first.
-    pub owners: Vec<(Hash, RecordTotals)>,
+    pub owners: Vec<(Address, RecordTotals)>,
     /// Of owners beyond [`OWNERS_MAX`]: which ones they are depends on what was read first.
     pub other_owners: RecordTotals,
     /// By [`SIZE_CLASSES`].
     pub sizes: [RecordTotals; SIZE_CLASSES.len()],
     /// The largest accounts, the largest first.
     pub largest: Vec<LargeAccount>,
-    /// What a newer record supersedes, and the accounts that are left.
-    pub superseded: SupersededTotals,
+    /// Records that a newer one supersedes, and that nothing above counts.
+    pub superseded_records: u64,
+    /// Bytes that they take in storages.
+    pub superseded_bytes: u64,
     /// What only a ledger has; not restricted to an owner.
     pub obsolete: Option<ObsoleteTotals>,
 }
 
-/// Counts the records of an archive or a ledger.
+/// Counts the accounts of an archive or a ledger, whether its state is right or not.
+///
+/// # Errors
+/// It cannot be read, or not all of its records can.
 pub fn inspect_accounts(
     input: AccountsInput<'_>,
     options: &AccountsOptions,
@@ -168,37 +166,47 @@ pub fn inspect_accounts(
     if options.largest > LARGEST_MAX {
         return Err(Error::usage(format!("at most {LARGEST_MAX} of the largest accounts can be listed")));
     }
-    let mut scan = Scan::open(input, options.threads, progress)?;
-    let (counted, superseded) = loop {
-        let room_bytes = log_bytes(scan.content_bytes_estimate());
-        let superseded = SupersededCounter::new(options.memory_bytes, &options.temporary_dir, room_bytes)?;
-        let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default(), superseded };
-        match scan.read("Counting", &tally, None) {
-            Err(error) if scan.distrust_index(&error) => {}
-            Err(error) => return Err(error),
-            Ok(()) => break (tally.counted.into_inner().unwrap_or_else(PoisonError::into_inner), tally.superseded),
-        }
-    };
-    progress.stage("Sorting", None);
-    let superseded = superseded.count(options.threads)?;
-    let Counted { totals, owners, other_owners, sizes, largest } = counted;
+    let tally = Tally { options, owners_max: OWNERS_MAX, counted: Mutex::default() };
+    let visit = options.visit.clone().check(CheckMode::Frames);
+    let report = read_state(input, &visit, progress, &tally)?;
+    let departures = report.failures.iter().filter(|failure| failure.check == Check::Records);
+    if let Some(first) = departures.clone().next() {
+        let more = match departures.count().saturating_sub(1) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        progress.warn(&format!("{}{more}: verifying it says where", first.message));
+    }
+    let counted = tally.counted.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Counted { totals, owners, other_owners, sizes, largest, superseded_records, superseded_bytes } = counted;
     let mut owners: Vec<_> = owners.into_iter().collect();
     owners.sort_unstable_by_key(|(owner, totals)| {
         (std::cmp::Reverse((totals.stored_bytes, totals.accounts, totals.tombstones)), *owner)
     });
-    let (path, obsolete) = (scan.path.clone(), scan.obsolete());
-    scan.warn_of_departures();
+    let (path, obsolete) = (report.paths.into_iter().next().unwrap_or_default(), report.counts.obsolete);
     let largest = largest.into_iter().collect();
-    Ok(AccountsSummary { path, totals, owners, other_owners, sizes, largest, superseded, obsolete })
+    Ok(AccountsSummary {
+        path,
+        totals,
+        owners,
+        other_owners,
+        sizes,
+        largest,
+        superseded_records,
+        superseded_bytes,
+        obsolete,
+    })
 }
 
 #[derive(Default)]
 struct Counted {
     totals: RecordTotals,
-    owners: HashMap<Hash, RecordTotals>,
+    owners: HashMap<Address, RecordTotals>,
     other_owners: RecordTotals,
     sizes: [RecordTotals; SIZE_CLASSES.len()],
     largest: BTreeSet<LargeAccount>,
+    superseded_records: u64,
+    superseded_bytes: u64,
 }
 
 impl Counted {
@@ -217,7 +225,6 @@ struct Tally<'a> {
     options: &'a AccountsOptions,
     owners_max: usize,
     counted: Mutex<Counted>,
-    superseded: SupersededCounter,
 }
 
 impl Tally<'_> {
@@ -225,7 +232,7 @@ impl Tally<'_> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn merge_owners(&self, counted: &mut Counted, owners: &mut HashMap<Hash, RecordTotals>) {
+    fn merge_owners(&self, counted: &mut Counted, owners: &mut HashMap<Address, RecordTotals>) {
         for (owner, totals) in owners.drain() {
             let is_full = counted.owners.len() >= self.owners_max;
             match counted.owners.get_mut(&owner) {
@@ -237,53 +244,45 @@ impl Tally<'_> {
     }
 }
 
-impl RecordVisitor for Tally<'_> {
-    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        let (part, superseded) = (Counted::default(), self.superseded.new_worker());
-        Box::new(TallyWorker { tally: self, storage: StorageRef::default(), part, superseded })
+impl StateVisitor for Tally<'_> {
+    fn new_worker(&self) -> Box<dyn StateWorker + '_> {
+        Box::new(TallyWorker { tally: self, part: Counted::default() })
     }
 }
 
 struct TallyWorker<'a> {
     tally: &'a Tally<'a>,
-    storage: StorageRef,
     part: Counted,
-    superseded: SupersededWorker<'a>,
 }
 
-impl RecordWorker for TallyWorker<'_> {
-    fn begin(&mut self, storage: StorageRef) {
-        self.storage = storage;
-    }
-}
-
-impl RecordSink for TallyWorker<'_> {
-    fn fault(&mut self, _: RecordFault) {}
-
-    fn record(&mut self, record: Record<'_>) {
-        let (storage, record) = (self.storage, &record);
+impl StateWorker for TallyWorker<'_> {
+    fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
         let (options, part) = (self.tally.options, &mut self.part);
-        let owner = Hash(header.owner);
-        let is_wanted = options.owner.is_none_or(|wanted| wanted == owner);
-        self.superseded.record(storage.slot, record, is_wanted);
-        if !is_wanted {
-            return;
+        let owner = Address(header.owner);
+        if options.owner.is_some_and(|wanted| wanted != owner) {
+            return Ok(());
         }
-        part.totals.add_record(record);
-        part.owners.entry(owner).or_default().add_record(record);
+        if is_superseded {
+            count(&mut part.superseded_records, 1);
+            count(&mut part.superseded_bytes, header.stored_bytes());
+            return Ok(());
+        }
+        part.totals.add_record(header);
+        part.owners.entry(owner).or_default().add_record(header);
         if header.lamports > 0 {
             let mut classes = SIZE_CLASSES.iter().zip(&mut part.sizes);
             if let Some((_, class)) = classes.find(|((max, _), _)| header.data_len <= *max) {
-                class.add_record(record);
+                class.add_record(header);
             }
-            let (pubkey, slot, lamports) = (Hash(header.pubkey), storage.slot, header.lamports);
+            let (pubkey, slot, lamports) = (Address(header.pubkey), storage.slot, header.lamports);
             let account = LargeAccount { data_bytes: header.data_len, pubkey, owner, slot, lamports };
             part.add_large(account, options.largest);
         }
         if part.owners.len() >= WORKER_OWNERS_MAX {
             self.tally.merge_owners(&mut self.tally.lock(), &mut part.owners);
         }
+        Ok(())
     }
 }
 
@@ -292,6 +291,8 @@ impl Drop for TallyWorker<'_> {
         let mut counted = self.tally.lock();
         self.tally.merge_owners(&mut counted, &mut self.part.owners);
         counted.totals.add(&self.part.totals);
+        count(&mut counted.superseded_records, self.part.superseded_records);
+        count(&mut counted.superseded_bytes, self.part.superseded_bytes);
         for (all, part) in counted.sizes.iter_mut().zip(&self.part.sizes) {
             all.add(part);
         }
@@ -303,32 +304,32 @@ impl Drop for TallyWorker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, slotpress_format::ledger::record::RecordHeader};
+    use super::*;
 
-    fn show(worker: &mut dyn RecordWorker, number: u8, data: &[u8]) {
+    fn show(worker: &mut dyn StateWorker, number: u8, data: &[u8], is_superseded: bool) {
         let mut bytes = [0; 136];
         bytes[8..16].copy_from_slice(&(data.len() as u64).to_le_bytes());
         bytes[16..48].fill(number);
         bytes[48] = 1;
         bytes[64..96].fill(number);
         let header = RecordHeader::parse(&bytes);
-        worker.begin(StorageRef { number: 0, slot: 7, id: 1 });
-        worker.record(Record { offset_bytes: 0, header: &header, data });
+        let record = Record { offset_bytes: 0, header: &header, data };
+        worker.record(StorageRef { number: 0, slot: 7, id: 1 }, &record, is_superseded).expect("counted");
     }
 
     #[test]
     fn memory_is_bounded_and_nothing_is_lost() {
-        let temporary_dir = std::env::temp_dir();
-        let superseded = SupersededCounter::new(0, &temporary_dir, 0).expect("random bytes");
-        let options = AccountsOptions { owner: None, largest: 3, threads: 1, memory_bytes: 0, temporary_dir };
-        let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default(), superseded };
+        let options = AccountsOptions { owner: None, largest: 3, visit: VisitOptions::default() };
+        let tally = Tally { options: &options, owners_max: 4, counted: Mutex::default() };
         for half in 0..2 {
             let mut worker = tally.new_worker();
             for number in 1..=10 {
-                show(worker.as_mut(), number, &vec![0; usize::from(number) * 100 + half]);
+                show(worker.as_mut(), number, &vec![0; usize::from(number) * 100 + half], false);
+                show(worker.as_mut(), number, &[0; 2000], true);
             }
         }
         let counted = tally.counted.into_inner().expect("not poisoned");
+        assert_eq!((counted.superseded_records, counted.superseded_bytes), (20, 20 * (136 + 2000)));
         let others = counted.other_owners.accounts;
         let kept: u64 = counted.owners.values().map(|totals| totals.accounts).sum();
         assert_eq!((counted.owners.len(), kept, others, counted.totals.accounts), (4, 8, 12, 20));

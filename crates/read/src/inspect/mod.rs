@@ -7,7 +7,6 @@ pub mod account;
 pub mod accounts;
 pub mod owners;
 pub mod scan;
-pub(crate) mod superseded;
 pub mod visit;
 
 use {
@@ -54,6 +53,16 @@ use {
         sync::{Mutex, PoisonError},
     },
 };
+
+/// Whose accounts to look at.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum AccountsInput<'a> {
+    /// An archive of any maker; or a full archive, and the incremental one on it.
+    Archives(&'a NamedArchive, Option<&'a NamedArchive>),
+    /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of a slot, or the newest.
+    Ledger(&'a LedgerPaths, Option<u64>),
+}
 
 /// What an archive holds.
 #[derive(Clone, Debug, Serialize)]

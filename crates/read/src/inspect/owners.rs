@@ -1,6 +1,6 @@
 //! Programs that own accounts, and the names that people know them by.
 
-use slotpress_format::ledger::{names::Hash, programs, programs::address};
+use slotpress_format::ledger::{names::Address, programs, programs::address};
 
 /// Owners with a name.
 const KNOWN: [([u8; 32], &str); 29] = [
@@ -36,6 +36,6 @@ const KNOWN: [([u8; 32], &str); 29] = [
 ];
 
 /// The name of a well-known owner program.
-pub fn owner_name(owner: &Hash) -> Option<&'static str> {
+pub fn owner_name(owner: &Address) -> Option<&'static str> {
     KNOWN.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
 }

@@ -10,10 +10,9 @@ use {
         },
         plan::Plan,
         rules::findings::Findings,
-        state::{accounts::tell_fault, settle::RATIO_TYPICAL},
-        verify::ledger::read_storages,
+        state::accounts::tell_fault,
+        verify::{ledger::read_storages, lost_records},
     },
-    slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         progress::Progress,
@@ -32,24 +31,6 @@ use {
         sync::atomic::{AtomicU32, Ordering::Relaxed},
     },
 };
-
-/// Whose records to read.
-#[derive(Clone, Copy, Debug)]
-pub enum AccountsInput<'a> {
-    /// An archive of any maker.
-    Archive(&'a NamedArchive),
-    /// A stopped validator's ledger, or an unpacked archive: the bank snapshot of a slot, or the newest.
-    Ledger(&'a LedgerPaths, Option<u64>),
-}
-
-/// What a ledger has on disk that an archive of it would not hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ObsoleteTotals {
-    /// Obsolete records of storages that are not emptied.
-    pub records: u64,
-    /// Their bytes, as records of an append vec.
-    pub bytes: u64,
-}
 
 /// A storage that can be read on its own.
 #[derive(Clone, Copy, Debug)]
@@ -78,51 +59,32 @@ enum Source {
 }
 
 impl<'a> Scan<'a> {
-    /// Opens what is to be read. Holds a ledger's lock until it is dropped.
-    pub fn open(input: AccountsInput<'_>, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
-        let findings = Findings::new();
-        let (source, path) = match input {
-            AccountsInput::Archive(input) => {
-                let archive = input.open()?;
-                archive.warn_of_index(progress);
-                (Source::Archive(Box::new(archive)), input.path.clone())
-            }
-            AccountsInput::Ledger(paths, slot) => {
-                let lock = match paths.is_unpacked_archive() {
-                    true => None,
-                    false => Some(LedgerLock::acquire(&paths.ledger)?),
-                };
-                progress.stage("Planning", None);
-                let snapshot = find_bank_snapshot(paths, slot, threads)?;
-                let path = snapshot.dir.clone();
-                let plan = Box::new(Plan::new(snapshot, None, threads, progress)?);
-                (Source::Ledger { plan, _lock: lock }, path)
-            }
+    /// Opens an archive of any maker.
+    pub fn archive(input: &NamedArchive, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
+        let archive = input.open()?;
+        archive.warn_of_index(progress);
+        let (source, path) = (Source::Archive(Box::new(archive)), input.path.clone());
+        Ok(Self { source, path, threads, findings: Findings::new(), progress })
+    }
+
+    /// Opens a stopped validator's ledger, or an unpacked archive: the bank snapshot of a slot, or the newest. Holds the
+    /// ledger's lock until it is dropped.
+    pub fn ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize, progress: &'a dyn Progress) -> Result<Self> {
+        let lock = match paths.is_unpacked_archive() {
+            true => None,
+            false => Some(LedgerLock::acquire(&paths.ledger)?),
         };
-        Ok(Self { source, path, threads, findings, progress })
+        progress.stage("Planning", None);
+        let snapshot = find_bank_snapshot(paths, slot, threads)?;
+        let path = snapshot.dir.clone();
+        let plan = Box::new(Plan::new(snapshot, None, threads, progress)?);
+        let source = Source::Ledger { plan, _lock: lock };
+        Ok(Self { source, path, threads, findings: Findings::new(), progress })
     }
 
     /// Threads that work, 1 to 1024.
     pub fn threads(&self) -> usize {
         self.threads
-    }
-
-    /// Bytes of tar or of storages, roughly: rather too many.
-    pub fn content_bytes_estimate(&self) -> u64 {
-        match &self.source {
-            Source::Archive(archive) => archive.length_bytes().saturating_mul(RATIO_TYPICAL),
-            Source::Ledger { plan, .. } => plan.content_bytes(),
-        }
-    }
-
-    /// What only a ledger has.
-    pub fn obsolete(&self) -> Option<ObsoleteTotals> {
-        match &self.source {
-            Source::Archive(_) => None,
-            Source::Ledger { plan, .. } => {
-                Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes })
-            }
-        }
     }
 
     /// The storages, where any of them can be read without those before it.
@@ -163,22 +125,13 @@ impl<'a> Scan<'a> {
             }
         }
         match self.has_lost_records() {
-            true => Err(Error::damaged("not all of its records can be read")
-                .within(self.path.shown())
-                .hint("`slotpress verify` says what is damaged, and where")),
+            true => Err(lost_records(&self.path)),
             false => Ok(()),
         }
     }
 
     fn has_lost_records(&self) -> bool {
         self.findings.has_lost_accounts()
-    }
-
-    /// Reads the archive's stream alone, whatever an index says.
-    pub fn ignore_index(&mut self) {
-        if let Source::Archive(archive) = &mut self.source {
-            archive.tail = None;
-        }
     }
 
     /// Whether an error means that the index is worthless; it is then forgotten, and reading can start anew.
@@ -200,7 +153,7 @@ impl<'a> Scan<'a> {
         let Some(first) = failures.first() else { return };
         let count = per_rule.values().sum::<u64>().saturating_sub(1);
         let more = if count == 0 { String::new() } else { format!(", and {count} more") };
-        self.progress.warn(&format!("{}{more}: `slotpress verify` says where", first.message));
+        self.progress.warn(&format!("{}{more}: verifying it says where", first.message));
     }
 }
 

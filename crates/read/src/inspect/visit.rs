@@ -1,127 +1,267 @@
-//! Every account of an archive, shown to whoever embeds this library.
+//! The newest version of every account of a state, shown to one visitor per worker.
 
 use {
+    super::AccountsInput,
     crate::{
-        archive::{
-            named::NamedArchive,
-            visit::{RecordVisitor, RecordWorker, StorageRef},
+        archive::visit::StorageRef,
+        rules::findings::Check,
+        state::{
+            check::{CheckMode, StateOutcome},
+            shown::{StateVisitor, StateWorker},
         },
-        inspect::scan::{AccountsInput, Scan},
+        verify::{Job, VerifyOptions, ledger::read_ledger, read_archives, report::VerifyReport},
     },
     derive_setters::Setters,
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
-        threads::{THREADS_MAX, available_threads},
+        stopwatch::Elapsed,
+        threads::THREADS_MAX,
     },
     slotpress_format::ledger::{
-        names::Hash,
-        records::{Record, RecordFault, RecordSink},
+        names::{Address, Hash},
+        records::Record,
     },
-    std::sync::{Mutex, PoisonError},
+    std::{
+        fmt,
+        path::PathBuf,
+        sync::{Mutex, PoisonError},
+    },
 };
 
-/// A version of an account, as a storage holds it.
+/// The newest version of an account. Its balance is never 0: closed accounts are not shown.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Account<'a> {
     /// Its address.
-    pub pubkey: Hash,
+    pub address: Address,
     /// The owner program.
-    pub owner: Hash,
-    /// The balance in lamports; 0 means that the account is closed.
+    pub owner: Address,
+    /// The balance in lamports.
     pub lamports: u64,
     /// Whether it is a program.
     pub is_executable: bool,
     /// Its data: at most 10 MiB.
     pub data: &'a [u8],
-    /// The slot that it was written in. An archive may hold older versions of an account: the one of the highest slot
-    /// counts.
+    /// The slot in which it was last written.
     pub slot: u64,
+}
+
+/// Looks at accounts; each worker has one of its own.
+pub trait AccountVisitor {
+    /// What ends the visit.
+    type Error;
+
+    /// An account. Accounts come in no order, each to one of the workers, once.
+    ///
+    /// # Errors
+    /// The first one ends the visit, which returns it.
+    fn account(&mut self, account: &Account<'_>) -> Result<(), Self::Error>;
 }
 
 /// How to visit.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct VisitOptions {
+    /// Whether the state must be right: capitalization and lattice hash of all accounts that are shown, against the bank file.
+    pub check: CheckMode,
     /// Threads that decode and visit, 1 to 1024.
     pub threads: usize,
+    /// The most memory for finding superseded records, in bytes: one half to log records, in 20 bytes each, and one to mark
+    /// those that are superseded, in a bit per 136 bytes of storages.
+    pub memory_bytes: u64,
+    /// Where the log goes if it does not fit.
+    #[setters(into)]
+    pub temporary_dir: PathBuf,
 }
 
+/// With a check of the state, on all cores, with 1 GiB and the system's directory for temporary files.
 impl Default for VisitOptions {
     fn default() -> Self {
-        Self { threads: available_threads() }
+        let VerifyOptions { check, threads, memory_bytes, temporary_dir, .. } = VerifyOptions::default();
+        Self { check, threads, memory_bytes, temporary_dir }
     }
 }
 
-/// Shows every version of every account to `visit`, on all threads, in no order, each once. Accounts stream by: memory does
-/// not grow with the archive.
+/// What a visit found, beside what its visitors made of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VisitReport {
+    /// The state's slot, where the bank file could be read.
+    pub slot: Option<u64>,
+    /// The snapshot hash of the state, as the bank file gives it.
+    pub hash: Option<Hash>,
+    /// Accounts that were shown.
+    pub accounts: u64,
+    /// Records that were read, of all versions.
+    pub records: u64,
+    /// Records that were not shown, since a newer one supersedes them.
+    pub superseded: u64,
+    /// Whether the state is that of the bank file.
+    pub state: StateOutcome,
+    /// Time and CPU time.
+    pub elapsed: Elapsed,
+}
+
+/// The visitors of all workers, and the report.
+#[derive(Clone, Debug)]
+pub struct Visit<V> {
+    /// At most one for each worker, in no order.
+    pub visitors: Vec<V>,
+    /// What was found.
+    pub report: VisitReport,
+}
+
+/// Why a visit ended early.
+#[derive(Clone, Debug)]
+pub enum VisitError<E> {
+    /// The accounts could not be read, or are not those of the bank file.
+    Read(Error),
+    /// A visitor returned it.
+    Visitor(E),
+}
+
+impl<E> From<Error> for VisitError<E> {
+    fn from(error: Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for VisitError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => error.fmt(f),
+            Self::Visitor(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for VisitError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read(error) => error.source(),
+            Self::Visitor(error) => error.source(),
+        }
+    }
+}
+
+/// Shows the newest version of every account to visitors, one for each worker, and hands them back. The input is read
+/// twice, first to find out which records are superseded: a URL is transferred twice. Before the second read it is known
+/// that all records can be read; only the end tells whether the state was right, and then it was the state that was shown.
 ///
 /// # Errors
-/// The archive cannot be read, or is damaged as far as its frames tell: then not all of its accounts were shown. Frames
-/// without checksums, as Agave writes them, do not tell of every flipped bit: `verify`
-/// compares the state. The first error of `visit` ends the visit.
-pub fn visit_accounts(
-    archive: &NamedArchive,
+/// The first error of a visitor. [`VisitError::Read`] where the input cannot be read or is damaged, or where, with
+/// [`CheckMode::State`], the state is not what the bank file and the archive's name say: then accounts that were shown may
+/// be wrong. So is an incremental archive without its full one, but for [`CheckMode::Frames`].
+pub fn visit_accounts<V: AccountVisitor<Error: Send> + Send>(
+    input: AccountsInput<'_>,
     options: &VisitOptions,
     progress: &dyn Progress,
-    visit: &(dyn Fn(&Account<'_>) -> Result<()> + Sync),
-) -> Result<()> {
-    // An index that turns out to be wrong would have the accounts shown again: the stream alone is believed.
-    let mut scan = Scan::open(AccountsInput::Archive(archive), options.threads.clamp(1, THREADS_MAX), progress)?;
-    scan.ignore_index();
-    let visitor = Visiting { visit, error: Mutex::default() };
-    let read = scan.read("Visiting", &visitor, None);
-    visitor.check()?;
-    read
-}
-
-struct Visiting<'a> {
-    visit: &'a (dyn Fn(&Account<'_>) -> Result<()> + Sync),
-    error: Mutex<Option<Error>>,
-}
-
-impl RecordVisitor for Visiting<'_> {
-    fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        Box::new(VisitingWorker { visiting: self, slot: 0, has_failed: false })
+    new_visitor: impl Fn() -> V + Sync,
+) -> Result<Visit<V>, VisitError<V::Error>> {
+    let visiting = Visiting { new_visitor, idle: Mutex::default(), error: Mutex::default() };
+    let read = read_state(input, options, progress, &visiting);
+    if let Some(error) = into_inner(visiting.error) {
+        return Err(VisitError::Visitor(error));
     }
+    let report = read?;
+    let state = match options.check {
+        CheckMode::Frames => StateOutcome::not_asked(),
+        CheckMode::State => judged(&report)?,
+    };
+    let VerifyReport { slot, hash, counts, elapsed, .. } = report;
+    let (accounts, records, superseded) = (counts.accounts, counts.records, counts.superseded);
+    let report = VisitReport { slot, hash, accounts, records, superseded, state, elapsed };
+    Ok(Visit { visitors: into_inner(visiting.idle), report })
+}
 
-    fn check(&self) -> Result<()> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+/// Shows all records to a visitor, and reports.
+pub(super) fn read_state(
+    input: AccountsInput<'_>,
+    options: &VisitOptions,
+    progress: &dyn Progress,
+    visitor: &dyn StateVisitor,
+) -> Result<VerifyReport> {
+    let VisitOptions { check, threads, memory_bytes, ref temporary_dir } = *options;
+    let options = VerifyOptions::default()
+        .check(check)
+        .threads(threads.clamp(1, THREADS_MAX))
+        .memory_bytes(memory_bytes)
+        .temporary_dir(temporary_dir);
+    let job = Job { options: &options, visitor: Some(visitor), progress };
+    match input {
+        AccountsInput::Archives(full, incremental) => read_archives(full, incremental, job),
+        AccountsInput::Ledger(paths, slot) => read_ledger(paths, slot, None, job),
     }
 }
 
-struct VisitingWorker<'a> {
-    visiting: &'a Visiting<'a>,
-    slot: u64,
+/// That the state is right, and the one that the name says.
+fn judged(report: &VerifyReport) -> Result<StateOutcome> {
+    let is_about_it = |check| matches!(check, Check::Name | Check::State);
+    if let Some(failure) = report.failures.iter().find(|failure| is_about_it(failure.check)) {
+        return Err(failure.to_error());
+    }
+    match report.checks.iter().find(|check| check.name == Check::State).and_then(|check| check.skipped.as_ref()) {
+        Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
+        None => Ok(StateOutcome::Checked { accounts: report.counts.accounts }),
+    }
+}
+
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Visiting<F, V: AccountVisitor> {
+    new_visitor: F,
+    /// Visitors whose workers have ended.
+    idle: Mutex<Vec<V>>,
+    error: Mutex<Option<V::Error>>,
+}
+
+impl<F: Fn() -> V + Sync, V: AccountVisitor<Error: Send> + Send> StateVisitor for Visiting<F, V> {
+    fn new_worker(&self) -> Box<dyn StateWorker + '_> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Box::new(VisitingWorker {
+            visiting: self,
+            visitor: Some(idle.unwrap_or_else(&self.new_visitor)),
+            has_failed: false,
+        })
+    }
+}
+
+struct VisitingWorker<'a, F, V: AccountVisitor> {
+    visiting: &'a Visiting<F, V>,
+    /// `None` only while it is dropped.
+    visitor: Option<V>,
     has_failed: bool,
 }
 
-impl RecordWorker for VisitingWorker<'_> {
-    fn begin(&mut self, storage: StorageRef) {
-        self.slot = storage.slot;
+impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
+    fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
+        let (header, data) = (record.header, record.data);
+        let Some(visitor) = self.visitor.as_mut().filter(|_| !is_superseded && header.lamports > 0 && !self.has_failed)
+        else {
+            return Ok(());
+        };
+        let account = Account {
+            address: Address(header.pubkey),
+            owner: Address(header.owner),
+            lamports: header.lamports,
+            is_executable: header.executable == 1,
+            data,
+            slot: storage.slot,
+        };
+        visitor.account(&account).map_err(|error| {
+            self.has_failed = true;
+            self.visiting.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            // Ends the reading; the visitor's own error is what is returned.
+            Error::interrupted()
+        })
     }
 }
 
-impl RecordSink for VisitingWorker<'_> {
-    fn record(&mut self, record: Record<'_>) {
-        if self.has_failed {
-            return;
-        }
-        let header = record.header;
-        let account = Account {
-            pubkey: Hash(header.pubkey),
-            owner: Hash(header.owner),
-            lamports: header.lamports,
-            is_executable: header.executable == 1,
-            data: record.data,
-            slot: self.slot,
-        };
-        if let Err(error) = (self.visiting.visit)(&account) {
-            self.has_failed = true;
-            self.visiting.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        }
+impl<F, V: AccountVisitor> Drop for VisitingWorker<'_, F, V> {
+    fn drop(&mut self) {
+        self.visiting.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(self.visitor.take());
     }
-
-    fn fault(&mut self, _: RecordFault) {}
 }

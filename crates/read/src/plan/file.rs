@@ -125,7 +125,7 @@ fn run_length(first: &Range<u64>, others: &[Range<u64>]) -> usize {
 
 pub(super) fn changed(path: &Path) -> Error {
     Error::failed(format!("{} changed while it was read", path.shown()))
-        .hint("something writes to the ledger; stop it and archive again")
+        .with_hint("something writes to the ledger; stop it and archive again")
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::{count, to_usize},
-        error::{Error, IoContext, Result},
-        io::{IoHint, Manners},
+        error::{Error, Hint, IoContext, Result},
+        io::{IoHint, IoPolicy},
         progress::Progress,
     },
     slotpress_format::{
@@ -113,13 +113,13 @@ pub struct PlanOptions {
     /// Workers for reading the `.meta` files of split storages.
     pub threads: usize,
     /// How those, and later all storages, are read.
-    pub manners: Manners,
+    pub io_policy: IoPolicy,
 }
 
 impl PlanOptions {
-    /// With good manners.
+    /// With good io_policy.
     pub fn new(base_slot: Option<u64>, threads: usize) -> Self {
-        Self { base_slot, threads, manners: Manners::default() }
+        Self { base_slot, threads, io_policy: IoPolicy::default() }
     }
 }
 
@@ -145,7 +145,7 @@ impl Plan {
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
         if let Some(base) = options.base_slot.filter(|base| base >= slot) {
             return Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
-                .hint("the base slot is the slot of the full archive that the incremental one builds on"));
+                .with_hint("the base slot is the slot of the full archive that the incremental one builds on"));
         }
         let mut obsolete = vec![Obsolete::default(); storages.len()];
         let format = snapshot.layout.obsolete_format();
@@ -186,7 +186,7 @@ impl Plan {
             obsolete_records,
             obsolete_bytes,
             whole_storages,
-            io_hint: options.manners.io_hint,
+            io_hint: options.io_policy.io_hint,
         })
     }
 
@@ -262,8 +262,7 @@ fn read_bank(
     }
     for item in missing {
         let message = format!("storage {}.{} of the bank file's storage map is missing", item.slot, item.id);
-        let hint = "a ledger must be complete; an unpacked incremental archive needs `base_slot`";
-        let error = Error::failed(message).hint(hint);
+        let error = Error::failed(message).with_hint(Hint::GiveBaseSlot);
         on_fault(StorageFault { slot: item.slot, id: item.id, is_missing: true, error })?;
     }
     Ok((bank, map_bytes))
@@ -287,7 +286,7 @@ fn scan_wanted(
         obsolete_list_offset: obsolete.list_offset,
         obsolete_count: obsolete.count,
     });
-    scan_splits(to_scan, lists, roots, (options.threads, &options.manners), progress)
+    scan_splits(to_scan, lists, roots, (options.threads, &options.io_policy), progress)
 }
 
 /// How long each storage is in the archive; `scanned` has the split ones. Those of which nothing remains are left out, and

@@ -10,7 +10,7 @@ use {
     slotpress_base::{
         bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
-        io::{IoHint, Manners},
+        io::{IoHint, IoPolicy},
         pipeline::run_in_order,
         progress::Progress,
     },
@@ -76,7 +76,7 @@ pub(super) fn scan_splits<'a>(
     storages: impl Iterator<Item = ToScan<'a>> + Send,
     obsolete: Option<&ObsoleteLists>,
     roots: &[StorageRoot],
-    (threads, manners): (usize, &Manners),
+    (threads, io_policy): (usize, &IoPolicy),
     progress: &dyn Progress,
 ) -> Result<Vec<Result<ScannedSplit>>> {
     let scan_one = |to_scan: &ToScan<'_>, window: &mut Vec<u8>| {
@@ -86,10 +86,10 @@ pub(super) fn scan_splits<'a>(
             _ => Vec::new(),
         };
         let root = roots.get(usize::from(storage.root)).ok_or_else(|| Error::failed("a storage in no directory"))?;
-        let opened = SplitStorage::open(root, storage, manners.io_hint)?;
+        let opened = SplitStorage::open(root, storage, io_policy.io_hint)?;
         let on_read = &mut |bytes| {
             progress.check()?;
-            manners.wait(bytes, progress);
+            io_policy.wait(bytes, progress);
             progress.advance(bytes, 0);
             Ok(())
         };
@@ -305,7 +305,7 @@ fn scan_entries(
             "a storage of {} bytes in an archive: more than the 16 GiB that an entry may have",
             found.content_bytes
         ))
-        .hint("only Agave 4.5 reads larger ones; archive with Agave itself"));
+        .with_hint("only Agave 4.5 reads larger ones; archive with Agave itself"));
     }
     Ok(found)
 }

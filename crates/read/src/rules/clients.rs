@@ -199,10 +199,10 @@ impl Remedy {
         match self {
             Self::Download => "download the archive again, from another source if it comes out the same",
             Self::Source => "do not use it; take the archive from another source",
-            Self::Recompress => "recompress it: `slotpress recompress` writes an archive that all clients read",
+            Self::Recompress => "recompress it: that makes an archive that all clients read",
             Self::Name => "do not use it: it was renamed or made up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
-            Self::Storage => "name every accounts path with `accounts`, or restore the ledger from an archive",
+            Self::Storage => "name every accounts path, or restore the ledger from an archive",
             Self::Hints => "remove the file startup_hints from the bank snapshot: a validator starts without it",
             Self::Version => "load it with a version of Agave that knows it, or take an archive of an older node",
             Self::Layout => "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5",

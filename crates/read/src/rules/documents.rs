@@ -256,7 +256,7 @@ pub fn judge_base(
 pub fn swapped(first: &Path, second: &Path) -> Error {
     let (first, second) = (first.shown(), second.shown());
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
-        .hint("give the full archive first, then the incremental one")
+        .with_hint("give the full archive first, then the incremental one")
 }
 
 #[cfg(test)]

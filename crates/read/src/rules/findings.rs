@@ -8,7 +8,7 @@ use {
     crate::rules::clients::Rule,
     serde::Serialize,
     slotpress_base::error::{Error, Result},
-    slotpress_format::ledger::names::Hash,
+    slotpress_format::ledger::names::{Address, Hash},
     std::{
         borrow::Cow,
         collections::BTreeMap,
@@ -65,7 +65,7 @@ pub struct Place {
     /// The entry's path.
     pub entry: Option<String>,
     /// The account.
-    pub account: Option<Hash>,
+    pub account: Option<Address>,
 }
 
 impl Place {
@@ -120,7 +120,7 @@ impl Failure {
                 message += &format!(", {word} {text}");
             }
         }
-        let error = Error::damaged(message).hint(self.hint.as_ref());
+        let error = Error::damaged(message).with_hint(self.hint.clone());
         match self.place.offset_bytes {
             Some(offset_bytes) => error.at_offset(offset_bytes),
             None => error,

@@ -11,7 +11,8 @@ use {
             findings::{Check, Findings, Place},
         },
         state::{
-            fingerprint::Fingerprinter,
+            fingerprint::{Fingerprint, Fingerprinter},
+            shown::{Marked, Shown, StateWorker},
             stakes::StakeAccounts,
             superseded::{Superseded, is_listed},
             suspects::Suspects,
@@ -22,7 +23,7 @@ use {
     slotpress_base::error::{Error, Result},
     slotpress_format::ledger::{
         lattice::{LatticeAccumulator, LatticeHash},
-        names::Hash,
+        names::Address,
         programs::SLOT_HISTORY,
         records::{Record, RecordFault, RecordFaultKind, RecordSink},
     },
@@ -54,10 +55,13 @@ pub struct Accounts {
     printer: Fingerprinter,
     log: VersionLog,
     newer: Option<KnownAccounts>,
+    /// The storages that hold those accounts come before this number.
+    older_storages: u32,
     suspects: Option<Suspects>,
     /// Vote accounts and delegations, for comparing them with the bank file's.
     pub stakes: StakeAccounts,
-    slots: RwLock<Vec<u64>>,
+    /// Slot and length in bytes of each storage, by its number.
+    storages: RwLock<Vec<(u64, u64)>>,
     sums: Mutex<Sums>,
     error: Mutex<Option<Error>>,
 }
@@ -69,9 +73,10 @@ impl Accounts {
             printer: Fingerprinter::new()?,
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
             newer: None,
+            older_storages: 0,
             suspects: None,
             stakes: StakeAccounts::default(),
-            slots: RwLock::default(),
+            storages: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),
         })
@@ -106,20 +111,21 @@ impl Accounts {
     }
 
     /// Numbers a storage.
-    pub fn add_storage(&self, slot: u64, id: u32) -> StorageRef {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        slots.push(slot);
-        StorageRef { number: (slots.len() - 1) as u32, slot, id }
+    pub fn add_storage(&self, slot: u64, id: u32, content_bytes: u64) -> StorageRef {
+        let mut storages = self.storages.write().unwrap_or_else(PoisonError::into_inner);
+        storages.push((slot, content_bytes));
+        StorageRef { number: (storages.len() - 1) as u32, slot, id }
     }
 
     /// Storages so far.
     pub fn storage_count(&self) -> u32 {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner).len() as u32
+        self.storages.read().unwrap_or_else(PoisonError::into_inner).len() as u32
     }
 
     /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.
     pub fn everything_so_far_is_newer(&mut self, threads: usize) -> Result<()> {
         self.newer = self.log.known_accounts(threads)?;
+        self.older_storages = self.storage_count();
         Ok(())
     }
 
@@ -143,9 +149,20 @@ impl Accounts {
 
     /// Finds superseded records, in rounds that fit in memory.
     pub fn find_superseded(&self, threads: usize, on_round: &mut dyn FnMut(Superseded) -> Result<()>) -> Result<()> {
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
-        self.log.find_superseded(threads, &slot_of, on_round)
+        let storages = self.storages.read().unwrap_or_else(PoisonError::into_inner);
+        self.log.find_superseded(threads, &|storage| slot_of(&storages, storage), on_round)
+    }
+
+    /// Marks superseded records, in at most `marks_bytes_max` bytes. An account that is twice in one storage is an error.
+    pub fn mark_superseded(&self, threads: usize, marks_bytes_max: u64) -> Result<Marked> {
+        let storages = self.storages.read().unwrap_or_else(PoisonError::into_inner);
+        Marked::of_log(&self.log, &storages, threads, marks_bytes_max)
+    }
+
+    /// Whether a newer archive, which was read before, holds the account of a record.
+    fn is_in_newer(&self, storage: StorageRef, fingerprint: &Fingerprint) -> bool {
+        let newer = self.newer.as_ref().filter(|_| storage.number >= self.older_storages);
+        newer.is_some_and(|newer| newer.contains(fingerprint))
     }
 
     fn merge(&self, worker: &mut Sums, is_subtraction: bool) {
@@ -165,6 +182,11 @@ impl Accounts {
     }
 }
 
+/// The slot of a storage.
+pub(super) fn slot_of(storages: &[(u64, u64)], storage: u32) -> u64 {
+    storages.get(storage as usize).map_or(0, |(slot, _)| *slot)
+}
+
 /// What is done with the records of a pass.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
@@ -172,6 +194,10 @@ pub enum Task<'a> {
     Add,
     /// Those that are superseded are subtracted, and those that a storage holds twice are named.
     Subtract(&'a Superseded),
+    /// They are logged only.
+    Log,
+    /// They are shown to a visitor, and those that nothing supersedes are hashed where the state is checked.
+    Show(&'a Shown<'a>),
 }
 
 /// A pass over records that makes up the state.
@@ -200,6 +226,7 @@ struct AccountsWorker<'a> {
     findings: &'a Findings,
     task: Task<'a>,
     storage: StorageRef,
+    shown: Option<Box<dyn StateWorker + 'a>>,
     /// Of this storage, what is to be subtracted, and what is there twice.
     listed: [&'a [Version]; 2],
     batch: Batch,
@@ -216,6 +243,10 @@ impl<'a> AccountsWorker<'a> {
             findings,
             task: *task,
             storage: StorageRef::default(),
+            shown: match task {
+                Task::Show(shown) => Some(shown.visitor.new_worker()),
+                _ => None,
+            },
             listed: [&[]; 2],
             batch: Batch::default(),
             sums: Sums::default(),
@@ -260,25 +291,36 @@ impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         let is_tombstone = record.header.lamports == 0;
         match self.task {
-            Task::Add => {
+            Task::Add | Task::Log => {
                 self.sums.records += 1;
                 self.sums.tombstones += u64::from(is_tombstone);
                 self.sums.has_slot_history |= record.header.pubkey == SLOT_HISTORY && !is_tombstone;
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
-                if self.accounts.newer.as_ref().is_some_and(|newer| newer.contains(&fingerprint)) {
+                if self.accounts.is_in_newer(self.storage, &fingerprint) {
                     self.sums.skipped += 1;
                     return;
                 }
-                if let Some(suspects) = &self.accounts.suspects {
+                if let (Task::Add, Some(suspects)) = (self.task, &self.accounts.suspects) {
                     suspects.look_at(self.storage.number, &fingerprint, &record);
                 }
                 if self.batch.push(Version::new(fingerprint, self.storage.number, is_tombstone, record.offset_bytes)) {
                     self.flush();
                 }
-                if !is_tombstone {
+                if !is_tombstone && matches!(self.task, Task::Add) {
                     self.accounts.stakes.look_at(self.storage, fingerprint, &record);
                     self.contribute(&record);
                 }
+            }
+            Task::Show(shown) => {
+                let fingerprint = self.accounts.printer.of(&record.header.pubkey);
+                let is_superseded = self.accounts.is_in_newer(self.storage, &fingerprint)
+                    || shown.marked.contains(self.storage.number, record.offset_bytes);
+                if shown.is_checked && !is_superseded && !is_tombstone {
+                    self.accounts.stakes.look_at(self.storage, fingerprint, &record);
+                    self.contribute(&record);
+                }
+                let result = self.shown.as_mut().map(|shown| shown.record(self.storage, &record, is_superseded));
+                self.tell(result.unwrap_or(Ok(())));
             }
             Task::Subtract(_) => {
                 let fingerprint = self.accounts.printer.of(&record.header.pubkey);
@@ -288,7 +330,7 @@ impl RecordSink for AccountsWorker<'_> {
                 }
                 if is_listed(duplicates, &fingerprint) {
                     let mut place = self.place().at(record.offset_bytes);
-                    place.account = Some(Hash(record.header.pubkey));
+                    place.account = Some(Address(record.header.pubkey));
                     let twice = "more than once";
                     self.tell(self.findings.add(Check::Records, Rule::DuplicateAccount, place, "once", twice));
                 }
@@ -297,7 +339,7 @@ impl RecordSink for AccountsWorker<'_> {
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.task, Task::Subtract(..)) {
+        if matches!(self.task, Task::Subtract(_) | Task::Show(_)) {
             return; // Said in the first pass.
         }
         self.tell(tell_fault(self.storage, fault, self.findings));
@@ -317,7 +359,7 @@ pub fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) 
         findings.skip(Check::State, "a storage is no sequence of records");
     }
     let mut place = Place::entry(format!("accounts/{}.{}", storage.slot, storage.id)).at(fault.offset_bytes);
-    place.account = fault.account.map(Hash);
+    place.account = fault.account.map(Address);
     findings.add(Check::Records, rule, place, fault.expected, fault.found)
 }
 

@@ -1,7 +1,7 @@
 //! Reading the records of some storages of an archive again, by their numbers.
 
 use {
-    super::accounts::AccountsPass,
+    super::accounts::{AccountsPass, Task},
     crate::archive::{
         Archive, Pass, ReadError,
         by_index::Extent,
@@ -15,24 +15,25 @@ use {
     },
 };
 
-/// Shows the records of the storages that are `wanted` to `records`; the archive's first storage has the number
+/// Shows the records of the storages that are `wanted`, or of all, to `records`; the archive's first storage has the number
 /// `first_storage`. What is wrong with the archive has been said when it was read for the first time.
 pub fn read_again(
     archive: &Archive,
     first_storage: u32,
-    wanted: &HashSet<u32>,
+    wanted: Option<&HashSet<u32>>,
     records: &AccountsPass<'_>,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<(), ReadError> {
     let visitor = Again { records, wanted, next_storage: AtomicU32::new(first_storage) };
-    let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
+    let extent = if wanted.is_some() { Extent::Wanted } else { Extent::Everything };
+    let pass = Pass { extent, ..Pass::new(threads, progress) };
     archive.read(&pass, &visitor).map(drop)
 }
 
 struct Again<'a> {
     records: &'a AccountsPass<'a>,
-    wanted: &'a HashSet<u32>,
+    wanted: Option<&'a HashSet<u32>>,
     next_storage: AtomicU32,
 }
 
@@ -40,12 +41,16 @@ impl Visitor for Again<'_> {
     fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
         let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
-        let is_wanted = self.wanted.contains(&storage.number);
+        let is_wanted = self.wanted.is_none_or(|wanted| wanted.contains(&storage.number));
         Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
     }
 
-    fn problem(&self, _: Problem<'_>) -> Result<()> {
-        Ok(())
+    fn problem(&self, problem: Problem<'_>) -> Result<()> {
+        match (problem, self.records.task) {
+            // All of them could be read the first time.
+            (problem @ Problem::LostRecords { .. }, Task::Show(_)) => Err(problem.into_error()),
+            _ => Ok(()),
+        }
     }
 
     fn records(&self) -> Option<&dyn RecordVisitor> {

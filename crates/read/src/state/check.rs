@@ -18,7 +18,7 @@ use {
     derive_setters::Setters,
     serde::{Serialize, Serializer},
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, Hint, Result},
         progress::Progress,
     },
     slotpress_format::ledger::{
@@ -80,8 +80,7 @@ impl CheckOptions {
     pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
             CheckMode::Frames if self.expect_hash.is_none() => Ok(false),
-            CheckMode::Frames if is_part => Err(incremental_alone()
-                .hint("`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`")),
+            CheckMode::Frames if is_part => Err(incremental_alone().with_hint(Hint::LeaveOutExpectHash)),
             _ if is_part => Err(incremental_alone()),
             _ => Ok(true),
         }
@@ -90,9 +89,7 @@ impl CheckOptions {
 
 /// The error for the state of an incremental archive without its full one.
 pub fn incremental_alone() -> Error {
-    Error::failed(
-        "the state of an incremental archive alone cannot be checked: give its full archive, or ask for `CheckMode::Frames`",
-    )
+    Error::failed("the state of an incremental archive alone cannot be checked").with_hint(Hint::GiveFullArchive)
 }
 
 /// What is known of the state.
@@ -110,7 +107,7 @@ pub enum StateOutcome {
 impl StateOutcome {
     /// Not checked, since nobody asked for it.
     pub fn not_asked() -> Self {
-        Self::NotChecked("`CheckMode::Frames`".to_string())
+        Self::NotChecked("not asked for".to_string())
     }
 }
 

@@ -64,7 +64,7 @@ impl<C: Contents> Visitor for FirstPass<'_, C> {
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, is_for_sink, records_of: None });
         };
-        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id));
+        let records_of = self.records.map(|records| records.accounts.add_storage(slot, id, entry.content_bytes));
         Ok(EntryUse { is_document: false, is_for_sink, records_of })
     }
 

@@ -21,6 +21,7 @@ pub mod fingerprint;
 pub mod first_pass;
 mod known;
 pub mod settle;
+pub mod shown;
 pub mod spill;
 pub mod stakes;
 pub mod superseded;

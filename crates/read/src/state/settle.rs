@@ -3,6 +3,7 @@
 use {
     super::{
         accounts::{Accounts, Sums, Task},
+        shown::{Shown, StateVisitor},
         version::ITEM_BYTES,
     },
     crate::rules::{
@@ -74,6 +75,30 @@ pub fn settle(
     }
     settled.superseded += accounts.sums().skipped;
     Ok(settled)
+}
+
+/// Everything has been logged: shows each record to a visitor with the help of `show_all`, and judges the state of those that
+/// nothing supersedes, unless that check is skipped. The marks of superseded records take `marks_bytes_max` at most.
+pub fn show(
+    accounts: &Accounts,
+    bank: Option<&BankFile>,
+    findings: &Findings,
+    visitor: &dyn StateVisitor,
+    marks_bytes_max: u64,
+    threads: usize,
+    show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
+) -> Result<Settled> {
+    let marked = accounts.mark_superseded(threads, marks_bytes_max)?;
+    let checked_bank = bank.filter(|_| !findings.is_skipped(Check::State));
+    let shown = Shown { visitor, marked, is_checked: checked_bank.is_some() };
+    show_all(Task::Show(&shown))?;
+    accounts.check()?;
+    let sums = accounts.sums();
+    if let Some(bank) = checked_bank {
+        judge_state(&sums, bank, findings)?;
+        accounts.stakes.judge(&bank.stakes, findings)?;
+    }
+    Ok(Settled { accounts: shown.marked.accounts, superseded: shown.marked.superseded + sums.skipped })
 }
 
 /// The state against the bank file.

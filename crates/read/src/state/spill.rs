@@ -4,7 +4,7 @@
 use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, IoContext, Result},
+        error::{Error, Hint, IoContext, Result},
         quantity,
     },
     std::{
@@ -18,8 +18,6 @@ use {
         },
     },
 };
-
-const MORE_MEMORY: &str = "give more `memory_bytes`, or a `temporary_dir` with room for 20 bytes per account";
 
 /// A temporary file that blocks of bytes are put into, by many threads.
 #[derive(Debug)]
@@ -74,10 +72,7 @@ impl Spill {
                 "finding superseded accounts takes more memory than it may, and {} is in memory too",
                 self.dir.shown()
             ))
-            .hint(
-                "give more `memory_bytes`, or a directory on a disk: `temporary_dir`, an output on a disk, or TMPDIR; \
-                 `CheckMode::Frames` goes without",
-            ));
+            .with_hint(Hint::SpillToDisk));
         }
         let stat = rustix::fs::statvfs(&self.dir).or_path("read the free space of", &self.dir)?;
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -88,13 +83,13 @@ impl Spill {
                 quantity::bytes(self.room_bytes),
                 quantity::bytes(free_bytes)
             ))
-            .hint(MORE_MEMORY));
+            .with_hint(Hint::MoreMemory));
         }
         Ok(())
     }
 
     fn error(&self, doing: &str, error: &io::Error) -> Error {
-        Error::io(doing, &self.dir, error).hint(MORE_MEMORY)
+        Error::io(doing, &self.dir, error).with_hint(Hint::MoreMemory)
     }
 }
 
@@ -137,7 +132,7 @@ mod tests {
         }
         let error = Spill::new(memory, 0).write(b"something").expect_err("refused");
         assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
-        assert!(error.hint_text().unwrap_or_default().contains("`temporary_dir`"), "{error:?}");
+        assert_eq!(error.hint(), Some(&Hint::SpillToDisk));
         let on_disk = |dir: &Path| !is_in_memory(dir).expect("known");
         let chosen = spill_dir(Some(memory));
         assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.shown());

@@ -18,7 +18,7 @@ use {
     },
     slotpress_base::error::Result,
     slotpress_format::ledger::{
-        names::Hash,
+        names::{Address, Hash},
         programs::{STAKE, VOTE},
         records::Record,
         stakes::{DELEGATIONS_MAX, Delegation, Stakes, VOTE_ACCOUNTS_MAX, VoteAccount},
@@ -133,7 +133,7 @@ impl StakeAccounts {
             return Ok(());
         }
         let add = |rule, address: &[u8; 32], expected: String, found: &str| {
-            let place = Place { account: Some(Hash(*address)), ..Place::default() };
+            let place = Place { account: Some(Address(*address)), ..Place::default() };
             findings.add(Check::State, rule, place, expected, found)
         };
         // What cannot be read is no entry for Agave 4.2, and ends the load of later versions.

@@ -83,8 +83,27 @@ pub fn is_listed(list: &[Version], fingerprint: &Fingerprint) -> bool {
 
 /// Of records that are sorted by account, those that a newer one supersedes. `slot_of` tells the slot of a storage.
 pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Superseded {
-    slotpress_base::threads::panic_point("sorting");
     let mut found = Superseded::default();
+    found.accounts = for_each_superseded(sorted, slot_of, &mut |version, is_twice| {
+        found.count += 1;
+        if is_twice {
+            found.duplicates.0.push(*version);
+        } else if !version.is_tombstone() {
+            found.to_subtract.0.push(*version);
+        }
+    });
+    found
+}
+
+/// Tells each of them, tombstones too, and whether its storage holds the account more than once. Returns how many accounts
+/// there are, whose newest versions have lamports.
+pub fn for_each_superseded(
+    sorted: &[Version],
+    slot_of: &dyn Fn(u32) -> u64,
+    on_superseded: &mut dyn FnMut(&Version, bool),
+) -> u64 {
+    slotpress_base::threads::panic_point("sorting");
+    let mut accounts = 0;
     for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
         let newest = match versions {
             [only] => only,
@@ -93,23 +112,17 @@ pub fn superseded_among(sorted: &[Version], slot_of: &dyn Fn(u32) -> u64) -> Sup
                 let newest = versions.iter().max_by_key(|version| slot_of(version.storage())).unwrap_or(&versions[0]);
                 let mut is_newest_passed = false;
                 for (at, version) in versions.iter().enumerate() {
-                    let is_neighbour =
-                        |other: Option<&Version>| other.is_some_and(|it| it.storage() == version.storage());
-                    let is_twice = is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last());
                     if version == newest && !std::mem::replace(&mut is_newest_passed, true) {
                         continue;
                     }
-                    found.count += 1;
-                    if is_twice {
-                        found.duplicates.0.push(*version);
-                    } else if !version.is_tombstone() {
-                        found.to_subtract.0.push(*version);
-                    }
+                    let is_neighbour =
+                        |other: Option<&Version>| other.is_some_and(|it| it.storage() == version.storage());
+                    on_superseded(version, is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last()));
                 }
                 newest
             }
         };
-        found.accounts += u64::from(!newest.is_tombstone());
+        accounts += u64::from(!newest.is_tombstone());
     }
-    found
+    accounts
 }

@@ -67,7 +67,7 @@ impl DirLocks {
                     "the directory {} is in use: another restore writes into it",
                     dir.path().shown()
                 ))
-                .hint("wait until the other restore has ended, or choose another directory"));
+                .with_hint("wait until the other restore has ended, or choose another directory"));
             }
         }
         Ok(())

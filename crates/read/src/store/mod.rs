@@ -18,8 +18,8 @@ use {
 pub const RESTORE_JOURNAL_NAME: &str = "slotpress-partial-journal";
 
 /// What to do about the journal of a killed restore.
-pub const RESTORE_JOURNAL_HINT: &str = "run the same `slotpress restore` or `slotpress bootstrap` again: it first puts back \
-     what was there before";
+pub const RESTORE_JOURNAL_HINT: &str =
+    "run the same restore or bootstrap again: it first puts back what was there before";
 
 /// The journal that a killed restore, or one that still runs, has left in a snapshots directory.
 pub fn restore_journal(snapshots_dir: &Path) -> Option<PathBuf> {
@@ -38,7 +38,7 @@ pub fn find_archives<'a>(dirs: impl IntoIterator<Item = &'a Path>) -> Result<Vec
             };
             for entry in entries {
                 let path = entry.map_err(|error| Error::io("read", &dir, &error))?.path();
-                archives.extend(ArchiveName::of_path(&path).map(|name| (name, path)));
+                archives.extend(ArchiveName::from_path(&path).map(|name| (name, path)));
             }
         }
     }

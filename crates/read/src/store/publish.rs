@@ -7,7 +7,7 @@ use {
     rustix::io::Errno,
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, ErrorKind, IoContext, Result},
+        error::{Error, ErrorKind, Hint, IoContext, Result},
         kept_dir::{Found, KeptDir, changed, random_name},
         owner::Owner,
     },
@@ -176,13 +176,12 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
     Err(match (dir.exists(), is_archive) {
         (true, _) => Error::failed(format!("the output directory {} is a file", dir.shown()))
-            .hint("give a directory: the name of the archive in it follows from its slot and hash"),
-        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.shown())).hint(format!(
-            "give a directory, such as {}: the archive's name follows from slot and hash",
-            parent.shown()
-        )),
+            .with_hint("give a directory: the name of the archive in it follows from its slot and hash"),
+        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.shown())).with_hint(
+            format!("give a directory, such as {}: the archive's name follows from slot and hash", parent.shown()),
+        ),
         (false, false) => Error::failed(format!("the output directory {} does not exist", dir.shown()))
-            .hint(format!("create it: mkdir -p {}", dir.shown())),
+            .with_hint(format!("create it: mkdir -p {}", dir.shown())),
     })
 }
 
@@ -198,12 +197,12 @@ fn refuse_in_the_making(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result
     let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
     let by = holder.map_or("another run".to_string(), |holder| holder.to_string());
     let message = format!("{} is being made by {by}", dir.path_of(final_name).shown());
-    Err(Error::new(ErrorKind::Exists, message).hint("wait until that run has ended: then the archive is there"))
+    Err(Error::new(ErrorKind::Exists, message).with_hint("wait until that run has ended: then the archive is there"))
 }
 
 /// The error for a file that must not be replaced.
 pub fn already_exists(path: &Path) -> Error {
-    Error::exists(path).hint("`replace` replaces it, `skip_existing` leaves it")
+    Error::exists(path).with_hint(Hint::Replace)
 }
 
 fn remove_stale(dir: &KeptDir) -> Result<()> {

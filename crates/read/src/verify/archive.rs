@@ -13,12 +13,11 @@ use {
             again,
             first_pass::FirstPass,
         },
-        verify::{NamedArchive, VerifyOptions, report::Counts},
+        verify::{Job, NamedArchive, report::Counts},
     },
     slotpress_base::{
         bytes::count,
         error::{Error, Result},
-        progress::Progress,
     },
     std::collections::HashSet,
 };
@@ -43,9 +42,9 @@ impl VerifiedArchive {
         distrusted: Option<&Error>,
         accounts: &Accounts,
         seen_slots: &SeenSlots,
-        options: &VerifyOptions,
-        progress: &dyn Progress,
+        job: &Job<'_>,
     ) -> Result<Self, ReadError> {
+        let Job { options, progress, .. } = *job;
         let findings = Findings::new();
         let mut archive = archive.open()?;
         if let Some(error) = distrusted {
@@ -54,13 +53,13 @@ impl VerifiedArchive {
         if let Some(error) = &archive.index_error {
             findings.add_error(Check::Frames, Rule::Index, Place::default(), error)?;
         }
-        progress.stage("Verifying", Some(archive.length_bytes()));
+        progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
-        let records = AccountsPass { accounts, findings: &findings, task: Task::Add };
+        let records = AccountsPass { accounts, findings: &findings, task: job.first_task() };
         let visitor = FirstPass {
             rules: ArchiveRules::of_archive(&archive, archive.base_slot(), seen_slots, &findings),
             size_limit: None,
-            records: options.why_not_state().is_none().then_some(&records),
+            records: job.reads_records().then_some(&records),
             contents: (),
         };
         let extent = if options.is_quick { Extent::WantedAndHeaders } else { Extent::Everything };
@@ -76,11 +75,11 @@ impl VerifiedArchive {
         }
         if let Some(tail) = archive.tail.as_ref().filter(|_| options.is_quick) {
             let what = match hashes == HashCheck::All && tail.hashes.is_some() {
-                true => "`is_quick`: the hashes of all, and the content of the first",
-                false => "`is_quick`: all headers, and the content of the first",
+                true => "quick check: the hashes of all, and the content of the first",
+                false => "quick check: all headers, and the content of the first",
             };
             findings.skip(Check::Frames, what);
-            findings.skip(Check::Entries, "`is_quick`: as the index gives them");
+            findings.skip(Check::Entries, "quick check: as the index gives them");
         }
         let counts = Counts {
             input_bytes: archive.length_bytes(),
@@ -93,24 +92,24 @@ impl VerifiedArchive {
         Ok(Self { archive, findings, judged, counts, first_storage })
     }
 
-    /// Reads the records of some storages again.
+    /// Reads the records of some storages again, or of all.
     pub fn read_again(
         &self,
         accounts: &Accounts,
         task: Task<'_>,
-        wanted: &HashSet<u32>,
-        options: &VerifyOptions,
-        progress: &dyn Progress,
+        wanted: Option<&HashSet<u32>>,
+        job: &Job<'_>,
     ) -> Result<()> {
         let count = u32::try_from(self.judged.entries.storages().len()).unwrap_or(u32::MAX);
         let numbers = self.first_storage..self.first_storage.saturating_add(count);
-        if !wanted.iter().any(|number| numbers.contains(number)) {
-            return Ok(());
+        match wanted {
+            Some(wanted) if !wanted.iter().any(|number| numbers.contains(number)) => return Ok(()),
+            Some(_) => {}
+            None => job.progress.stage("Visiting", Some(self.archive.length_bytes())),
         }
-        progress.stage("Subtracting", None);
         let records = AccountsPass { accounts, findings: &self.findings, task };
-        let threads = options.threads;
-        Ok(again::read_again(&self.archive, self.first_storage, wanted, &records, threads, progress)?)
+        let threads = job.options.threads;
+        Ok(again::read_again(&self.archive, self.first_storage, wanted, &records, threads, job.progress)?)
     }
 
     /// The state's storages that this archive holds: slot and length of each.

@@ -12,14 +12,11 @@ use {
             documents::{judge_documents, judge_expectations},
             findings::{Check, Findings, Place},
         },
-        state::{
-            accounts::{AccountsPass, Task},
-            settle::{Settled, settle},
-        },
+        state::accounts::{AccountsPass, Task},
         store::{RESTORE_JOURNAL_HINT, restore_journal},
         verify::{
-            VerifyOptions, new_accounts,
-            report::{Counts, VerifyReport},
+            Job, VerifyOptions, new_accounts,
+            report::{Counts, ObsoleteTotals, VerifyReport},
         },
     },
     slotpress_base::text::ShowPath,
@@ -57,21 +54,31 @@ pub fn verify_ledger(
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
+    read_ledger(paths, slot, base_slot, Job::verify(options, progress))
+}
+
+/// Reads a ledger, whatever for.
+pub(crate) fn read_ledger(
+    paths: &LedgerPaths,
+    slot: Option<u64>,
+    base_slot: Option<u64>,
+    job: Job<'_>,
+) -> Result<VerifyReport> {
     let _lock = match paths.ledger.is_dir() && !paths.is_unpacked_archive() {
         true => Some(LedgerLock::acquire(&paths.ledger)?),
         false => None,
     };
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
         let what = format!("{}: a restore into this ledger was killed before its end", journal.shown());
-        progress.warn(&format!("{what}: {RESTORE_JOURNAL_HINT}"));
+        job.progress.warn(&format!("{what}: {RESTORE_JOURNAL_HINT}"));
     }
     let findings = Findings::new();
     let stopwatch = Stopwatch::start();
-    let mut report = match find_bank_snapshot_with_gaps(paths, slot, options.threads) {
-        Ok(snapshot) => verify_snapshot(snapshot, base_slot, options, progress)?,
-        Err(error) => failed_report(error, findings, &paths.ledger, options)?,
+    let mut report = match find_bank_snapshot_with_gaps(paths, slot, job.options.threads) {
+        Ok(snapshot) => read_snapshot(snapshot, base_slot, &job)?,
+        Err(error) => failed_report(error, findings, &paths.ledger, &job)?,
     };
-    report.taken = stopwatch.taken();
+    report.elapsed = stopwatch.elapsed();
     Ok(report)
 }
 
@@ -82,6 +89,11 @@ pub fn verify_snapshot(
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
+    read_snapshot(snapshot, base_slot, &Job::verify(options, progress))
+}
+
+fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Job<'_>) -> Result<VerifyReport> {
+    let Job { options, progress, .. } = *job;
     let stopwatch = Stopwatch::start();
     options.check_part(base_slot.is_some())?;
     let findings = Findings::new();
@@ -104,7 +116,7 @@ pub fn verify_snapshot(
     let planned = Plan::new_with(snapshot, &plan_options, progress, &mut |fault| faults.add(&fault));
     let plan = match planned {
         Ok(plan) => plan,
-        Err(error) => return failed_report(error, findings, &dir, options),
+        Err(error) => return failed_report(error, findings, &dir, job),
     };
     findings.skip(Check::Frames, "a ledger has none");
     if let Some(bank) = &bank {
@@ -114,9 +126,9 @@ pub fn verify_snapshot(
         findings.skip(Check::State, "part of a state only");
     }
     let bytes = plan.content_bytes();
-    let accounts = new_accounts(options, bytes, progress)?;
+    let accounts = new_accounts(job, bytes)?;
     for storage in &plan.storages {
-        accounts.add_storage(storage.file.slot, storage.file.id);
+        accounts.add_storage(storage.file.slot, storage.file.id, storage.content_bytes);
     }
     let read = |task: Task<'_>, wanted: Option<&HashSet<u32>>| {
         let visitor = AccountsPass { accounts: &accounts, findings: &findings, task };
@@ -126,24 +138,27 @@ pub fn verify_snapshot(
             findings.add_error(Check::Entries, Rule::Ledger, place, &error)
         })
     };
-    let mut settled = Settled::default();
+    let storages_bytes = plan.storages.iter().map(|storage| storage.content_bytes).sum();
     if let Some(why) = options.why_not_state() {
         findings.skip(Check::Records, &why);
-        findings.skip(Check::State, why);
-    } else {
-        progress.stage("Verifying", Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()));
-        read(Task::Add, None)?;
+    }
+    if job.reads_records() {
+        progress.stage(job.stage(), Some(storages_bytes));
+        read(job.first_task(), None)?;
         if findings.has_lost_accounts() {
             findings.skip(Check::Records, "not those of storages that are missing or not sound");
             findings.skip(Check::State, "not all accounts could be read");
         }
-        settled = settle(&accounts, bank.as_ref(), &findings, options.threads, progress, &mut |task, wanted| {
-            progress.stage("Subtracting", None);
-            read(task, Some(wanted))
-        })?;
     }
+    let settled = job.settle(&accounts, bank.as_ref(), &findings, &dir, &mut |task, wanted| {
+        if wanted.is_none() {
+            progress.stage("Visiting", Some(storages_bytes));
+        }
+        read(task, wanted)
+    })?;
     let mut counts = Counts { input_bytes: bytes, tar_bytes: plan.tar_bytes(), ..Counts::default() };
     counts.storages = plan.storages.len() as u64;
+    counts.obsolete = Some(ObsoleteTotals { records: plan.obsolete_records, bytes: plan.obsolete_bytes });
     counts.add_state(&settled, &accounts);
     let mut report = report_of(findings, options, dir);
     if let Some(bank) = &bank {
@@ -153,7 +168,7 @@ pub fn verify_snapshot(
     report.counts = counts;
     report.set_completeness(bank.as_ref(), has_list);
     (report.expected_hash, report.expected_slot) = (options.expect_hash, options.expect_slot);
-    report.taken = stopwatch.taken();
+    report.elapsed = stopwatch.elapsed();
     Ok(report)
 }
 
@@ -182,7 +197,7 @@ impl<'a> StorageFaults<'a> {
         let missing = RefCell::new(snapshot.missing.iter().map(|missing| missing.slot).collect());
         let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
         if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
-            expected += "; or `base_slot`, of an incremental archive";
+            expected += "; or a base slot, of an incremental archive";
         }
         Ok(Self { findings, missing, expected })
     }
@@ -228,8 +243,8 @@ fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> Verif
 }
 
 /// The report of a ledger whose storages could not be planned; other errors stay errors.
-fn failed_report(error: Error, findings: Findings, path: &Path, options: &VerifyOptions) -> Result<VerifyReport> {
-    if error.kind() != ErrorKind::Damaged {
+fn failed_report(error: Error, findings: Findings, path: &Path, job: &Job<'_>) -> Result<VerifyReport> {
+    if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
     }
     findings.add_error(Check::Entries, Rule::Ledger, Place::default(), &error)?;
@@ -237,7 +252,7 @@ fn failed_report(error: Error, findings: Findings, path: &Path, options: &Verify
         findings.skip(check, "the storages are not sound");
     }
     findings.skip(Check::Frames, "a ledger has none");
-    Ok(report_of(findings, options, PathBuf::from(path)))
+    Ok(report_of(findings, job.options, PathBuf::from(path)))
 }
 
 /// Read at once: large enough for a disk, small enough for the caches.

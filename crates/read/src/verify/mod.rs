@@ -14,7 +14,7 @@ pub mod report;
 
 use {
     crate::{
-        archive::ReadError,
+        archive::{FailedRead, ReadError},
         rules::{
             archive::SeenSlots,
             bank::judge_map_presence,
@@ -23,9 +23,10 @@ use {
             findings::{Check, Findings},
         },
         state::{
-            accounts::Accounts,
+            accounts::{Accounts, Task},
             check::{CheckMode, STATE_MEMORY_BYTES_DEFAULT, incremental_alone},
-            settle::{RATIO_TYPICAL, Settled, log_bytes, settle},
+            settle::{RATIO_TYPICAL, Settled, log_bytes, settle, show},
+            shown::StateVisitor,
             spill::spill_dir,
         },
         verify::{
@@ -36,14 +37,20 @@ use {
     derive_setters::Setters,
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, Hint, Result},
         progress::{Progress, Step},
         quantity,
         stopwatch::Stopwatch,
         threads::available_threads,
     },
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::Hash},
-    std::path::PathBuf,
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::{bank_file::BankFile, names::Hash},
+    },
+    std::{
+        collections::HashSet,
+        path::{Path, PathBuf},
+    },
 };
 
 pub use {
@@ -105,8 +112,8 @@ impl VerifyOptions {
     /// Why records and state are left out; `None` where they are checked.
     fn why_not_state(&self) -> Option<String> {
         match (self.is_quick, self.check) {
-            (true, _) => Some("`is_quick`".to_string()),
-            (_, CheckMode::Frames) => Some("`CheckMode::Frames`".to_string()),
+            (true, _) => Some("quick check".to_string()),
+            (_, CheckMode::Frames) => Some("not asked for".to_string()),
             (_, CheckMode::State) => None,
         }
     }
@@ -120,6 +127,74 @@ impl VerifyOptions {
     }
 }
 
+/// What is done with an archive or a ledger, and who is told.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    /// How to verify.
+    pub options: &'a VerifyOptions,
+    /// What records are shown to, in a second pass; whether the state is checked or not.
+    pub visitor: Option<&'a dyn StateVisitor>,
+    /// Receives what is reported.
+    pub progress: &'a dyn Progress,
+}
+
+impl<'a> Job<'a> {
+    /// To verify.
+    fn verify(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
+        Self { options, visitor: None, progress }
+    }
+
+    /// Whether records are read.
+    fn reads_records(&self) -> bool {
+        self.options.why_not_state().is_none() || self.visitor.is_some()
+    }
+
+    /// What the first pass does with records.
+    fn first_task(&self) -> Task<'static> {
+        if self.visitor.is_some() { Task::Log } else { Task::Add }
+    }
+
+    /// The stage of the first pass.
+    fn stage(&self) -> &'static str {
+        if self.visitor.is_some() { "Reading" } else { "Verifying" }
+    }
+
+    /// The second pass, over the storages of these numbers or all of them, and the judgement of the state.
+    fn settle(
+        &self,
+        accounts: &Accounts,
+        bank: Option<&BankFile>,
+        findings: &Findings,
+        path: &Path,
+        read_again: &mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result<()>,
+    ) -> Result<Settled> {
+        let Self { options, visitor, progress } = *self;
+        if let Some(why) = options.why_not_state() {
+            findings.skip(Check::State, why);
+        }
+        match visitor {
+            None if !self.reads_records() => Ok(Settled::default()),
+            None => settle(accounts, bank, findings, options.threads, progress, &mut |task, wanted| {
+                progress.stage("Subtracting", None);
+                read_again(task, Some(wanted))
+            }),
+            Some(_) if findings.has_lost_accounts() => Err(lost_records(path)),
+            Some(visitor) => {
+                progress.stage("Sorting", None);
+                let marks_bytes_max = options.memory_bytes / 2;
+                show(accounts, bank, findings, visitor, marks_bytes_max, options.threads, &mut |task| {
+                    read_again(task, None)
+                })
+            }
+        }
+    }
+}
+
+/// The error for accounts that cannot be shown, since some of them cannot be read.
+pub(crate) fn lost_records(path: &Path) -> Error {
+    Error::damaged("not all of its records can be read").within(path.shown()).with_hint(Hint::UseVerify)
+}
+
 /// Verifies an archive, or a full and an incremental one. What is wrong with them is in the report.
 ///
 /// # Errors
@@ -131,6 +206,15 @@ pub fn verify_archives(
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
+    read_archives(archive, incremental, Job::verify(options, progress))
+}
+
+/// Reads archives, whatever for.
+pub(crate) fn read_archives(
+    archive: &NamedArchive,
+    incremental: Option<&NamedArchive>,
+    job: Job<'_>,
+) -> Result<VerifyReport> {
     let stopwatch = Stopwatch::start();
     if let Some(incremental) = incremental {
         let base_of = |archive: &NamedArchive| archive.name.as_ref().map(|name| name.base_slot);
@@ -139,26 +223,29 @@ pub fn verify_archives(
         }
         if let (Some(None), Some(None)) = (base_of(archive), base_of(incremental)) {
             return Err(Error::usage("both archives are full ones")
-                .hint("verify each on its own, or give the incremental archive that builds on the first"));
+                .with_hint("verify each on its own, or give the incremental archive that builds on the first"));
         }
     }
-    options.check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
+    job.options
+        .check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
     // The newer archive first: of what it holds, older versions need not be hashed.
     let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
     let mut distrusted: Vec<Option<Error>> = vec![None; archives.len()];
     loop {
-        match try_archives(&archives, &distrusted, options, progress) {
+        match try_archives(&archives, &distrusted, job) {
             Ok(mut report) => {
                 report.paths.reverse();
                 report.roots.reverse();
-                report.taken = stopwatch.taken();
+                report.elapsed = stopwatch.elapsed();
                 return Ok(report);
             }
             // The tar stream is the truth, the index a hint: once more without it.
-            Err((archive, error)) => match (distrusted.get_mut(archive), error) {
-                (Some(distrusted @ None), ReadError::Index(error)) => *distrusted = Some(error),
-                (_, error) => return Err(error.into()),
-            },
+            Err(FailedRead { archive, error }) => {
+                match (archive.and_then(|number| distrusted.get_mut(number)), error) {
+                    (Some(distrusted @ None), ReadError::Index(error)) => *distrusted = Some(error),
+                    (_, error) => return Err(error.into()),
+                }
+            }
         }
     }
 }
@@ -166,15 +253,15 @@ pub fn verify_archives(
 fn try_archives(
     archives: &[&NamedArchive],
     distrusted: &[Option<Error>],
-    options: &VerifyOptions,
-    progress: &dyn Progress,
-) -> Result<VerifyReport, (usize, ReadError)> {
-    let other = |error: Error| (0, ReadError::Other(error));
-    let mut accounts = new_accounts(options, archives_bytes(archives).map_err(other)?, progress).map_err(other)?;
+    job: Job<'_>,
+) -> Result<VerifyReport, FailedRead> {
+    let Job { options, progress, .. } = job;
+    let mut accounts = new_accounts(&job, archives_bytes(archives)?)?;
     let seen_slots = SeenSlots::default();
     let mut read: Vec<VerifiedArchive> = Vec::new();
-    let steps = archives.iter().map(|archive| Step::new("Verifying", archive.length_bytes().ok()));
-    progress.steps(&steps.collect::<Vec<_>>());
+    let step = |stage| archives.iter().map(move |archive| Step::new(stage, archive.length_bytes().ok()));
+    let again = job.visitor.into_iter().flat_map(|_| step("Visiting"));
+    progress.steps(&step(job.stage()).chain(again).collect::<Vec<_>>());
     progress.detail(&format!(
         "plan: {} to read; workers: {}, temporary files in {}",
         quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
@@ -183,22 +270,18 @@ fn try_archives(
     ));
     for (number, (archive, distrusted)) in archives.iter().zip(distrusted).enumerate() {
         if number > 0 {
-            accounts.everything_so_far_is_newer(options.threads).map_err(other)?;
+            accounts.everything_so_far_is_newer(options.threads)?;
         }
-        let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, options, progress)
-            .map_err(|error| (number, error))?;
+        let one = VerifiedArchive::read(archive, distrusted.as_ref(), &accounts, &seen_slots, &job)
+            .map_err(|error| FailedRead::of(number, error))?;
         read.push(one);
     }
-    judge(read, &accounts, options, progress).map_err(other)
+    Ok(judge(read, &accounts, &job)?)
 }
 
 /// Judges what can only be judged when everything has been read, the newest archive first in `read`.
-fn judge(
-    read: Vec<VerifiedArchive>,
-    accounts: &Accounts,
-    options: &VerifyOptions,
-    progress: &dyn Progress,
-) -> Result<VerifyReport> {
+fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Result<VerifyReport> {
+    let options = job.options;
     let (Some(newest), base) = (read.first(), read.get(1)) else {
         return Err(Error::failed("there is no archive to verify"));
     };
@@ -223,22 +306,18 @@ fn judge(
     if base_slot.is_some() && base.is_none() {
         newest.findings.skip(Check::State, "part of a state only: give the full archive too");
     }
-    if read.iter().any(|one| one.findings.has_lost_accounts()) {
+    let lossy = read.iter().find(|one| one.findings.has_lost_accounts());
+    if lossy.is_some() {
+        newest.findings.lose_accounts();
         newest.findings.skip(Check::State, "not all accounts could be read");
     }
     if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
         newest.findings.skip(Check::State, why);
     }
-    let mut settled = Settled::default();
-    match options.why_not_state() {
-        Some(why) => newest.findings.skip(Check::State, why),
-        None => {
-            let (findings, threads) = (&newest.findings, options.threads);
-            settled = settle(accounts, bank, findings, threads, progress, &mut |task, wanted| {
-                read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, options, progress))
-            })?;
-        }
-    }
+    let path = lossy.unwrap_or(newest).archive.path();
+    let settled = job.settle(accounts, bank, &newest.findings, path, &mut |task, wanted| {
+        read.iter().try_for_each(|one| one.read_again(accounts, task, wanted, job))
+    })?;
     let mut counts = Counts::default();
     read.iter().for_each(|one| add_counts(&mut counts, one));
     counts.add_state(&settled, accounts);
@@ -311,16 +390,19 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
 
 /// A state in the making, of this many bytes of storages. A temporary directory that somebody chose must have room for what
 /// is foreseen not to fit in memory; of the system's, whose room may suffice all the same, there is a warning.
-fn new_accounts(options: &VerifyOptions, storages_bytes: u64, progress: &dyn Progress) -> Result<Accounts> {
-    let VerifyOptions { memory_bytes, temporary_dir, .. } = options;
-    let accounts = Accounts::keeping_suspects(*memory_bytes, temporary_dir, log_bytes(storages_bytes))?;
-    if options.why_not_state().is_some() {
+fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
+    let VerifyOptions { memory_bytes, temporary_dir, .. } = job.options;
+    let accounts = match job.visitor {
+        None => Accounts::keeping_suspects(*memory_bytes, temporary_dir, log_bytes(storages_bytes))?,
+        // The other half is for marking what is superseded.
+        Some(_) => Accounts::new(*memory_bytes / 2, temporary_dir, log_bytes(storages_bytes))?,
+    };
+    if !job.reads_records() {
         return Ok(accounts);
     }
     match accounts.check_room_foreseen(*memory_bytes) {
         Err(error) if *temporary_dir == spill_dir(None) => {
-            let hint = error.hint_text().unwrap_or_default();
-            progress.warn(&format!("the memory may not suffice, and then this ends with: {error}; {hint}"));
+            job.progress.warn(&format!("the memory may not suffice, and then this ends with: {error}"));
         }
         result => result?,
     }

@@ -62,7 +62,7 @@ impl ReadBack for FullReadBack {
         progress: &dyn Progress,
     ) -> Result<ReadBackReport> {
         let clients = readers(name.extension);
-        let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::of_path(path) };
+        let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::from_path(path) };
         let report = verify_archives(&archive, None, &self.options(&clients, threads), progress)?;
         let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
         let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));
@@ -105,7 +105,7 @@ fn first_failure(report: &VerifyReport) -> Option<&Failure> {
 fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {
     let Some(failure) = failure else { return Ok(()) };
     let error = failure.to_error().within(format!("the {kind} of {name} is not valid, and was removed"));
-    Err(error.hint(match kind {
+    Err(error.with_hint(match kind {
         "archive" => "verify the ledger: if it is valid, suspect the disk or the memory",
         _ => "verify the archives it was restored from: if they are valid, suspect the disk or the memory",
     }))

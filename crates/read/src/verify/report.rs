@@ -13,7 +13,7 @@ use {
         },
     },
     serde::Serialize,
-    slotpress_base::{stopwatch::Taken, text},
+    slotpress_base::{stopwatch::Elapsed, text},
     slotpress_format::{
         archive::frame_hashes::Root,
         ledger::{bank_file::BankFile, names::Hash},
@@ -73,7 +73,16 @@ pub struct VerifyReport {
     pub counts: Counts,
     /// Time and CPU time.
     #[serde(flatten)]
-    pub taken: Taken,
+    pub elapsed: Elapsed,
+}
+
+/// Obsolete records of storages that are not emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObsoleteTotals {
+    /// How many there are.
+    pub records: u64,
+    /// Their bytes, as records of an append vec.
+    pub bytes: u64,
 }
 
 /// What was counted on the way.
@@ -97,6 +106,9 @@ pub struct Counts {
     pub superseded: u64,
     /// Bytes spilled to a temporary directory.
     pub spilled_bytes: u64,
+    /// Of a ledger: what an archive of it would not hold.
+    #[serde(skip)]
+    pub obsolete: Option<ObsoleteTotals>,
 }
 
 impl Counts {
@@ -159,7 +171,7 @@ impl VerifyReport {
             warnings,
             clients,
             counts: Counts::default(),
-            taken: Taken::default(),
+            elapsed: Elapsed::default(),
         }
     }
 

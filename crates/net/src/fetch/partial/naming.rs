@@ -28,7 +28,7 @@ impl PartialFile {
                 path.shown(),
                 partial.path.shown()
             ))
-            .hint(format!("remove {}, then run the same command again", path.shown())));
+            .with_hint(format!("remove {}, then run the same command again", path.shown())));
         }
         // The journal first: a partial file that it does not tell of is begun anew.
         let mut journal = Journal::default();
@@ -79,7 +79,7 @@ impl Publishable for PartialFile {
         }
         self.file.sync_all().or_path("write", &self.path)?;
         self.dir.rename_no_replace(&self.name, name).map_err(|error| match error {
-            Errno::EXIST => already_exists(&to).hint("move it away, or fetch into another directory"),
+            Errno::EXIST => already_exists(&to).with_hint("move it away, or fetch into another directory"),
             _ => Error::io("publish", &to, &error.into()),
         })?;
         let file = Found::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);

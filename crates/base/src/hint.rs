@@ -1,0 +1,114 @@
+//! What to do about an error, as data: the library names its own options in backquotes, a program its flags.
+
+use std::{borrow::Cow, fmt};
+
+macro_rules! hints {
+    ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
+        /// What to do next.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Hint {
+            /// Advice that names no option.
+            Text(Cow<'static, str>),
+            /// Archive on the full archive of this slot, or accept that closed accounts may reappear.
+            UseBaseSlot(u64),
+            $($(#[$doc])* $name,)*
+        }
+
+        /// In the words of the library: options stand in backquotes.
+        impl fmt::Display for Hint {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    Self::Text(text) => f.write_str(text),
+                    Self::UseBaseSlot(slot) => write!(
+                        f,
+                        "use `base_slot` {slot}; with another base, closed accounts may reappear (`force_base` accepts \
+                         that risk)"
+                    ),
+                    $(Self::$name => f.write_str($text),)*
+                }
+            }
+        }
+    };
+}
+
+hints! {
+    /// Let servers lead to private addresses.
+    AllowPrivate:
+        "`allow_private` lets servers lead to private addresses; without it, only a source that you name may be private",
+    /// Check the accounts where the index is wrong.
+    CheckState: "use `CheckMode::State` to check the accounts instead",
+    /// Choose one of several bank snapshots.
+    ChooseSlot: "unpack one archive into one empty directory, or choose with `slot`",
+    /// Archive without a full archive in the directory.
+    ForceBase: "put the full archive there, or use `force_base` to continue without it",
+    /// Name the full archive of an incremental one.
+    GiveBase: "an incremental archive needs its full archive: `base`",
+    /// Say what an incremental archive builds on.
+    GiveBaseSlot: "an incremental archive needs the slot of its full archive: `base_slot`",
+    /// Trust an authority of one's own.
+    GiveCaFile: "if the server's authority is your own, give its certificate with `ca_file`",
+    /// Give the full archive too, or leave the state unchecked.
+    GiveFullArchive: "give its full archive too, or check only frames: `CheckMode::Frames`",
+    /// Name a server that knows the current slot, or accept archives of unknown age.
+    GiveRpc:
+        "give an RPC server (`rpc`), which reports the current slot; without `max_age`, archives of unknown age are used",
+    /// Name a server to ask.
+    GiveSources: "give `sources`, `rpc` or `cluster`",
+    /// A hash is compared with the state, which is not checked.
+    LeaveOutExpectHash: "`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`",
+    /// Allow more memory, or another directory for temporary files.
+    MoreMemory: "give more `memory_bytes`, or a `temporary_dir` with room for 20 bytes per account",
+    /// Name the accounts directories of a ledger.
+    NameAccounts: "name every accounts path of the validator with `accounts`; a deleted storage cannot be replaced",
+    /// Name the ledger, and its snapshots directory.
+    NameLedger:
+        "give the validator's ledger directory; where the validator's snapshots are elsewhere, name that with `snapshots`",
+    /// Choose other directories to restore into.
+    OtherDirectories:
+        "remove the link or the mount, or choose directories on that file system with `snapshots` and `accounts`",
+    /// Accept older snapshots.
+    RaiseMaxAge: "`max_age` allows older ones; the validator then takes longer to catch up",
+    /// Accept a longer archive.
+    RaiseMaxBytes:
+        "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
+    /// Replace a file that exists, or leave it.
+    Replace: "`replace` replaces it, `skip_existing` leaves it",
+    /// Replace a state that is in the way.
+    ReplaceState: "restore into an empty directory, or replace that state with `existing_state`",
+    /// Spill to a disk, or leave the state unchecked.
+    SpillToDisk:
+        "give more `memory_bytes`, or a directory on a disk: `temporary_dir`, an output on a disk, or TMPDIR; \
+         `CheckMode::Frames` goes without",
+    /// Fetch the whole archive first.
+    UseFetch: "`fetch` the whole archive; then use the file",
+    /// Find out what sources have.
+    UseFind: "`find` shows what sources have",
+    /// Find out why each source has nothing.
+    UseFindJson: "try again later, or give other sources; `find` names the cause of each",
+    /// Make an archive with an index.
+    UseRecompress: "`recompress` makes one",
+    /// Verify the input.
+    UseVerify: "`verify` says what is damaged, and where",
+    /// Write where the result can be checked, or leave the state unchecked.
+    WriteIntoDirectory:
+        "write into a directory; or, if the reader of the pipe checks what it gets, ask for `CheckMode::Frames`",
+}
+
+impl From<&'static str> for Hint {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Hint {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<Cow<'static, str>> for Hint {
+    fn from(text: Cow<'static, str>) -> Self {
+        Self::Text(text)
+    }
+}

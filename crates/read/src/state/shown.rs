@@ -1,0 +1,162 @@
+//! The second of two passes over a state: every record is shown once more, now that it is known which ones are superseded.
+//!
+//! The first pass logs records ([`versions`](super::versions)). What it found is kept in one bit per 136 bytes of storages,
+//! since no two records start closer to each other: a thousandth of what is read. Only the newest versions are hashed, in
+//! this pass, so that a state that is right is the one that was shown.
+
+use {
+    super::{accounts::slot_of, superseded::for_each_superseded, version::Version, versions::VersionLog},
+    crate::archive::visit::StorageRef,
+    slotpress_base::{
+        error::{Error, Hint, Result},
+        quantity,
+    },
+    slotpress_format::ledger::{record::RECORD_HEADER_BYTES, records::Record},
+    std::sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Looks at the records of a state.
+pub trait StateVisitor: Sync {
+    /// One worker's part.
+    fn new_worker(&self) -> Box<dyn StateWorker + '_>;
+}
+
+/// One worker's part of a [`StateVisitor`].
+pub trait StateWorker {
+    /// A record, in any order, and whether a newer one supersedes it. The first error ends the reading.
+    fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()>;
+}
+
+/// What records are shown to, and what is known of them.
+pub struct Shown<'a> {
+    /// What looks at them.
+    pub visitor: &'a dyn StateVisitor,
+    /// Those that are superseded.
+    pub marked: Marked,
+    /// Whether the newest are hashed.
+    pub is_checked: bool,
+}
+
+/// Superseded records, by their places.
+pub struct Marked {
+    bits: Vec<AtomicU64>,
+    /// The first bit of each storage.
+    starts: Vec<u64>,
+    /// Newest versions with lamports.
+    pub accounts: u64,
+    /// How many records are superseded, tombstones too.
+    pub superseded: u64,
+}
+
+impl Marked {
+    /// Takes everything out of a log.
+    pub(super) fn of_log(log: &VersionLog, storages: &[(u64, u64)], threads: usize, bytes_max: u64) -> Result<Self> {
+        let mut marked = Self::new(storages, bytes_max)?;
+        let (bits, mut accounts, mut superseded, mut duplicates) = (&marked, 0, 0, 0);
+        log.for_each_partition(
+            threads,
+            &|sorted| {
+                let (mut count, mut twice) = (0u64, 0u64);
+                let accounts =
+                    for_each_superseded(sorted, &|storage| slot_of(storages, storage), &mut |version, is_twice| {
+                        bits.mark(version);
+                        count += 1;
+                        twice += u64::from(is_twice);
+                    });
+                (accounts, count, twice)
+            },
+            &mut |(more_accounts, count, twice)| {
+                accounts += more_accounts;
+                superseded += count;
+                duplicates += twice;
+                Ok(())
+            },
+        )?;
+        if duplicates > 0 {
+            // Which of them counts is not known.
+            return Err(Error::damaged("an account is more than once in one storage").with_hint(Hint::UseVerify));
+        }
+        (marked.accounts, marked.superseded) = (accounts, superseded);
+        Ok(marked)
+    }
+
+    fn new(storages: &[(u64, u64)], bytes_max: u64) -> Result<Self> {
+        let mut end = 0u64;
+        let starts = storages.iter().map(|(_, content_bytes)| {
+            let start = end;
+            end = end.saturating_add(content_bytes / RECORD_HEADER_BYTES as u64 + 1);
+            start
+        });
+        let starts: Vec<u64> = starts.collect();
+        let words = end / 64 + 1;
+        if words * 8 > bytes_max.max(BYTES_MAX_MIN) {
+            let needed = quantity::bytes(words * 16);
+            return Err(Error::failed(format!(
+                "showing the newest accounts takes {needed} of memory, more than it may"
+            ))
+            .with_hint(Hint::MoreMemory));
+        }
+        let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { bits, starts, accounts: 0, superseded: 0 })
+    }
+
+    fn bit(&self, storage: u32, offset_bytes: u64) -> Option<(&AtomicU64, u64)> {
+        let number = self.starts.get(storage as usize)? + offset_bytes / RECORD_HEADER_BYTES as u64;
+        Some((self.bits.get((number / 64) as usize)?, 1 << (number % 64)))
+    }
+
+    fn mark(&self, version: &Version) {
+        if let Some((word, bit)) = self.bit(version.storage(), version.offset_bytes()) {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    /// Whether the record at an offset of a storage is superseded.
+    pub fn contains(&self, storage: u32, offset_bytes: u64) -> bool {
+        self.bit(storage, offset_bytes).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
+    }
+}
+
+/// Memory that marks may always take: enough for 64 GiB of storages.
+const BYTES_MAX_MIN: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use {
+        super::*,
+        crate::state::{fingerprint::Fingerprinter, version::Batch},
+        proptest::prelude::*,
+        std::collections::HashMap,
+    };
+
+    proptest! {
+        /// What is not marked is the newest version, as a plain map says.
+        #[test]
+        fn the_newest_are_left(records in proptest::collection::hash_map((0u8..30, 0u32..12), any::<bool>(), 0..200)) {
+            let printer = Fingerprinter::new().expect("random bytes");
+            let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+            // The newest storage has the lowest number; records follow each other without a gap.
+            let storages: Vec<(u64, u64)> = (0..12).map(|number| (100 - number, 30 * 136)).collect();
+            let mut batch = Batch::default();
+            let mut newest: HashMap<u8, u32> = HashMap::new();
+            for ((key, storage), is_tombstone) in &records {
+                batch.push(Version::new(printer.of(&[*key; 32]), *storage, *is_tombstone, u64::from(*key) * 136));
+                newest.entry(*key).and_modify(|known| *known = (*known).min(*storage)).or_insert(*storage);
+            }
+            log.append(&mut batch).expect("appended");
+            let marked = Marked::of_log(&log, &storages, 2, 0).expect("marked");
+            for (key, storage) in records.keys() {
+                prop_assert_eq!(marked.contains(*storage, u64::from(*key) * 136), newest[key] != *storage);
+            }
+            let live = newest.iter().filter(|(key, storage)| !records[&(**key, **storage)]).count() as u64;
+            prop_assert_eq!((marked.accounts, marked.superseded), (live, (records.len() - newest.len()) as u64));
+        }
+    }
+
+    #[test]
+    fn marks_keep_to_their_memory() {
+        let error = Marked::new(&[(1, 1 << 40)], 0).err().expect("too many");
+        assert!(error.to_string().contains("of memory"), "{error}");
+        assert!(Marked::new(&[(1, 1 << 40)], 1 << 30).is_ok());
+    }
+}
