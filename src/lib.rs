@@ -2,8 +2,8 @@
 //! recompress what a validator wrote, measure compression levels, fetch and serve archives.
 //!
 //! This is the library behind the program `slotpress`. Nothing in it prints, reads flags, or exits: long work reports
-//! through [`Progress`], and ends early when [`Progress::is_interrupted`] says so. What fails is an [`Error`], whose
-//! [`ErrorKind`] tells damage from a failing disk or network; options that an error or a hint names stand in backquotes.
+//! through [`Progress`], and ends early when [`Progress::is_interrupted`] says so; [`CancelToken`] is for who only wants that. What fails is an [`Error`], whose
+//! [`ErrorKind`] tells damage from a failing disk or network, and whose [`Hint`] says what to do next.
 //!
 //! # Archive a ledger
 //!
@@ -33,18 +33,54 @@
 //! # Ok::<(), slotpress::Error>(())
 //! ```
 //!
-//! [`recompress()`] makes another archive of an archive, [`inspect_archive`] and [`inspect_ledger`] look inside, and
-//! [`visit_accounts`] shows every account.
+//! [`recompress()`] makes another archive of an archive, [`inspect_archive`] and [`inspect_ledger`] look inside. What would be
+//! done, and whether there is room for it, say [`preview_archive`], [`preview_restore`] and,
+//! with the feature `net`, `preview_bootstrap`.
+//!
+//! # Accounts
+//!
+//! [`visit_accounts`] shows the newest version of every account to one visitor per worker: of an archive, of a full and an
+//! incremental archive together, or of a ledger. It returns the visitors, unless the state is not what it should be:
+//!
+//! ```no_run
+//! use slotpress::{
+//!     Account, AccountVisitor, AccountsInput, NamedArchive, NoProgress, VisitOptions, visit_accounts,
+//! };
+//! use std::convert::Infallible;
+//!
+//! #[derive(Default)]
+//! struct Programs(u64);
+//!
+//! impl AccountVisitor for Programs {
+//!     type Error = Infallible;
+//!
+//!     fn account(&mut self, account: &Account<'_>) -> Result<(), Infallible> {
+//!         self.0 += u64::from(account.is_executable);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
+//! let incremental = NamedArchive::from_path("/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst");
+//! let state = AccountsInput::Archives(&full, Some(&incremental));
+//! let visit = visit_accounts(state, &VisitOptions::default(), &NoProgress, Programs::default)?;
+//! let programs: u64 = visit.visitors.iter().map(|worker| worker.0).sum();
+//! println!("{programs} programs among {} accounts", visit.report.accounts);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What is on a server is read by ranges: `archive_at_url`, of the feature `net`, gives what [`verify`], [`inspect_archive`] and
+//! [`visit_accounts`] take.
 //!
 //! # Fetch, bootstrap, serve
 //!
-//! With the features `net` and `serve`, which are on unless default features are turned off: [`find()`] ranks servers by
-//! how old the state will be at boot, [`fetch()`] downloads with resume, [`bootstrap()`] restores while it
-//! downloads, and [`serve()`] is the server for all of these.
+//! With the features `net` and `serve`, which are on unless default features are turned off: `find` ranks servers by
+//! how old the state will be at boot, `fetch` downloads with resume, `bootstrap` restores while it downloads, and `serve` is
+//! the server for all of these.
 //!
 //! # Measure levels
 //!
-//! [`measure_levels()`] compresses and decompresses content at each level on all cores, as [`archive()`] would.
+//! With the feature `levels`, `measure_levels` compresses and decompresses content at each level on all cores, as [`archive()`] would.
 //!
 //! # What is stable
 //!
@@ -89,6 +125,7 @@ pub use slotpress_serve::{
 pub use {
     archive::{
         ArchiveOptions, ArchiveReport, archive, archive_to,
+        dry_run::{ArchivePreview, preview as preview_archive},
         encode::{Codec, Format, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
         layout::RecordLayout,
         sink::Sink,
@@ -96,11 +133,15 @@ pub use {
         zstd_params::ZstdParams,
     },
     recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
-    restore::{ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore},
+    restore::{
+        ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget,
+        dry_run::{ArchiveToRestore, RestorePreview, preview as preview_restore},
+        restore,
+    },
     slotpress_base::{
         error::{Error, ErrorKind, Hint, Result},
-        io::{IoHint, IoPolicy, pace::Pace},
-        progress::{NoProgress, Part, Progress, Step},
+        io::{IoHint, IoPolicy, pace::Pace, space::Space},
+        progress::{CancelToken, NoProgress, Part, Progress, Step},
         stopwatch::Elapsed,
     },
     slotpress_format::{
@@ -108,19 +149,25 @@ pub use {
         ledger::{
             bank_file::BankFile,
             blockhash_queue::BlockhashQueue,
-            directory::{Layout as LedgerLayout, LedgerPaths},
+            directory::{BankSnapshot, Layout as LedgerLayout, LedgerPaths},
             lattice::LatticeHash,
             names::{Address, ArchiveName, Extension, Hash},
         },
     },
     slotpress_read::{
-        archive::{IndexPolicy, compression::Compression, named::NamedArchive, walk::FrameStatistics},
+        archive::{
+            IndexPolicy,
+            compression::Compression,
+            named::NamedArchive,
+            source::{SharedSource, Source},
+            walk::FrameStatistics,
+        },
         inspect::{
             AccountsInput, ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy,
             inspect_archive, inspect_ledger,
             visit::{Account, AccountVisitor, Visit, VisitError, VisitOptions, VisitReport, visit_accounts},
         },
-        read_back::ReadBackReport,
+        read_back::{ReadBack, ReadBackReport},
         rules::{
             clients::{Client as SnapshotClient, ClientVerdict, Rule},
             findings::{Check, Failure, Place},
@@ -138,7 +185,7 @@ pub use {
 #[doc(inline)]
 pub use {
     bootstrap::{
-        BootstrapOptions, BootstrapReport,
+        BootstrapOptions, BootstrapPlan, BootstrapReport,
         archives::{FetchOptions, FetchReport, FetchedArchive},
         trust::Vouchers,
     },
@@ -148,6 +195,7 @@ pub use {
         find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MaxAge, Refused},
         options::ClientOptions,
         servers::{Offer, Place as OfferPlace, SourceArg},
+        url_source::{Transferred, UrlSource},
     },
 };
 
@@ -162,6 +210,18 @@ pub fn find(client: &ClientOptions, options: &FindOptions, progress: &dyn Progre
     slotpress_net::find::find(&slotpress_net::Client::new(client)?, options, progress)
 }
 
+/// An archive on a server that sends ranges, for everything that takes a [`NamedArchive`]: only what is needed is read. Reads
+/// end when the token is cancelled.
+///
+/// # Errors
+/// The server does not answer, does not tell the file's length, or does not send ranges: then [`fetch()`] it.
+#[cfg(feature = "net")]
+pub fn archive_at_url(client: &ClientOptions, url: &Url, cancel: CancelToken) -> Result<NamedArchive> {
+    let source = UrlSource::open(&slotpress_net::Client::new(client)?, url, cancel)?;
+    let name = source.remote().archive_name();
+    Ok(NamedArchive::from_source(std::sync::Arc::new(source), name))
+}
+
 /// Fetches a full archive and the newest incremental one on it; or those whose URLs the sources are. An earlier run that did
 /// not end is resumed.
 ///
@@ -170,6 +230,19 @@ pub fn find(client: &ClientOptions, options: &FindOptions, progress: &dyn Progre
 #[cfg(feature = "net")]
 pub fn fetch(client: &ClientOptions, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     bootstrap::archives::fetch_archives(&slotpress_net::Client::new(client)?, options, progress)
+}
+
+/// Looks at everything that [`bootstrap()`] looks at before it fetches, and refuses what that would refuse.
+///
+/// # Errors
+/// As of [`bootstrap()`].
+#[cfg(feature = "net")]
+pub fn preview_bootstrap(
+    client: &ClientOptions,
+    options: &BootstrapOptions,
+    progress: &dyn Progress,
+) -> Result<BootstrapPlan> {
+    bootstrap::plan(&slotpress_net::Client::new(client)?, options, progress)
 }
 
 /// From nothing to a ledger that boots: finds the best state, fetches its archives, restores them while they arrive.

@@ -267,7 +267,7 @@ fn the_screen_is_eighty_columns_wide() {
         text
     };
     let text = run(&["--by-owner".as_ref(), "--csv".as_ref(), csv.as_os_str()]);
-    for part in ["1,895 records", "Stake ", "Upgradeable Loader", "10K-100K", "LARGEST ACCOUNTS"] {
+    for part in ["1,895 accounts", "Stake ", "Upgradeable Loader", "10K-100K", "LARGEST ACCOUNTS"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let table = fs::read_to_string(&csv).expect("written");

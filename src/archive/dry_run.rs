@@ -16,6 +16,7 @@ const SAMPLE_FRAMES: usize = 16;
 
 /// What archiving would make.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ArchivePreview {
     /// Where the archive would be.
     pub path: PathBuf,
@@ -48,7 +49,7 @@ pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
     let _watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     let Begun { plan, name, .. } = begin(options, threads, progress)?;
-    let path = options.out_dir.join(name.to_string());
+    let path = name.path_in(&options.out_dir);
     if path.exists() && !options.replace {
         return Err(already_exists(&path));
     }

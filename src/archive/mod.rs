@@ -87,7 +87,7 @@ pub struct ArchiveOptions {
     pub force_base: bool,
     /// Read the archive back before it gets its name: with `FullReadBack`.
     pub read_back: Option<Arc<dyn ReadBack>>,
-    /// How to behave towards whoever else uses the machine.
+    /// How to read and write beside other programs.
     pub io_policy: IoPolicy,
 }
 
@@ -113,6 +113,7 @@ impl ArchiveOptions {
 
 /// What was archived.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ArchiveReport {
     /// The archive; `None` when it went into a stream.
     #[serde(serialize_with = "text::optional_path")]
@@ -142,7 +143,7 @@ pub struct ArchiveReport {
 impl ArchiveReport {
     /// Where the archive is, when it went into this directory.
     pub fn path_in(&self, dir: &Path) -> PathBuf {
-        dir.join(self.name.to_string())
+        self.name.path_in(dir)
     }
 }
 

@@ -29,6 +29,7 @@ pub struct ArchiveWriter<'a, W> {
 
 /// The frames of an archive, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct FrameTotals {
     /// Frames that hold tar.
     pub frames: u64,

@@ -62,6 +62,7 @@ impl FetchOptions {
 
 /// An archive in the directory.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FetchedArchive {
     /// Where it is.
     #[serde(serialize_with = "text::path")]
@@ -76,6 +77,7 @@ pub struct FetchedArchive {
 
 /// What was fetched.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FetchReport {
     /// The archives, the full one first.
     pub archives: Vec<FetchedArchive>,
@@ -217,7 +219,7 @@ fn fetch_one(
 
 /// The archive, where it is on a local disk: in the directory, or where it was found.
 fn found(choice: &Choice, dir: &Path) -> Option<PathBuf> {
-    let in_place = dir.join(choice.name.to_string());
+    let in_place = choice.name.path_in(dir);
     match &choice.place {
         _ if in_place.symlink_metadata().is_ok() => Some(in_place),
         Places::Local(path) => Some(path.clone()),

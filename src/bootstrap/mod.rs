@@ -94,6 +94,7 @@ impl BootstrapOptions {
 
 /// What was bootstrapped.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct BootstrapReport {
     /// What was restored.
     pub restore: RestoreReport,
@@ -113,6 +114,7 @@ pub struct BootstrapReport {
 
 /// What a bootstrap would do.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BootstrapPlan {
     /// The full archive.
     pub full: Choice,

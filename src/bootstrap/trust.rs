@@ -21,6 +21,7 @@ use {
 
 /// What vouches for a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Vouchers {
     /// The operator, by `--expect-hash`.
     pub is_expected: bool,

@@ -72,7 +72,7 @@ pub fn print_assurance(assurance: &Assurance, ui: &Ui) {
 
 /// The last line after a result was read back: what was checked, and the verdict.
 pub fn print_read_back(read_back: &Option<ReadBackReport>, ui: &Ui) {
-    let Some(ReadBackReport { storages, accounts, checks, unknown }) = read_back else { return };
+    let Some(ReadBackReport { storages, accounts, checks, unknown, .. }) = read_back else { return };
     let storages = values::count_of(*storages, "storage");
     let accounts = accounts.map(|accounts| format!(", {}", values::count_of(accounts, "account"))).unwrap_or_default();
     let checked = format!("read back: {storages}{accounts}; checked: {}", checks.join(", "));

@@ -159,7 +159,7 @@ pub fn print_fetched(fetched: Option<&Fetched>, ui: &Ui) {
         values::show_duration(fetched.elapsed),
         values::show_rate(bytes, fetched.elapsed)
     ));
-    for GivenBytes { server, bytes } in &fetched.servers {
+    for GivenBytes { server, bytes, .. } in &fetched.servers {
         ui.print(&format!("  from     {server}: {}", values::show_bytes(*bytes)));
     }
 }

@@ -5,7 +5,7 @@ use {
     std::{borrow::Cow, fmt::Write},
 };
 
-/// What to do, for somebody who types commands.
+/// What to do, in flags and commands.
 pub fn text(hint: &Hint) -> Cow<'_, str> {
     let text = match hint {
         Hint::Text(text) => return Cow::Borrowed(text),

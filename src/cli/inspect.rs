@@ -249,7 +249,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
             clients: found
                 .clients
                 .iter()
-                .map(|ClientReading { client, refusals }| ClientLine {
+                .map(|ClientReading { client, refusals, .. }| ClientLine {
                     client: *client,
                     reads: refusals.is_empty(),
                     refusals,

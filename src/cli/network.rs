@@ -12,6 +12,7 @@ use {
     super::values,
     clap::ValueEnum,
     serde::Serialize,
+    slotpress_base::progress::CancelToken,
     slotpress_format::archive::frame_hashes::Root,
     slotpress_net::{
         Client, ClientOptions, Url,
@@ -20,7 +21,7 @@ use {
         is_url, parse_url,
         servers::SourceArg,
         shown, url_of_host,
-        url_source::{StopFlag, UrlSource},
+        url_source::UrlSource,
     },
     std::{path::PathBuf, sync::Arc},
 };
@@ -218,7 +219,7 @@ impl ArchiveInput {
             return Ok(Self { named: NamedArchive::from_path(path), source: None });
         };
         let client = Client::new(&args.options())?;
-        let stop = StopFlag(ui.stop_flag());
+        let stop = CancelToken::from(ui.stop_flag());
         let source = Arc::new(UrlSource::open(&client, &parse_url(text)?, stop)?);
         let name = source.remote().archive_name();
         Ok(Self { named: NamedArchive::from_source(source.clone(), name), source: Some(source) })

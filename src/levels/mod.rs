@@ -47,6 +47,7 @@ pub struct RepeatOptions {
 
 /// The measurements of a codec at a level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct LevelRow {
     /// The codec's name.
     pub codec: String,

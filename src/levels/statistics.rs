@@ -7,6 +7,7 @@ use {
 
 /// Repeated measurements of one thing, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// The median; for an even number of runs, the mean of the two in the middle.
     pub median: f64,

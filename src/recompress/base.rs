@@ -87,7 +87,7 @@ impl Base {
         progress: &dyn Progress,
     ) -> Result<()> {
         match wanted.iter().any(|number| *number >= first_storage) {
-            true => Ok(read_again(&self.archive, first_storage, Some(wanted), records, threads, progress)?),
+            true => Ok(read_again(&self.archive, first_storage, Some(wanted), records, false, threads, progress)?),
             false => Ok(()),
         }
     }

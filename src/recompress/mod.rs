@@ -71,7 +71,7 @@ pub enum Source {
     Stream(File),
 }
 
-/// Ends a wait for bytes of the source that nobody compresses any more.
+/// Ends a wait for bytes of the source that are not needed any more.
 struct InputWish<'a> {
     progress: &'a dyn Progress,
     is_unwanted: &'a AtomicBool,
@@ -103,7 +103,7 @@ pub struct RecompressOptions {
     pub base: Option<PathBuf>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
-    /// How to behave towards whoever else uses the machine.
+    /// How to read and write beside other programs.
     pub io_policy: IoPolicy,
 }
 
@@ -125,6 +125,7 @@ impl Default for RecompressOptions {
 
 /// What was recompressed.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct RecompressReport {
     /// The new archive; `None` when it went into a stream.
     #[serde(serialize_with = "text::optional_path")]
@@ -279,7 +280,7 @@ fn recompress_open(
                 &mut |frame| timed(progress, Part::Writing, || writer.frame(&frame)),
             )
         });
-        // The decoding side may wait for a pipe into which nobody writes.
+        // The decoding side may wait for a pipe into which nothing is written.
         is_unwanted.store(encoded.is_err(), Relaxed);
         let decoded = decoding.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
         Ok((decoded, encoded))

@@ -50,7 +50,7 @@ pub struct Reading<'a> {
     pub recycler: &'a Recycler,
     /// Where frames go.
     pub frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
-    /// Whether nobody compresses any more.
+    /// Whether compressing has ended.
     pub is_unwanted: &'a AtomicBool,
     /// How to recompress.
     pub options: &'a RecompressOptions,
@@ -160,7 +160,7 @@ struct FramesOut<'a> {
     linker: Linker,
     /// Whether the stream is inside an entry whose header is in a frame already.
     is_inside: bool,
-    /// Nobody takes frames any more.
+    /// Frames are not taken any more.
     is_refused: bool,
 }
 

@@ -74,7 +74,7 @@ pub fn finish_state(
             if sink.file_path().is_none() {
                 archive.tail = None;
             }
-            read_again(&archive, 0, Some(wanted), &records, threads, progress)?;
+            read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
         }
         base.map_or(Ok(()), |(base, _)| base.read_again(first_of_base, wanted, &records, threads, progress))
     });

@@ -35,6 +35,7 @@ const SAMPLE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// What a restore would read and write.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RestorePreview {
     /// The archives, in their order.
     pub archives: Vec<ArchiveToRestore>,
@@ -46,6 +47,7 @@ pub struct RestorePreview {
 
 /// An archive of a restore.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ArchiveToRestore {
     /// The file.
     pub path: PathBuf,

@@ -180,7 +180,7 @@ impl Inputs {
     }
 
     /// Calls `work` with all archives open, and their ways into the archives directory. One that comes from standard input
-    /// is kept in a file there while it is read, or, for a tree, in a file that nobody else sees.
+    /// is kept in a file there while it is read, or, for a tree, in a file without a name.
     pub fn with_archives<R>(
         self,
         target: &Target,

@@ -100,7 +100,7 @@ impl Placed {
                     "remove what an unfinished restore left in",
                 )
             }
-            // One that is not empty any more is somebody's.
+            // One that is not empty any more is in use.
             Self::Empty(at) => {
                 at.remove_empty();
                 Ok(())
@@ -225,7 +225,7 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     dir.sync()
 }
 
-/// A journal tells what to remove, anywhere: one that somebody else wrote is not followed.
+/// A journal tells what to remove, anywhere: one of another user is not followed.
 fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
     let is_of = |user: rustix::process::Uid| journal.uid() == user.as_raw();
     if (is_of(rustix::process::geteuid()) || is_of(rustix::process::Uid::ROOT)) && journal.nlink() == 1 {

@@ -88,7 +88,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-/// What is going to be done. Of standard input nobody knows how long it is.
+/// What is going to be done. The length of standard input is not known.
 fn steps(feed: &Feed<'_>, options: &RestoreTarget) -> Vec<Step> {
     let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new("Restoring", bytes)).collect();
     if options.read_back.is_some() {

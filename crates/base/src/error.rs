@@ -125,7 +125,7 @@ impl Error {
         }
     }
 
-    /// Reading an archive failed, where nobody knows its path any more.
+    /// Reading an archive failed, where its path is not known.
     pub fn of_reading(error: &io::Error) -> Self {
         inner(error).unwrap_or_else(|| Self::failed(format!("cannot read the archive: {error}")).caused_by(same(error)))
     }

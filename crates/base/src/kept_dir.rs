@@ -91,7 +91,7 @@ impl KeptDir {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::io("open", path, &error.into())),
         }
-        // A path ends in what is to be made, or is one that nobody can make.
+        // A path ends in what is to be made, or cannot be made.
         let Some(last) = path.components().next_back() else { return Ok(Arc::new(Self::open(path)?)) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let above = Self::open_or_make(above, on_made)?;
@@ -102,7 +102,7 @@ impl KeptDir {
                     Owner::of(&above)?.take(&made).or_path("change the owner of", made.path())?;
                     made
                 }
-                // By somebody else, meanwhile; or a link that leads nowhere, which is said.
+                // By another process, meanwhile; or a link that leads nowhere, which is said.
                 Err(_) if above.found(name)?.is_some_and(|found| found.kind == FileType::Directory) => {
                     above.open_dir(name)?.ok_or_else(|| changed(path))?
                 }
@@ -295,7 +295,7 @@ impl KeptDir {
         rustix::fs::unlinkat(&self.dir, name.as_ref(), AtFlags::REMOVEDIR)
     }
 
-    /// Gives what a name stands for to somebody.
+    /// Changes the owner of what a name stands for.
     ///
     /// # Errors
     /// Of the system.
@@ -329,7 +329,7 @@ impl KeptDir {
     }
 }
 
-/// A name that begins with `prefix` and that nobody else has.
+/// A name that begins with `prefix` and that is not taken.
 pub fn random_name(prefix: &str) -> OsString {
     // Random keys of the system, and each state has others.
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish()).into()

@@ -2,7 +2,13 @@
 
 use {
     crate::error::{Error, Result},
-    std::time::{Duration, Instant},
+    std::{
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
+        time::{Duration, Instant},
+    },
 };
 
 /// One of the steps that a piece of work is going to take.
@@ -124,7 +130,32 @@ pub trait Progress: Sync {
     }
 }
 
-/// Reports to nobody and never stops.
+/// Drops all reports and never stops.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
 impl Progress for NoProgress {}
+
+/// Drops all reports, and stops the work when one of its clones is cancelled, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    /// Asks the work to stop; it ends with an error of [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
+    pub fn cancel(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Cancelled when the flag is set.
+impl From<Arc<AtomicBool>> for CancelToken {
+    fn from(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+}
+
+impl Progress for CancelToken {
+    fn is_interrupted(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}

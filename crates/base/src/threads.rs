@@ -1,6 +1,6 @@
-//! Threads that may not start, and threads that die: both end in an [`Error`], never in a wait that nobody ends.
+//! Threads that may not start, and threads that die: both end in an [`Error`], never in an endless wait.
 //!
-//! Whoever starts threads that others wait for starts them here, and runs what they do through [`guarded`]. Not here:
+//! Threads that others wait for are started here, and run their work through [`guarded`]. Not here:
 //! pools for parallel iterators ([`pool`](crate::pool)).
 
 use {
@@ -21,7 +21,7 @@ use {
 pub const FEWER_THREADS: &str =
     "the system refuses to start more threads: going on with fewer (see ulimit -u, or TasksMax of the service)";
 
-/// Threads that can run at the same time here: what is started where nobody says how many.
+/// Threads that can run at the same time here: what is started unless a number is given.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -62,7 +62,7 @@ pub fn keep_panics_quiet() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(|location| format!("{}:{}", location.file(), location.line()));
-        // Fails only while the thread ends, when nobody asks any more.
+        // Fails only while the thread ends, when it is not used any more.
         let _ = PLACE.try_with(|kept| kept.try_borrow_mut().map(|mut kept| *kept = place));
         if wants_backtrace {
             usual(info);

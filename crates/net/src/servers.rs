@@ -141,6 +141,7 @@ impl Serialize for Place {
 
 /// An archive that somebody has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Offer {
     /// What its name says.
     pub name: ArchiveName,

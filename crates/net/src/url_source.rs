@@ -5,7 +5,7 @@ use {
     slotpress_base::{
         bytes::{copy_at_most, count, range_bytes, split_at_most, to_usize},
         error::{Error, ErrorKind, Hint, Result},
-        progress::{self, Progress},
+        progress::{self, CancelToken, Progress},
     },
     slotpress_read::archive::source::Source,
     std::{
@@ -14,7 +14,7 @@ use {
         path::{Path, PathBuf},
         sync::{
             Arc, Mutex, PoisonError,
-            atomic::{AtomicBool, AtomicU64, Ordering},
+            atomic::{AtomicU64, Ordering},
         },
         time::Duration,
     },
@@ -54,7 +54,7 @@ pub struct UrlSource {
     remote: Remote,
     length_bytes: u64,
     path: PathBuf,
-    stop: StopFlag,
+    stop: CancelToken,
     cache: Mutex<Cache>,
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -83,22 +83,12 @@ impl Piece {
     }
 }
 
-/// A wish to stop that outlives whoever reads.
-#[derive(Clone, Debug, Default)]
-pub struct StopFlag(pub Arc<AtomicBool>);
-
-impl Progress for StopFlag {
-    fn is_interrupted(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 impl UrlSource {
     /// Asks for the file's length. Reads end when `stop` is set.
     ///
     /// # Errors
     /// The server does not answer, does not tell a length, or does not send ranges.
-    pub fn open(client: &Client, url: &Url, stop: StopFlag) -> Result<Self> {
+    pub fn open(client: &Client, url: &Url, stop: CancelToken) -> Result<Self> {
         let remote = client.head(url, &stop)?;
         Self::of_remote(client, remote, stop)
     }
@@ -107,7 +97,7 @@ impl UrlSource {
     ///
     /// # Errors
     /// The server does not tell a length, or does not send ranges.
-    pub fn of_remote(client: &Client, remote: Remote, stop: StopFlag) -> Result<Self> {
+    pub fn of_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let Some(length_bytes) = remote.length_bytes.filter(|_| remote.accepts_ranges) else {
             return Err(no_ranges(&remote.url));
         };

@@ -1,4 +1,4 @@
-//! What archiving and restoring ask of whoever checks their result before it counts: `verify` answers, from above.
+//! The check of a result of archiving or restoring before it counts; [`FullReadBack`](crate::verify::own::FullReadBack) is one.
 
 use {
     serde::Serialize,
@@ -9,6 +9,7 @@ use {
 
 /// What was read back, and found to be right.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct ReadBackReport {
     /// Storages that were read.
     pub storages: u64,

@@ -52,6 +52,7 @@ impl Transfer {
 
 /// A transfer that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Finished {
     /// The archive's file name.
     pub name: String,

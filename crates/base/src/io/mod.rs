@@ -62,7 +62,7 @@ pub fn read_direct(path: &Path, on_piece: &mut dyn FnMut(usize) -> bool) -> Opti
     }
 }
 
-/// How to behave towards whoever else uses the machine.
+/// How to read and write beside other programs.
 #[derive(Clone, Debug, Default)]
 pub struct IoPolicy {
     /// How files are read and written.
@@ -139,7 +139,7 @@ impl IoHint {
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {
-            // A pipe would block in open until somebody writes to it.
+            // A pipe would block in open until another process writes to it.
             std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?;
             let file = File::open(path).ok()?;
             let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
@@ -156,7 +156,7 @@ impl IoHint {
         if self == Self::None { Watch::default() } else { self.watch(inside(dir).flat_map(inside)) }
     }
 
-    /// Writes the files of a new directory to disk, and drops their pages. Best effort: whoever made them syncs them.
+    /// Writes the files of a new directory to disk, and drops their pages. Best effort: the code that made them syncs them.
     #[doc(hidden)]
     pub fn settle_dir(self, dir: &Path) {
         let files = std::fs::read_dir(dir).into_iter().flatten().flatten();

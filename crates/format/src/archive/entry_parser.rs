@@ -314,7 +314,7 @@ impl EntryParser {
 mod tests {
     use {super::*, crate::archive::entry::EntryKind, proptest::prelude::*};
 
-    /// How much is lost may be what somebody claims: positions stay large, and nothing overflows.
+    /// How much is lost may be a false claim: positions stay large, and nothing overflows.
     #[test]
     fn any_loss() {
         let entry = Entry { kind: EntryKind::Version, content_bytes: 5 };

@@ -1,6 +1,6 @@
 //! Hashes of the frames of an archive, in a skippable frame between the last frame and the index: so that whoever
 //! downloads an archive can check each frame as it arrives, against one number, the [`Root`]. Checksums inside frames
-//! find damage; these find frames that somebody else made.
+//! find damage; these find frames that were replaced.
 //!
 //! Layout in `docs/format.md`.
 

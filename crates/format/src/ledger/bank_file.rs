@@ -95,7 +95,7 @@ pub enum ScheduledLeader {
     /// It is not known: slot 0 has none, and more voters, or slots of an epoch, than are looked at tell nothing.
     #[default]
     Unknown,
-    /// There are no stakes of this epoch, or nobody has stake in them.
+    /// There are no stakes of this epoch, or no stake in them.
     Nobody,
     /// This one.
     Node(Hash),

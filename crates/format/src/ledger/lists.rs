@@ -366,7 +366,7 @@ mod tests {
     }
 
     proptest! {
-        /// Lists of nobody: an error or a list that the bytes could hold, never a panic.
+        /// Any bytes: an error or a list that the bytes could hold, never a panic.
         #[test]
         fn any_bytes_as_lists(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
             if let Ok(list) = tagged(&bytes) {

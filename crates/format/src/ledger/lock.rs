@@ -121,7 +121,7 @@ impl LedgerLock {
             Err(error) => return Err(Error::io("open the ledger's lock", &path, &error.into())),
         };
         match file.try_lock() {
-            // Whoever made it has removed it since: what is locked is not what the next one finds.
+            // It was removed since it was made: what is locked is not what the next one finds.
             Ok(()) if file.metadata().or_path("read", &path)?.nlink() == 0 => Ok(None),
             Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => {

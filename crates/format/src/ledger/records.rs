@@ -36,6 +36,13 @@ pub enum RecordFaultKind {
     Executable,
 }
 
+impl RecordFaultKind {
+    /// Whether records may be missing.
+    pub fn loses_records(self) -> bool {
+        matches!(self, Self::CutOff | Self::Tail | Self::DataLength)
+    }
+}
+
 /// What is wrong at some place of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFault {

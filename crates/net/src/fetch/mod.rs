@@ -127,6 +127,7 @@ impl Ended {
 
 /// What was fetched.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Fetched {
     /// The archive's length.
     #[serde(rename = "file_bytes")]
@@ -144,6 +145,7 @@ pub struct Fetched {
 
 /// What a server gave of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct GivenBytes {
     /// The server, without secrets.
     pub server: String,

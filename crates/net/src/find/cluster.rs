@@ -50,6 +50,7 @@ impl Cluster {
 
 /// What RPC servers tell of their cluster: hearsay, as everything that they tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ClusterFacts {
     /// The highest slot that any of them names.
     pub slot: Option<u64>,

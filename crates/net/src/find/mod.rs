@@ -155,6 +155,7 @@ pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;
 
 /// A state that can be fetched: a full archive, alone or with an incremental one that builds on it.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Candidate {
     /// The full archive.
     pub full: Offer,
@@ -201,6 +202,7 @@ impl Candidate {
 
 /// A source that is of no use, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Refused {
     /// The source, without secrets.
     pub source: String,
@@ -214,6 +216,7 @@ pub struct Refused {
 
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct FindReport {
     /// The best first.
     pub candidates: Vec<Candidate>,

@@ -1,9 +1,9 @@
-//! An archive that is still arriving: somebody appends to a file, and readers wait for what is not there yet.
+//! An archive that is still arriving: it is appended to a file, and readers wait for what is not there yet.
 //!
-//! Its length is known as soon as somebody has read to its end, and not before: what a reader does must not depend on how
+//! Its length is known as soon as it has been read to its end, and not before: what a reader does must not depend on how
 //! fast the bytes came.
 //!
-//! The file is the channel: a reader that falls behind holds nobody back, and what has been read once can be read again.
+//! The file is the channel: a reader that falls behind does not hold up the others, and what has been read once can be read again.
 //! Today standard input arrives so; a download can.
 
 use {
@@ -44,7 +44,7 @@ struct Arrived {
     is_end_seen: bool,
     /// Why no more will come.
     error: Option<Error>,
-    /// Nobody reads any more.
+    /// The last reader has ended.
     is_unwanted: bool,
 }
 
@@ -58,7 +58,7 @@ impl Arriving {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes everything from `input`, until its end, an interrupt, or until nobody reads any more. What goes wrong is
+    /// Takes everything from `input`, until its end, an interrupt, or until the last reader has ended. What goes wrong is
     /// told to the readers too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         // Readers wait until they are told how it ended.
@@ -97,13 +97,13 @@ impl Arriving {
         Ok(())
     }
 
-    /// Nobody reads any more: whoever fills the file can stop.
+    /// The last reader has ended: filling the file can stop.
     pub fn stop(&self) {
         self.lock().is_unwanted = true;
     }
 }
 
-/// Ends a wait for bytes that nobody reads any more.
+/// Ends a wait for bytes that are not needed any more.
 struct Wanted<'a> {
     progress: &'a dyn Progress,
     arriving: &'a Arriving,

@@ -7,7 +7,7 @@
 //! by their hashes, or by frames that begin there. Otherwise it is another contradiction.
 //!
 //! What lies across the ends of frames (a record, a document) is passed on: the worker of a frame tells that of the next
-//! one where it stands, as soon as it has walked over its headers. Frames are taken in order, so whoever waits, waits for
+//! one where it stands, as soon as it has walked over its headers. Frames are taken in order, so a worker that waits, waits for
 //! a worker that is at work.
 
 mod events;

@@ -25,6 +25,7 @@ use {
     },
     std::{
         borrow::Cow,
+        fmt,
         sync::{Mutex, PoisonError},
     },
 };
@@ -42,13 +43,7 @@ pub fn read_in_order(
         Events { visitor, sink, documents: DocumentReader::default(), entries: 0, batcher: None, is_open: false };
     let mut reading =
         Reading { parser: EntryParser::tolerant(), search: None, has_lost: false, damaged_headers: 0, events };
-    // An error of the visitor's, which is not to be taken for one of the archive.
-    let stopped = Mutex::new(None);
-    let stop = |error: Error| {
-        *stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        Error::failed("reading was stopped")
-    };
-    // Why a worker has died: what it should have seen, nobody has.
+    // Why a worker has died: its records were not visited.
     let died = Mutex::new(None);
     let check = || match died.lock().unwrap_or_else(PoisonError::into_inner).clone() {
         Some(error) => Err(error),
@@ -73,7 +68,7 @@ pub fn read_in_order(
             }));
         }
         drop((batches.1, free.0));
-        let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(stop);
+        let on_frame = |frame: SeenFrame<'_>| visitor.frame(frame).map_err(Stopped::error);
         let decoders = pass.decoders.unwrap_or(pass.threads);
         let (reader, compression) = (stream.reader, stream.compression);
         // Whatever breaks, the workers must learn that there are no more batches: they would wait for ever.
@@ -83,7 +78,7 @@ pub fn read_in_order(
                     Decoded::Content(bytes) => reading.content(bytes),
                     Decoded::Lost(lost) => reading.lose_frame(&lost),
                 });
-                result.map_err(stop)
+                result.map_err(Stopped::error)
             })
         });
         let ended = guarded(|| {
@@ -97,8 +92,8 @@ pub fn read_in_order(
         })); // The workers end with it.
         decoded.and_then(|decoded| ended.map(|()| decoded))
     });
-    if let Some(error) = stopped.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
+    if let Some(Stopped(error)) = decoded.as_ref().err().and_then(Stopped::of) {
+        return Err(error.clone());
     }
     if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
@@ -135,6 +130,28 @@ pub fn read_in_order(
     Ok(read)
 }
 
+/// Why an error ends the reading: the visitor returned this one, which is not to be taken for one of the archive.
+#[derive(Debug)]
+struct Stopped(Error);
+
+impl Stopped {
+    fn error(error: Error) -> Error {
+        Error::failed("reading was stopped").caused_by(Self(error))
+    }
+
+    fn of(error: &Error) -> Option<&Self> {
+        std::error::Error::source(error)?.downcast_ref()
+    }
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Stopped {}
+
 /// The tar stream, and what to do where a part of it is lost.
 struct Reading<'a> {
     parser: EntryParser,
@@ -146,7 +163,7 @@ struct Reading<'a> {
     events: Events<'a>,
 }
 
-/// Damaged headers after which a stream is given up: one is damage, so many are somebody's intention.
+/// Damaged headers after which a stream is given up: one is damage, so many are intended.
 const DAMAGED_HEADERS_MAX: u64 = 50;
 
 impl Reading<'_> {

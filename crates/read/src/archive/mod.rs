@@ -234,7 +234,7 @@ impl Archive {
         self.path().to_path_buf()
     }
 
-    /// Its length in bytes; 0 as long as nobody knows it.
+    /// Its length in bytes; 0 as long as it is not known.
     pub fn length_bytes(&self) -> u64 {
         self.source.length_bytes().unwrap_or_default()
     }

@@ -46,7 +46,7 @@ impl NamedArchive {
         Ok(archive)
     }
 
-    /// Its length; 0 as long as nobody knows it.
+    /// Its length; 0 as long as it is not known.
     ///
     /// # Errors
     /// It cannot be found.

@@ -30,7 +30,7 @@ pub trait Source: Debug + Send + Sync {
     /// What errors name.
     fn path(&self) -> &Path;
 
-    /// How many bytes there are in all; `None` as long as nobody knows.
+    /// How many bytes there are in all; `None` as long as that is not known.
     fn length_bytes(&self) -> Option<u64>;
 
     /// Reads some bytes, at least one, from `offset_bytes` on; waits until they are there. 0 at the end only. After an
@@ -82,7 +82,7 @@ impl LocalFile {
     /// # Errors
     /// It cannot be opened, or is something else: a directory, a pipe, a device.
     pub fn open(path: &Path) -> Result<Self> {
-        // A pipe would block in open until somebody writes to it: what it is comes first.
+        // A pipe would block in open until another process writes to it: what it is comes first.
         let metadata = std::fs::metadata(path).map_err(|error| Error::of_open(path, &error))?;
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown()))

@@ -1,4 +1,4 @@
-//! What the two loops over an archive ([`in_order`](super::in_order), `by_index`) tell whoever reads
+//! What the two loops over an archive ([`in_order`](super::in_order), `by_index`) tell the code that reads
 //! it, and what they ask.
 //!
 //! A [`Visitor`] says what each entry is wanted for, and judges what is wrong. Its [`EntrySink`]s get contents as they
@@ -159,7 +159,7 @@ impl Problem<'_> {
     }
 }
 
-/// Whoever reads an archive. Shared by all workers.
+/// Decides how entries are read, and judges problems. Shared by all workers.
 pub trait Visitor: Sync {
     /// An entry, in the order of the archive, before its content; says what it is wanted for. With an index, all entries
     /// come before any content.
@@ -181,7 +181,7 @@ pub trait Visitor: Sync {
         Box::new(NoEntrySink)
     }
 
-    /// Who wants to see records.
+    /// What looks at records.
     fn records(&self) -> Option<&dyn RecordVisitor> {
         None
     }
@@ -192,7 +192,7 @@ pub trait Visitor: Sync {
     }
 }
 
-/// Whoever wants to see records; shared by all workers.
+/// Looks at records. Shared by all workers.
 pub trait RecordVisitor: Sync {
     /// One worker's part of it, which is merged when it is dropped.
     fn new_worker(&self) -> Box<dyn RecordWorker + '_>;

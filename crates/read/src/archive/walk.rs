@@ -82,7 +82,7 @@ impl Recycler {
     }
 }
 
-/// A frame that the walker has come to, for whoever checks frames.
+/// A frame that the walker has come to, for checking frames.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFrame<'a> {
     /// Which of the frames that hold tar it is, from 0, where that is not told by the order.
@@ -115,6 +115,7 @@ pub struct FrameWalker<'a, R> {
 
 /// What the frames of a stream are like, as far as it was walked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct FrameStatistics {
     /// Frames that hold content.
     pub frames: u64,

@@ -42,7 +42,7 @@ pub struct Archive {
     pub modified_ns: u64,
     /// Which file it is.
     pub file_id: FileId,
-    /// What its frame hashes say, where it has them and somebody looked.
+    /// What its frame hashes say, where it has them and they were read.
     pub hashes: Option<FrameHashes>,
 }
 
@@ -70,7 +70,7 @@ impl Archive {
     /// The file's path.
     pub fn path(&self) -> PathBuf {
         let dir = if self.is_remote { self.dir.join(REMOTE) } else { self.dir.clone() };
-        dir.join(self.name.to_string())
+        self.name.path_in(&dir)
     }
 
     /// How long ago it was modified, where the clock tells.
@@ -126,7 +126,7 @@ pub struct Choice<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<Archive>,
-    /// How long slots take, as far as somebody looked.
+    /// How long slots take, as far as that was read.
     pub slot_time: SlotTime,
     /// The archive whose bank file was looked into for it.
     slot_time_from: Option<ArchiveName>,

@@ -131,7 +131,7 @@ pub fn remove(archive: &Archive) -> Result<()> {
     let parent = archive.open_parent().map_err(failed)?;
     let stat = match rustix::fs::statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
-        // Somebody was faster.
+        // Another process was faster.
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(error) => return Err(failed(error)),
     };

@@ -8,14 +8,20 @@ use {
         archive::visit::{RecordVisitor, RecordWorker, StorageRef},
         inspect::{AccountsInput, scan::Scan},
     },
-    slotpress_base::{error::Result, progress::Progress},
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
     slotpress_format::ledger::{
         names::Address,
         records::{Record, RecordFault, RecordSink},
     },
     std::{
         collections::HashSet,
-        sync::{Mutex, PoisonError},
+        sync::{
+            Mutex, PoisonError,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
     },
 };
 
@@ -77,54 +83,47 @@ pub fn find_account(
 
 fn find_in(mut scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> {
     loop {
-        match search(&scan, pubkey) {
-            Err(error) if scan.distrust_index(&error) => {}
-            Err(error) => return Err(error),
-            Ok(found) => {
-                scan.warn_of_departures();
-                return Ok(found);
-            }
+        let search = Search { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
+        if search.run(&mut scan)? {
+            return Ok(search.into_found());
         }
     }
-}
-
-fn search(scan: &Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> {
-    const STAGE: &str = "Searching";
-    let search = Search { pubkey, found: Mutex::new(None) };
-    let Some(mut storages) = scan.storages() else {
-        scan.read(STAGE, &search, None)?;
-        return Ok(search.into_found());
-    };
-    storages.sort_unstable_by_key(|storage| std::cmp::Reverse((storage.slot, storage.number)));
-    let mut round_bytes = ROUND_BYTES.saturating_mul(scan.threads().max(1) as u64);
-    let mut left = storages.iter().peekable();
-    while left.peek().is_some() {
-        let mut wanted = HashSet::new();
-        let mut bytes = 0u64;
-        let mut last_slot = None;
-        // Storages of one slot, which only a broken archive has, stay together: which of them wins is not ours to say.
-        while let Some(storage) =
-            left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
-        {
-            wanted.insert(storage.number);
-            bytes = bytes.saturating_add(storage.content_bytes);
-            last_slot = Some(storage.slot);
-        }
-        scan.read(STAGE, &search, Some(&wanted))?;
-        if search.has_found() {
-            break;
-        }
-        round_bytes = round_bytes.saturating_mul(2);
-    }
-    Ok(search.into_found())
 }
 
 struct Search {
     pubkey: Address,
     found: Mutex<Option<FoundAccount>>,
+    /// Whether a storage could not be read to its end.
+    has_lost: AtomicBool,
 }
 
 impl Search {
+    /// Searches storages, the newest first; `false` where the index turns out to be wrong.
+    fn run(&self, scan: &mut Scan<'_>) -> Result<bool> {
+        let Some(mut storages) = scan.storages() else { return scan.read(self, None) };
+        storages.sort_unstable_by_key(|storage| std::cmp::Reverse((storage.slot, storage.number)));
+        let mut round_bytes = ROUND_BYTES.saturating_mul(scan.threads.max(1) as u64);
+        let mut left = storages.iter().peekable();
+        while left.peek().is_some() && !self.has_found() {
+            let mut wanted = HashSet::new();
+            let mut bytes = 0u64;
+            let mut last_slot = None;
+            // Storages of one slot, which only a broken archive has, stay together: which of them wins is not ours to say.
+            while let Some(storage) =
+                left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
+            {
+                wanted.insert(storage.number);
+                bytes = bytes.saturating_add(storage.content_bytes);
+                last_slot = Some(storage.slot);
+            }
+            if !scan.read(self, Some(&wanted))? {
+                return Ok(false);
+            }
+            round_bytes = round_bytes.saturating_mul(2);
+        }
+        Ok(true)
+    }
+
     fn has_found(&self) -> bool {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -137,6 +136,13 @@ impl Search {
 impl RecordVisitor for Search {
     fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
         Box::new(SearchWorker { search: self, storage: StorageRef::default() })
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.has_lost.load(Relaxed) {
+            true => Err(Error::damaged("a storage is no sequence of records")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -152,7 +158,9 @@ impl RecordWorker for SearchWorker<'_> {
 }
 
 impl RecordSink for SearchWorker<'_> {
-    fn fault(&mut self, _: RecordFault) {}
+    fn fault(&mut self, fault: RecordFault) {
+        self.search.has_lost.fetch_or(fault.kind.loses_records(), Relaxed);
+    }
 
     fn record(&mut self, record: Record<'_>) {
         let storage = self.storage;

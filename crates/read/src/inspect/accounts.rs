@@ -27,7 +27,7 @@ use {
     },
 };
 
-/// Owners that are counted one by one. Anybody can make up owners, so that memory must not grow with them; this many
+/// Owners that are counted one by one. Owners can be made up, so memory must not grow with them; this many
 /// take about 150 MB, and are far more than there are programs.
 pub const OWNERS_MAX: usize = 1_000_000;
 

@@ -66,6 +66,7 @@ pub enum AccountsInput<'a> {
 
 /// What an archive holds.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ArchiveInspection {
     /// The file.
     #[serde(serialize_with = "text::path")]
@@ -95,6 +96,7 @@ pub struct ArchiveInspection {
 
 /// What an index says of who wrote its archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct WrittenBy {
     /// The program and its version.
     pub name: String,
@@ -106,6 +108,7 @@ pub struct WrittenBy {
 
 /// Whether a client reads an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ClientReading {
     /// The client.
     pub client: Client,
@@ -115,6 +118,7 @@ pub struct ClientReading {
 
 /// The entries of an archive, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct EntrySummary {
     /// Storages.
     pub storages: u64,
@@ -150,6 +154,7 @@ impl EntrySummary {
 
 /// What a ledger holds.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LedgerInspection {
     /// The bank snapshot's directory.
     #[serde(serialize_with = "text::path")]
@@ -168,7 +173,7 @@ pub struct LedgerInspection {
     pub storage_bytes: u64,
     /// Storages of which nothing remains.
     pub emptied_storages: u64,
-    /// Whether somebody, such as a validator, holds the ledger's lock; `None` where the system does not tell.
+    /// Whether a process, such as a validator, holds the ledger's lock; `None` where the system does not tell.
     pub is_in_use: Option<bool>,
 }
 

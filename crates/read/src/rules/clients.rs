@@ -5,6 +5,7 @@ use {serde::Serialize, slotpress_format::ledger::names::Extension, std::fmt};
 
 /// A validator client, in one of its versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
 pub enum Client {
     /// Agave 4.1, and older versions as far as they agree with it.
     #[serde(rename = "agave-4.1")]
@@ -130,6 +131,7 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
 
 /// A client's verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ClientVerdict {
     /// The client.
     pub client: Client,
@@ -357,7 +359,7 @@ rules! {
     InvalidVoteAccount, FROM_4_3, Source, SEEN, "the stakes hold a vote account that Agave cannot read";
     /// The status cache can be read to its end.
     StatusCache, ALL, Source, SEEN, "the status cache is invalid";
-    /// No transaction named the bank's own blockhash, which nobody knew before.
+    /// No transaction named the bank's own blockhash, which was not known before.
     NewestBlockhash, FIREDANCER, Source, PAGE_6, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
     /// Of the transactions of one blockhash, the same part of the hash is kept.
     TransactionOffset, FIREDANCER, Source, PAGE_6, "the status cache cuts transaction hashes of one blockhash at different offsets";

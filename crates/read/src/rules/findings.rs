@@ -20,6 +20,7 @@ use {
 /// The checks, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Check {
     /// Frames: magic, sizes, checksums, windows, what follows; index and seek table against them.
     Frames,
@@ -54,6 +55,7 @@ impl Check {
 
 /// Where something is: as much of it as is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Place {
     /// The archive's or the ledger's path.
     #[serde(serialize_with = "slotpress_base::text::optional_path")]
@@ -89,6 +91,7 @@ impl Place {
 
 /// One broken rule at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Failure {
     /// The check that found it.
     pub check: Check,

@@ -342,12 +342,15 @@ impl RecordSink for AccountsWorker<'_> {
         if matches!(self.task, Task::Subtract(_) | Task::Show(_)) {
             return; // Said in the first pass.
         }
+        if matches!(self.task, Task::Log) && fault.kind.loses_records() {
+            self.findings.lose_accounts();
+        }
         self.tell(tell_fault(self.storage, fault, self.findings));
     }
 }
 
 /// Says what is wrong with a storage.
-pub fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
+fn tell_fault(storage: StorageRef, fault: RecordFault, findings: &Findings) -> Result<()> {
     let rule = match fault.kind {
         RecordFaultKind::CutOff => Rule::RecordCutOff,
         RecordFaultKind::Tail => Rule::StorageTail,

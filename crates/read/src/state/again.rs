@@ -1,7 +1,6 @@
 //! Reading the records of some storages of an archive again, by their numbers.
 
 use {
-    super::accounts::{AccountsPass, Task},
     crate::archive::{
         Archive, Pass, ReadError,
         by_index::Extent,
@@ -16,23 +15,25 @@ use {
 };
 
 /// Shows the records of the storages that are `wanted`, or of all, to `records`; the archive's first storage has the number
-/// `first_storage`. What is wrong with the archive has been said when it was read for the first time.
+/// `first_storage`. With `is_strict`, records that cannot be read are an error; nothing else is.
 pub fn read_again(
     archive: &Archive,
     first_storage: u32,
     wanted: Option<&HashSet<u32>>,
-    records: &AccountsPass<'_>,
+    records: &dyn RecordVisitor,
+    is_strict: bool,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<(), ReadError> {
-    let visitor = Again { records, wanted, next_storage: AtomicU32::new(first_storage) };
+    let visitor = Again { records, wanted, is_strict, next_storage: AtomicU32::new(first_storage) };
     let extent = if wanted.is_some() { Extent::Wanted } else { Extent::Everything };
     let pass = Pass { extent, ..Pass::new(threads, progress) };
     archive.read(&pass, &visitor).map(drop)
 }
 
 struct Again<'a> {
-    records: &'a AccountsPass<'a>,
+    records: &'a dyn RecordVisitor,
+    is_strict: bool,
     wanted: Option<&'a HashSet<u32>>,
     next_storage: AtomicU32,
 }
@@ -46,9 +47,8 @@ impl Visitor for Again<'_> {
     }
 
     fn problem(&self, problem: Problem<'_>) -> Result<()> {
-        match (problem, self.records.task) {
-            // All of them could be read the first time.
-            (problem @ Problem::LostRecords { .. }, Task::Show(_)) => Err(problem.into_error()),
+        match problem {
+            problem @ Problem::LostRecords { .. } if self.is_strict => Err(problem.into_error()),
             _ => Ok(()),
         }
     }
@@ -58,6 +58,6 @@ impl Visitor for Again<'_> {
     }
 
     fn check(&self) -> Result<()> {
-        self.records.accounts.check()
+        self.records.check()
     }
 }

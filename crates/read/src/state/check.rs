@@ -105,7 +105,7 @@ pub enum StateOutcome {
 }
 
 impl StateOutcome {
-    /// Not checked, since nobody asked for it.
+    /// Not checked, since that was not asked for.
     pub fn not_asked() -> Self {
         Self::NotChecked("not asked for".to_string())
     }
@@ -113,6 +113,7 @@ impl StateOutcome {
 
 /// What tells that no storage is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Completeness {
     /// The state: accounts that are missing would be missed.
     ByState,
@@ -145,6 +146,7 @@ impl Serialize for Completeness {
 /// What a result rests on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "AssuranceFields")]
+#[non_exhaustive]
 pub struct Assurance {
     /// What is known of the state.
     pub state: StateOutcome,

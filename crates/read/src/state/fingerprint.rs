@@ -1,12 +1,12 @@
-//! Short names of accounts within one run, which nobody can foresee.
+//! Short names of accounts within one run, which cannot be foreseen.
 //!
 //! 96 bits, by multilinear hashing with a key of random bytes from the system: the eight 32-bit words of a pubkey, each
 //! times a 64-bit number of the key, and the upper half of the sum (Lemire and Kaser, "Strongly universal string
-//! hashing is fast"); three times, with keys of their own. Whatever two pubkeys somebody chose before the key was
-//! drawn, they collide with a probability of exactly 2^-96; among n accounts, with one below n² / 2^97: 6e-12 for a
+//! hashing is fast"); three times, with keys of their own. Any two pubkeys that were chosen before the key was
+//! drawn collide with a probability of exactly 2^-96; among n accounts, with one below n² / 2^97: 6e-12 for a
 //! billion. A collision could only make a sound archive look damaged, or hide a difference that its maker could not
-//! have aimed at. It takes a tenth of the time of a cryptographic hash, which would promise no more: nobody sees
-//! fingerprints, so that there is nothing to learn a key from.
+//! have aimed at. It takes a tenth of the time of a cryptographic hash, which would promise no more: fingerprints are
+//! not shown, so that there is nothing to learn a key from.
 
 use {
     slotpress_base::error::{IoContext, Result},
@@ -23,7 +23,7 @@ const WORDS: usize = 8;
 /// What one part of a fingerprint takes: a factor for each word, and a summand.
 type PartKey = [u64; WORDS + 1];
 
-/// Makes fingerprints, with a key that nobody else knows.
+/// Makes fingerprints, with a secret key.
 #[derive(Clone)]
 pub struct Fingerprinter([PartKey; 3]);
 
@@ -54,7 +54,7 @@ impl Fingerprinter {
                 .fold(*summand, |sum, (factor, word)| sum.wrapping_add(factor.wrapping_mul(word)));
             (sum >> 32) as u32
         });
-        // Sums of keys that somebody counted up may lie close together: the first part, which chooses the partition,
+        // Sums of keys that were counted up may lie close together: the first part, which chooses the partition,
         // is spread by the others. That can be undone, so that no two fingerprints become one.
         let spread = second.wrapping_mul(0x9E37_79B1).wrapping_add(third.wrapping_mul(0x85EB_CA6B));
         Fingerprint([first.wrapping_add(spread), second, third])
@@ -68,7 +68,7 @@ mod tests {
         std::collections::{HashMap, HashSet},
     };
 
-    /// Keys that differ as little as keys can, as somebody would choose them.
+    /// Keys that differ as little as keys can, as an attacker would choose them.
     fn similar_keys() -> impl Iterator<Item = [u8; 32]> {
         (0..60_000u32).map(|number| {
             let mut key = [0xFF; 32];

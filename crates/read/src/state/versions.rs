@@ -19,8 +19,8 @@
 //! that, full chunks go to one temporary file ([`spill`](super::spill)). The last quarter is for sorting, so many
 //! partitions at a time as fit in a half of it, and for the superseded records, which are worked off in rounds.
 //!
-//! One partition at least must be sorted in memory: a thousandth of the log, since nobody can foresee which accounts
-//! fall into it ([`fingerprint`](super::fingerprint)). Who writes one account again and again cannot swell it either: of
+//! One partition at least must be sorted in memory: a thousandth of the log, since it cannot be foreseen which accounts
+//! fall into it ([`fingerprint`](super::fingerprint)). One account that is written again and again cannot swell it either: of
 //! what a batch holds again and again of one storage, two are kept (they are a failure as it is), and an archive has no more than
 //! 5,000,000 storages, which makes 200 MB.
 

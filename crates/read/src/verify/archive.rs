@@ -52,6 +52,9 @@ impl VerifiedArchive {
         }
         if let Some(error) = &archive.index_error {
             findings.add_error(Check::Frames, Rule::Index, Place::default(), error)?;
+            if job.visitor.is_some() {
+                archive.warn_of_index(progress);
+            }
         }
         progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
@@ -109,7 +112,15 @@ impl VerifiedArchive {
         }
         let records = AccountsPass { accounts, findings: &self.findings, task };
         let threads = job.options.threads;
-        Ok(again::read_again(&self.archive, self.first_storage, wanted, &records, threads, job.progress)?)
+        Ok(again::read_again(
+            &self.archive,
+            self.first_storage,
+            wanted,
+            &records,
+            wanted.is_none(),
+            threads,
+            job.progress,
+        )?)
     }
 
     /// The state's storages that this archive holds: slot and length of each.

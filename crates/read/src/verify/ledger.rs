@@ -235,7 +235,7 @@ fn judge_layout(layout: Layout, findings: &Findings) -> Result<()> {
     findings.add(Check::Entries, rule, Place::entry("fastboot_version"), "a layout that it boots from", found)
 }
 
-/// The report of a ledger, from which Agave starts, and nobody else.
+/// The report of a ledger, from which only Agave starts.
 fn report_of(findings: Findings, options: &VerifyOptions, dir: PathBuf) -> VerifyReport {
     let mut report = VerifyReport::of_findings(findings, &options.clients, vec![dir]);
     report.clients.retain(|verdict| verdict.client.is_agave());

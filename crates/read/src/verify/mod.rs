@@ -388,7 +388,7 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
         .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
 }
 
-/// A state in the making, of this many bytes of storages. A temporary directory that somebody chose must have room for what
+/// A state in the making, of this many bytes of storages. A temporary directory that was chosen must have room for what
 /// is foreseen not to fit in memory; of the system's, whose room may suffice all the same, there is a warning.
 fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     let VerifyOptions { memory_bytes, temporary_dir, .. } = job.options;

@@ -23,6 +23,7 @@ use {
 
 /// Whether a check was made, and what it said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct CheckResult {
     /// The check.
     pub name: Check,
@@ -34,6 +35,7 @@ pub struct CheckResult {
 
 /// Everything that verifying found out.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct VerifyReport {
     /// What was verified: an archive, a full and an incremental one, or a ledger.
     #[serde(serialize_with = "text::paths")]
@@ -78,6 +80,7 @@ pub struct VerifyReport {
 
 /// Obsolete records of storages that are not emptied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ObsoleteTotals {
     /// How many there are.
     pub records: u64,
@@ -87,6 +90,7 @@ pub struct ObsoleteTotals {
 
 /// What was counted on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Counts {
     /// Bytes of archives or storages read.
     pub input_bytes: u64,
@@ -131,7 +135,7 @@ impl VerifyReport {
             let key = |failure: &Failure| (failure.check, failure.place.frame, failure.place.offset_bytes);
             key(a).cmp(&key(b)).then_with(|| a.place.entry.cmp(&b.place.entry))
         });
-        // What was asked for is nothing that a client minds, but whoever asked.
+        // Expected values are compared for the caller, not for a client.
         let is_minded = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
         let is_failure = |rule: Rule| match rule {
             Rule::NotExpected | Rule::RootNotExpected => true,
