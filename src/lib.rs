@@ -118,8 +118,11 @@ pub use levels::{
 #[cfg(feature = "serve")]
 #[doc(inline)]
 pub use slotpress_serve::{
-    Event as ServeEvent, ServeOptions, Timeouts as ServeTimeouts, limits::Allowance, run as serve, tls::TlsFiles,
-    transfers::Finished as ServedTransfer,
+    Event as ServeEvent, ServeOptions, Timeouts as ServeTimeouts,
+    limits::Allowance,
+    run as serve,
+    tls::TlsFiles,
+    transfers::{Answered as ServedAnswer, Finished as ServedTransfer},
 };
 #[doc(inline)]
 pub use {
@@ -147,11 +150,14 @@ pub use {
     slotpress_format::{
         archive::frame_hashes::Root,
         ledger::{
-            bank_file::BankFile,
+            bank_file::{BankFile, ScheduledLeader},
             blockhash_queue::BlockhashQueue,
             directory::{BankSnapshot, Layout as LedgerLayout, LedgerPaths},
             lattice::LatticeHash,
             names::{Address, ArchiveName, Extension, Hash},
+            slot_time::SlotTime,
+            stakes::Stakes,
+            storages::{MissingFile, StorageFile, StorageRoot},
         },
     },
     slotpress_read::{
@@ -176,7 +182,7 @@ pub use {
         verify::{
             VerifyOptions,
             own::FullReadBack,
-            report::{CheckResult, Counts, VerifyReport},
+            report::{CheckResult, Counts, ObsoleteTotals, VerifyReport},
             verify_archives as verify, verify_ledger,
         },
     },
@@ -187,6 +193,7 @@ pub use {
     bootstrap::{
         BootstrapOptions, BootstrapPlan, BootstrapReport,
         archives::{FetchOptions, FetchReport, FetchedArchive},
+        choose::{Choice as ChosenArchive, Places as ChosenPlaces},
         trust::Vouchers,
     },
     slotpress_net::{
@@ -203,8 +210,8 @@ pub use {
 /// may be a private address; what servers lead to must be public.
 ///
 /// # Errors
-/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That nobody has
-/// anything of use is no error here: see [`FindReport::require_candidate`].
+/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That there is
+/// nothing of use is no error here: see [`FindReport::require_candidate`].
 #[cfg(feature = "net")]
 pub fn find(client: &ClientOptions, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     slotpress_net::find::find(&slotpress_net::Client::new(client)?, options, progress)

@@ -21,7 +21,7 @@ use {
         error::{Error, Result},
         progress::{Progress, Step},
         quantity,
-        stopwatch::{Stopwatch, Elapsed, ThreadStopwatch},
+        stopwatch::{Elapsed, Stopwatch, ThreadStopwatch},
         threads::{guarded, panicked, spawn},
     },
     std::{
@@ -302,7 +302,7 @@ impl<'a> Bench<'a> {
                 }
             }
             let elapsed = start.elapsed();
-            Ok(Elapsed { elapsed, ..stopwatch.elapsed() })
+            Ok(Elapsed { wall: elapsed, ..stopwatch.elapsed() })
         };
         let stopwatch = Stopwatch::start();
         let busy: Vec<Elapsed> = match workers {
@@ -320,7 +320,7 @@ impl<'a> Bench<'a> {
         };
         let taken = if let [worker] = busy.as_slice() { *worker } else { stopwatch.elapsed() };
         let sum = |of: fn(&Elapsed) -> Duration| busy.iter().map(of).sum();
-        let busy = Elapsed { elapsed: sum(|taken| taken.wall), cpu: sum(|taken| taken.cpu) };
+        let busy = Elapsed { wall: sum(|taken| taken.wall), cpu: sum(|taken| taken.cpu) };
         Ok(Pass { taken, busy, batches: next.into_inner().min(self.batches.len()) })
     }
 }

@@ -40,7 +40,7 @@ impl Runs {
         let mut warnings: Vec<Warning> = run_warning(self.what, &self.seconds()).into_iter().collect();
         // A worker only computes: if it took more time than CPU time, it had to wait for a core.
         let lost_percent = 100.0 - self.busy.cpu_percent();
-        let is_measured = !self.busy.elapsed.is_zero() && median(&self.seconds()) >= RUN_TIME_MIN.as_secs_f64();
+        let is_measured = !self.busy.wall.is_zero() && median(&self.seconds()) >= RUN_TIME_MIN.as_secs_f64();
         if is_measured && lost_percent > LOST_PERCENT_MAX {
             warnings.push(Warning::OtherLoad { lost_percent });
         }

@@ -51,7 +51,9 @@ pub struct TableArgs {
 pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     let list = args.codecs.list()?;
     if args.end_to_end && !list.is_zstd() {
-        return Err(Error::usage("--end-to-end makes archives with zstd").with_hint("leave out --codec or --end-to-end"));
+        return Err(
+            Error::usage("--end-to-end makes archives with zstd").with_hint("leave out --codec or --end-to-end")
+        );
     }
     args.input.check()?;
     let exports = args.exports.files(args.input.path())?;
