@@ -43,6 +43,9 @@ impl ArchivePreview {
 
 /// Looks at everything that [`archive`](super::archive) looks at before it writes, and refuses what that would refuse.
 /// Holds the ledger's lock meanwhile.
+///
+/// # Errors
+/// As of [`archive`](super::archive); that there is no room is in the preview.
 pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchivePreview> {
     check_output_dir(&options.out_dir)?;
     check_frame_size(options.frame_size_bytes)?;

@@ -372,7 +372,7 @@ pub(crate) fn threads_within(
     let worker_bytes = worker_memory_bytes(codec, frame_size_bytes)?;
     match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
         0 => Err(Error::usage(format!(
-            "{} of memory do not suffice for one worker, which takes {}",
+            "a memory limit of {} does not suffice for one worker, which takes {}",
             bytes(memory_bytes),
             bytes(worker_bytes + other_bytes)
         ))

@@ -181,7 +181,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
     fn supply(&mut self, choice: Choice, vouching: Vec<String>) -> Result<Supplied> {
         let context = self.context;
         let progress = context.network;
-        let in_place = choice.name.path_in(&context.dir);
+        let in_place = choice.name.path_in(context.dir);
         let is_cut = match &choice.place {
             Places::Servers(remotes) => self.is_cut(&in_place, remotes)?,
             Places::Local(_) => false,

@@ -117,7 +117,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 
     demo.say("What is inside, without unpacking it");
     for archive in [&full, &incremental] {
-        let found = inspect_archive(&NamedArchive::from_path(&archive.path_in(&demo.archives)), threads, ui)?;
+        let found = inspect_archive(&NamedArchive::from_path(archive.path_in(&demo.archives)), threads, ui)?;
         let readers: Vec<Client> = found
             .clients
             .iter()

@@ -152,7 +152,7 @@ impl Ui {
                 let wrapped = line.split('\n').flat_map(|line| lines::wrap_line(line, columns));
                 wrapped.for_each(|line| self.print_verbatim(&line));
             }
-            None => self.print_verbatim(&line),
+            None => self.print_verbatim(line),
         }
     }
 

@@ -62,6 +62,9 @@ pub struct ArchiveToRestore {
 }
 
 /// Looks at everything that [`restore`](super::restore) looks at before it writes, and refuses what that would refuse.
+///
+/// # Errors
+/// As of [`restore`](super::restore), but for what is found in the archives' contents; that there is no room is in the preview.
 pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestorePreview> {
     if options.paths().any(|path| is_standard_input(path)) {
         return Err(Error::usage("standard input cannot be previewed without consuming it"));

@@ -134,7 +134,7 @@ fn a_trickle_ends_at_the_least_rate() {
     let url = server.url(&format!("/{name}"));
     let said = run(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
     assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.stderr.contains("--min-rate") && said.stderr.contains("bytes are kept"), "{said:?}");
+    assert!(said.stderr.contains("slower than the least rate") && said.stderr.contains("bytes are kept"), "{said:?}");
     assert!(!dir.path().join(&name).exists());
 }
 

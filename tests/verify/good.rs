@@ -32,7 +32,7 @@ fn archives_of_agave() {
     assert!(both.clients.len() == 6 && both.clients.iter().all(|client| client.loads));
     check(&both, 40, hash, 1102994308621166, 3432);
     // A part of a state is no state: everything else is checked where somebody asks for that.
-    let alone = NamedArchive::from_path(&dir().join(INCREMENTAL));
+    let alone = NamedArchive::from_path(dir().join(INCREMENTAL));
     let error = verify_archives(&alone, None, &options(&Client::ALL), &NoProgress).expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
     let frames = options(&Client::ALL).check(CheckMode::Frames);
@@ -81,7 +81,7 @@ fn ledgers() {
 /// What was asked for is compared, whatever else is right.
 #[test]
 fn expectations() {
-    let archive = NamedArchive::from_path(&dir().join(FULL));
+    let archive = NamedArchive::from_path(dir().join(FULL));
     let mut options = options(&Client::AGAVE);
     options.expect_slot = Some(26);
     options.expect_hash = Some("5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt".parse().expect("a hash"));

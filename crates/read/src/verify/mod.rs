@@ -166,7 +166,7 @@ impl<'a> Job<'a> {
         bank: Option<&BankFile>,
         findings: &Findings,
         path: &Path,
-        read_again: &mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result<()>,
+        read_again: ReadSome<'_>,
     ) -> Result<Settled> {
         let Self { options, visitor, progress } = *self;
         if let Some(why) = options.why_not_state() {
@@ -189,6 +189,9 @@ impl<'a> Job<'a> {
         }
     }
 }
+
+/// Reads the records of the storages of these numbers again, or all records.
+type ReadSome<'a> = &'a mut dyn FnMut(Task<'_>, Option<&HashSet<u32>>) -> Result<()>;
 
 /// The error for accounts that cannot be shown, since some of them cannot be read.
 pub(crate) fn lost_records(path: &Path) -> Error {
