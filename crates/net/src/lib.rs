@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(url_of_host(text).as_deref(), url, "{text}");
         }
         let error = parse_url("localhost:8899").expect_err("no scheme");
-        assert_eq!(error.hint_text(), Some("write http://localhost:8899/"), "{error}");
+        assert_eq!(error.hint().map(ToString::to_string).as_deref(), Some("write http://localhost:8899/"), "{error}");
         let error = parse_url("user:secret@host:80").expect_err("no scheme");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }

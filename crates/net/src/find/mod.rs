@@ -14,15 +14,15 @@ use {
     crate::{
         Client, NetError, NetErrorKind, Remote, Url,
         servers::{Offer, Place, SourceArg},
-        url_source::{StopFlag, UrlSource},
+        url_source::UrlSource,
     },
     derive_setters::Setters,
     rank::{Facts, ages_by_time, pair_up},
     serde::Serialize,
     slotpress_base::{
         error::{Error, ErrorKind, Hint, Result},
-        io::Manners,
-        progress::Progress,
+        io::IoPolicy,
+        progress::{CancelToken, Progress},
         quantity, text,
         threads::{guarded, panic_point, spawn, spawn_workers},
     },
@@ -445,13 +445,15 @@ fn by_bank_file(
 
 /// The front of the bank file of an archive on a server; `None` where it takes more than a few requests.
 fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<Front>> {
-    let (policy, manners) = (IndexPolicy::Hint, Manners::default());
-    let (stop, is_over) = (StopFlag::default(), AtomicBool::new(false));
+    let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
+    let (stop, is_over) = (CancelToken::default(), AtomicBool::new(false));
     let front = std::thread::scope(|scope| {
         // Where no thread can be started, the read ends by its own limits.
         let _watching = spawn(scope, || {
             while !is_over.load(Ordering::Relaxed) {
-                stop.0.store(progress.is_interrupted(), Ordering::Relaxed);
+                if progress.is_interrupted() {
+                    stop.cancel();
+                }
                 std::thread::sleep(LOOK_AGAIN);
             }
         });
@@ -459,7 +461,7 @@ fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &d
         let front = guarded(|| {
             let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
             let archive =
-                source.and_then(|source| Archive::of_source(Arc::new(source), Some(name.clone()), policy, &manners));
+                source.and_then(|source| Archive::of_source(Arc::new(source), Some(name.clone()), policy, &io_policy));
             Ok(archive.ok().and_then(|archive| front::by_index(&archive)))
         });
         is_over.store(true, Ordering::Relaxed);
@@ -521,8 +523,8 @@ fn ask_all(
 
 /// Why an answer is none; where a server cannot show who it is, with what to do.
 fn why(error: &Error) -> String {
-    match (NetError::of(error).map(NetError::kind), error.hint_text()) {
-        (Some(NetErrorKind::Tls), Some(hint)) => format!("{error} ({hint})"),
+    match (NetError::of(error).map(NetError::kind), error.hint()) {
+        (Some(NetErrorKind::Tls), Some(Hint::Text(hint))) => format!("{error} ({hint})"),
         _ => error.to_string(),
     }
 }
