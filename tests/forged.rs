@@ -218,8 +218,8 @@ fn an_incremental_archive_alone_is_not_good() {
         let (code, stderr) = run(command, &arguments, None);
         assert_eq!(code, Some(1), "{command}: {stderr}");
         let text = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        let expected = "the state of an incremental archive alone cannot be checked: give its full archive, or ask for \
-                        --check frames";
+        let expected = "the state of an incremental archive alone cannot be checked hint: give its full archive too, or check only \
+                        frames: --check frames";
         assert!(text.contains(expected), "{command}: {text}");
         assert!(names(&out).is_empty() && !tree.exists(), "{command}");
         let (code, stderr) = run(command, &[&arguments[..], &["--check".as_ref(), "frames".as_ref()]].concat(), None);

@@ -193,7 +193,7 @@ fn what_makes_no_sense_is_refused() {
         (&archive, &["--frame-size", "1KiB"], 2, "out of range"),
         (&archive, &["--threads", "0"], 2, "threads"),
         (&archive, &["--min-time=-1"], 2, "times look like"),
-        (&archive, &["--slot", "26"], 2, "for ledgers"),
+        (&archive, &["--slot", "26"], 2, "of ledgers"),
         (&archive, &["--csv", csv_in_no_directory.to_str().expect("UTF-8")], 1, "no such file"),
         (&path("empty"), &[], 2, "empty"),
         (&path("missing"), &[], 1, "no such file"),

@@ -43,7 +43,7 @@ hints! {
     /// Archive without a full archive in the directory.
     ForceBase: "put the full archive there, or use `force_base` to continue without it",
     /// Name the full archive of an incremental one.
-    GiveBase: "an incremental archive needs its full archive: `base`",
+    GiveBase: "if it is an incremental archive, give its full archive with `base`",
     /// Say what an incremental archive builds on.
     GiveBaseSlot: "an incremental archive needs the slot of its full archive: `base_slot`",
     /// Trust an authority of one's own.
