@@ -1,0 +1,132 @@
+//! Measures size and CPU time of frames against zstd level 1: one thread, in memory, alternating, medians.
+//!
+//! `cargo run --release -p slotpress-encoder --example measure -- [ROUNDS] FILE.tar...`, with archives of
+//! `slotpress archive --format none`, verbatim or clustered. Frames are of 8 MiB. `--base FILE.tar` before a file compares it with
+//! level 1 on that one: clustered records with verbatim ones; the time of clustering is not in it.
+
+use {
+    rustix::time::{ClockId, clock_gettime},
+    slotpress_encoder::{Effort, Encoder, Way},
+    std::{env, error::Error, fs, hint::black_box},
+    zstd_safe::{CCtx, CParameter, compress_bound},
+};
+
+const FRAME_BYTES: usize = 8 << 20;
+const HEADER_BYTES: usize = 136;
+
+struct Frame {
+    content: Vec<u8>,
+    starts: Vec<u32>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut rounds = 5;
+    let mut base = None;
+    let mut arguments = env::args().skip(1);
+    println!(
+        "| content | effort | size | CPU | frames from records | ratio | decoding |\n|---|---|--:|--:|--:|--:|--:|"
+    );
+    while let Some(argument) = arguments.next() {
+        if let Ok(number) = argument.parse() {
+            rounds = number;
+        } else if argument == "--base" {
+            base = arguments.next();
+        } else {
+            measure(&argument, base.take().as_deref(), rounds)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure(path: &str, base: Option<&str>, rounds: usize) -> Result<(), Box<dyn Error>> {
+    let frames = frames(&fs::read(path)?);
+    let base = base.map(fs::read).transpose()?.map(|tar| self::frames(&tar));
+    let base = base.as_ref().unwrap_or(&frames);
+    let content_bytes: usize = frames.iter().map(|frame| frame.content.len()).sum();
+    let mut context = CCtx::create();
+    for parameter in [CParameter::CompressionLevel(1), CParameter::ChecksumFlag(true)] {
+        context.set_parameter(parameter).map_err(zstd_safe::get_error_name)?;
+    }
+    let mut to = Vec::with_capacity(compress_bound(FRAME_BYTES) * 2);
+    for effort in [Effort::Fast, Effort::Balanced] {
+        let mut encoder = Encoder::new(effort, true)?;
+        let (mut ratios, mut decodings) = (Vec::new(), Vec::new());
+        let (mut stock_bytes, mut bytes, mut from_records) = (0, 0, 0);
+        for _ in 0..rounds {
+            (stock_bytes, bytes, from_records) = (0, 0, 0);
+            let (mut stock_seconds, mut seconds) = (0.0, 0.0);
+            let (mut stock_decoding, mut decoding) = (0.0, 0.0);
+            let mut room = vec![0; compress_bound(FRAME_BYTES)];
+            for (frame, base) in frames.iter().zip(base) {
+                let before = cpu_seconds();
+                let written = context.compress2(&mut room[..], &base.content).map_err(zstd_safe::get_error_name)?;
+                stock_seconds += cpu_seconds() - before;
+                stock_bytes += written;
+                stock_decoding += decode(&room[..written], &base.content)?;
+                let before = cpu_seconds();
+                let way = encoder.encode(black_box(&frame.content), &frame.starts, &mut to)?;
+                seconds += cpu_seconds() - before;
+                bytes += to.len();
+                from_records += usize::from(way == Way::Records);
+                decoding += decode(&to, &frame.content)?;
+            }
+            ratios.push(seconds / stock_seconds);
+            decodings.push(decoding / stock_decoding);
+        }
+        let size = bytes as f64 / stock_bytes as f64;
+        println!(
+            "| {path} | {effort:?} | {size:.4} | {:.3} | {from_records} of {} | {:.2} | {:.2} |",
+            median(ratios),
+            frames.len(),
+            content_bytes as f64 / stock_bytes as f64,
+            median(decodings)
+        );
+    }
+    Ok(())
+}
+
+/// Seconds that decoding takes; the result is compared.
+fn decode(frame: &[u8], content: &[u8]) -> Result<f64, Box<dyn Error>> {
+    let mut decoded = vec![0; content.len()];
+    let before = cpu_seconds();
+    zstd_safe::decompress(&mut decoded[..], frame).map_err(zstd_safe::get_error_name)?;
+    let seconds = cpu_seconds() - before;
+    if decoded == content { Ok(seconds) } else { Err("a frame does not decode to its content".into()) }
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// Frames of a tar file, with the records of `accounts/`.
+fn frames(tar: &[u8]) -> Vec<Frame> {
+    let mut starts: Vec<usize> = Vec::new();
+    let mut at = 0;
+    while let Some(header) = tar.get(at..at + 512) {
+        let text = String::from_utf8_lossy(&header[124..135]);
+        let length = usize::from_str_radix(text.trim_matches(['\0', ' ']), 8).unwrap_or(0);
+        at += 512;
+        if header.starts_with(b"accounts/") {
+            let mut record = at;
+            while record + HEADER_BYTES <= (at + length).min(tar.len()) {
+                starts.push(record);
+                let mut word = [0; 8];
+                word.copy_from_slice(&tar[record + 8..record + 16]);
+                record = record.saturating_add(HEADER_BYTES + u64::from_le_bytes(word) as usize).next_multiple_of(8);
+            }
+        }
+        at += length.next_multiple_of(512);
+    }
+    let frame = |(number, content): (usize, &[u8])| {
+        let range = number * FRAME_BYTES..(number + 1) * FRAME_BYTES;
+        let inside = starts.iter().filter(|start| range.contains(start));
+        Frame { content: content.to_vec(), starts: inside.map(|start| (start - range.start) as u32).collect() }
+    };
+    tar.chunks(FRAME_BYTES).enumerate().map(frame).collect()
+}

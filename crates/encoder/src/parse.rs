@@ -1,0 +1,265 @@
+//! Content and record starts in, sequences out.
+
+use crate::{
+    CONTENT_BYTES_MAX, Effort,
+    compare::{CHUNK_BYTES, chunk_at, equal, zeros},
+    fields::{FIELD_BYTES_MIN, Fields},
+    kinds::{HEADER_BYTES, Kinds, u64_at},
+    libzstd::ZstdError,
+    lz::Lz,
+    sequences::{BLOCK_BYTES_MAX, Sequences},
+};
+
+/// Longer records are left to the match finder: what they hold repeats within them.
+const RECORD_BYTES_MAX: usize = 4 << 10;
+
+/// Literals of this many bytes are left to the match finder.
+const LONG_LITERALS_BYTES: usize = 256;
+
+/// The shortest run of zeros that becomes a match.
+const ZEROS_MIN: usize = 6;
+
+/// A block is cut where the kind of records changes, from this many bytes on.
+const BLOCK_BYTES_MIN: usize = 32 << 10;
+
+/// A frame is looked at after this many bytes: is there anything to gain?
+const PROBE_BYTES: usize = 512 << 10;
+
+/// What became of content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    /// Level 1 makes a frame as small.
+    Hopeless,
+    /// These sequences.
+    Sequences {
+        /// Whether nearly all of it is records, whose literals are not worth coding.
+        is_mostly_records: bool,
+    },
+}
+
+/// Parses one content after another, reusing its memory.
+#[derive(Debug)]
+pub(crate) struct Parser {
+    kinds: Kinds,
+    fields: Fields,
+    lz: Lz,
+    sequences: Sequences,
+    last_kind: u64,
+}
+
+/// A record by the places of its first byte and of the one after its last.
+struct Extent {
+    start: usize,
+    end: usize,
+}
+
+impl Parser {
+    pub(crate) fn new(effort: Effort) -> Self {
+        let (fields_log, lz_log) = match effort {
+            Effort::Fast => (15, 14),
+            Effort::Balanced => (16, 16),
+        };
+        Self {
+            kinds: Kinds::new(),
+            fields: Fields::new(fields_log),
+            lz: Lz::new(lz_log),
+            sequences: Sequences::default(),
+            last_kind: 0,
+        }
+    }
+
+    pub(crate) fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.kinds.memory_bytes() + self.fields.memory_bytes() + self.lz.memory_bytes() + self.sequences.memory_bytes()
+    }
+
+    /// Finds the sequences of `content`.
+    pub(crate) fn parse(&mut self, content: &[u8], starts: &[u32]) -> Result<Parsed, ZstdError> {
+        if content.len() > CONTENT_BYTES_MAX {
+            return Err(ZstdError::CONTENT_TOO_LONG);
+        }
+        self.kinds.clear();
+        self.fields.clear();
+        self.lz.clear();
+        self.sequences.clear();
+        self.last_kind = 0;
+        let (mut done, mut records_bytes, mut is_probed) = (0, 0, false);
+        for &start in starts {
+            let Some(Extent { start, end }) = extent(content, start as usize).filter(|record| record.start >= done)
+            else {
+                continue;
+            };
+            self.other(content, done, start);
+            if end - start <= RECORD_BYTES_MAX {
+                self.record(content, start, end);
+                records_bytes += end - start;
+            } else {
+                self.other(content, start, end);
+            }
+            done = end;
+            if !is_probed && done >= PROBE_BYTES {
+                is_probed = true;
+                if is_hopeless(done, records_bytes, self.sequences.matched_bytes()) {
+                    return Ok(Parsed::Hopeless);
+                }
+            }
+        }
+        if is_hopeless(content.len(), records_bytes, usize::MAX) {
+            return Ok(Parsed::Hopeless);
+        }
+        self.other(content, done, content.len());
+        self.sequences.cut(content.len());
+        Ok(Parsed::Sequences { is_mostly_records: records_bytes >= content.len() / 8 * 7 })
+    }
+
+    /// What is no record, or a long one.
+    fn other(&mut self, content: &[u8], mut start: usize, end: usize) {
+        while start < end {
+            if self.sequences.room(start) == 0 {
+                self.sequences.cut(start);
+            }
+            let piece_end = end.min(start + self.sequences.room(start));
+            self.lz.find(content, start, piece_end, &mut self.sequences);
+            start = piece_end;
+        }
+    }
+
+    fn record(&mut self, content: &[u8], start: usize, end: usize) {
+        let candidate = self.kinds.candidate(content, start, end);
+        let is_new_kind = std::mem::replace(&mut self.last_kind, candidate.kind) != candidate.kind;
+        let is_full = self.sequences.room(start) < end - start;
+        if is_full || is_new_kind && self.sequences.block_bytes(start) >= BLOCK_BYTES_MIN {
+            self.sequences.cut(start);
+        }
+        let Some(earlier) = candidate.at else {
+            return self.literals(content, start, end, start);
+        };
+        let offset = start - earlier;
+        // The end of the last match, and the begin of the one that is going on.
+        let (mut matched_to, mut run) = (start, None);
+        let mut mask = mask_at(content, earlier, start, end);
+        // Of the chunk before: what lies in runs, and where runs of 4 begin.
+        let (mut runs_before, mut begins_before) = (0u64, 0u64);
+        let mut at = start;
+        while at < end {
+            let next = if at + CHUNK_BYTES < end {
+                mask_at(content, earlier + CHUNK_BYTES + (at - start), at + CHUNK_BYTES, end)
+            } else {
+                0
+            };
+            // Where 4 equal bytes begin, over the end of the chunk; then all bytes of these.
+            let begins = mask & (mask >> 1 | next << 63) & (mask >> 2 | next << 62) & (mask >> 3 | next << 61);
+            let runs = begins
+                | (begins << 1 | begins_before >> 63)
+                | (begins << 2 | begins_before >> 62)
+                | (begins << 3 | begins_before >> 61);
+            let mut changes = runs ^ (runs << 1 | runs_before >> 63);
+            while changes != 0 {
+                let place = at + changes.trailing_zeros() as usize;
+                changes &= changes - 1;
+                match run.take() {
+                    None => {
+                        self.literals(content, matched_to, place, start);
+                        run = Some(place);
+                    }
+                    Some(begin) => {
+                        self.sequences.matched(begin, place - begin, offset);
+                        matched_to = place;
+                    }
+                }
+            }
+            (runs_before, begins_before, mask) = (runs, begins, next);
+            at += CHUNK_BYTES;
+        }
+        match run {
+            Some(begin) => self.sequences.matched(begin, end - begin, offset),
+            None => self.literals(content, matched_to, end, start),
+        }
+    }
+
+    /// Bytes of the record at `record` that are not those of the record it was compared with.
+    #[inline]
+    fn literals(&mut self, content: &[u8], mut start: usize, end: usize, record: usize) {
+        if end - start < ZEROS_MIN + 1 {
+            return;
+        }
+        if end - start >= LONG_LITERALS_BYTES {
+            return self.lz.find(content, start, end, &mut self.sequences);
+        }
+        let mut at = start;
+        while at < end {
+            let mask = zeros(&chunk_at(content, at)) & low_bits(end - at);
+            // Where ZEROS_MIN + 1 zeros begin: the first is a literal, the others repeat it.
+            let twos = mask & mask >> 1;
+            let fours = twos & twos >> 2;
+            let begins = fours & fours >> (ZEROS_MIN + 1 - 4);
+            if begins == 0 {
+                // Runs that lie across the ends of two chunks are found by the next, from where they begin.
+                let tail = (!mask).leading_zeros() as usize;
+                at += CHUNK_BYTES - if at + CHUNK_BYTES < end && tail < CHUNK_BYTES { tail } else { 0 };
+                continue;
+            }
+            let first = at + begins.trailing_zeros() as usize;
+            let zeros = zeros_from(content, first, end);
+            self.fields_of(content, start, first, record);
+            self.sequences.matched(first + 1, zeros - 1, 1);
+            (start, at) = (first + zeros, first + zeros);
+        }
+        self.fields_of(content, start, end, record);
+    }
+
+    #[inline(always)]
+    fn fields_of(&mut self, content: &[u8], start: usize, end: usize, record: usize) {
+        // The header holds an address, which nearly never occurs again, and a balance.
+        let start = start.max(record + HEADER_BYTES);
+        if start + FIELD_BYTES_MIN <= end {
+            self.fields.look_up(content, start, end, &mut self.sequences);
+        }
+    }
+}
+
+/// The record at `start`, if it lies wholly in the content.
+#[inline]
+fn extent(content: &[u8], start: usize) -> Option<Extent> {
+    let header = content.get(start..)?.first_chunk::<HEADER_BYTES>()?;
+    let data_bytes = usize::try_from(u64_at(header, 8)).ok()?;
+    let data_end = start.checked_add(HEADER_BYTES)?.checked_add(data_bytes).filter(|end| *end <= content.len())?;
+    Some(Extent { start, end: data_end.next_multiple_of(8).min(content.len()) })
+}
+
+/// Whether level 1 does as well: few bytes are small records, or hardly any repeat.
+fn is_hopeless(bytes: usize, records_bytes: usize, matched_bytes: usize) -> bool {
+    records_bytes < bytes / 2 || matched_bytes < bytes / 8
+}
+
+/// Which of the bytes of the record at `at`, before `end`, are those from `earlier` on.
+#[inline(always)]
+fn mask_at(content: &[u8], earlier: usize, at: usize, end: usize) -> u64 {
+    equal(&chunk_at(content, earlier), &chunk_at(content, at)) & low_bits(end - at)
+}
+
+/// The lowest `count` bits, or all.
+#[inline(always)]
+fn low_bits(count: usize) -> u64 {
+    if count >= 64 { !0 } else { (1 << count) - 1 }
+}
+
+/// How many bytes from `start` on are zero, up to `end`.
+#[inline(always)]
+fn zeros_from(content: &[u8], start: usize, end: usize) -> usize {
+    let mut at = start;
+    while at < end {
+        let mask = !zeros(&chunk_at(content, at)) | !low_bits(end - at);
+        let zeros = mask.trailing_zeros() as usize;
+        at += zeros;
+        if zeros < CHUNK_BYTES {
+            break;
+        }
+    }
+    at.min(end) - start
+}
+
+const _: () = assert!(RECORD_BYTES_MAX < BLOCK_BYTES_MAX);
