@@ -47,6 +47,7 @@ fn measure(path: &str, base: Option<&str>, rounds: usize) -> Result<(), Box<dyn 
     for parameter in [CParameter::CompressionLevel(1), CParameter::ChecksumFlag(true)] {
         context.set_parameter(parameter).map_err(zstd_safe::get_error_name)?;
     }
+    measure_presets(path, &frames, base, &mut context, rounds)?;
     let mut to = Vec::with_capacity(compress_bound(FRAME_BYTES) * 2);
     for effort in [Effort::Fast, Effort::Balanced] {
         let mut encoder = Encoder::new(effort, true)?;
@@ -80,6 +81,54 @@ fn measure(path: &str, base: Option<&str>, rounds: usize) -> Result<(), Box<dyn 
             frames.len(),
             content_bytes as f64 / stock_bytes as f64,
             median(decodings)
+        );
+    }
+    Ok(())
+}
+
+/// What parameters of zstd alone give: those that presets had before there was an encoder.
+fn measure_presets(
+    path: &str,
+    frames: &[Frame],
+    base: &[Frame],
+    context: &mut CCtx<'_>,
+    rounds: usize,
+) -> Result<(), Box<dyn Error>> {
+    let presets = [(Effort::Fast, 23, 15, 7), (Effort::Balanced, 22, 16, 5)];
+    for (effort, window_log, hash_log, min_match) in presets {
+        let mut preset = CCtx::create();
+        for parameter in [
+            CParameter::CompressionLevel(1),
+            CParameter::ChecksumFlag(true),
+            CParameter::WindowLog(window_log),
+            CParameter::HashLog(hash_log),
+            CParameter::SearchLog(1),
+            CParameter::MinMatch(min_match),
+            CParameter::TargetLength(1),
+            CParameter::Strategy(zstd_safe::Strategy::ZSTD_fast),
+        ] {
+            preset.set_parameter(parameter).map_err(zstd_safe::get_error_name)?;
+        }
+        let mut ratios = Vec::new();
+        let (mut stock_bytes, mut bytes) = (0, 0);
+        let mut room = vec![0; compress_bound(FRAME_BYTES)];
+        for _ in 0..rounds {
+            (stock_bytes, bytes) = (0, 0);
+            let (mut stock_seconds, mut seconds) = (0.0, 0.0);
+            for (frame, base) in frames.iter().zip(base) {
+                let before = cpu_seconds();
+                stock_bytes += context.compress2(&mut room[..], &base.content).map_err(zstd_safe::get_error_name)?;
+                let between = cpu_seconds();
+                bytes += preset.compress2(&mut room[..], &frame.content).map_err(zstd_safe::get_error_name)?;
+                stock_seconds += between - before;
+                seconds += cpu_seconds() - between;
+            }
+            ratios.push(seconds / stock_seconds);
+        }
+        println!(
+            "| {path} | zstd parameters for {effort:?} | {:.4} | {:.3} | | | |",
+            bytes as f64 / stock_bytes as f64,
+            median(ratios)
         );
     }
     Ok(())

@@ -82,10 +82,10 @@ impl Encoder {
                 self.stock.compress(content, to)?;
                 Way::Stock
             }
-            Parsed::Sequences { is_mostly_records } => {
+            Parsed::Sequences => {
                 let literals = match self.effort {
-                    Effort::Fast if is_mostly_records => Literals::Raw,
-                    _ => Literals::Coded,
+                    Effort::Fast => Literals::Raw,
+                    Effort::Balanced => Literals::Coded,
                 };
                 let sequences = self.parser.sequences();
                 // A block that cannot be compressed takes 3 bytes more than its content. One block more: libzstd gives up on a

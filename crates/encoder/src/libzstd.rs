@@ -130,6 +130,11 @@ impl Context {
             Literals::Raw => ZSTD_ps_disable,
             Literals::Coded => ZSTD_ps_enable,
         };
+        // A call leaves the context amid a frame, where parameters cannot be set.
+        // SAFETY: the context lives.
+        check(unsafe {
+            zstd_sys::ZSTD_CCtx_reset(self.0.as_ptr(), zstd_sys::ZSTD_ResetDirective::ZSTD_reset_session_only)
+        })?;
         self.set(LITERAL_COMPRESSION, literals as i32)?;
         let room = to.spare_capacity_mut();
         // SAFETY: the context lives; libzstd writes at most `room.len()` bytes to `room`. It reads `content` no further than

@@ -8,22 +8,23 @@ use crate::{
 /// Bytes that are hashed: the shortest match.
 const HASHED_BYTES: u32 = 6;
 
+/// Entries of the table, in bits: it stays in the nearest cache.
+const TABLE_LOG: u32 = 14;
+
 /// Without a match, steps grow by one after every 2^this bytes.
 const STEP_LOG: u32 = 6;
 
 /// Where 6 bytes were seen last, by their hash.
 #[derive(Debug)]
 pub(crate) struct Lz {
-    table: Vec<u32>,
-    log: u32,
+    table: Box<[u32; 1 << TABLE_LOG]>,
     /// The offset of the last match.
     repeated: usize,
 }
 
 impl Lz {
-    /// With 2^`log` entries.
-    pub(crate) fn new(log: u32) -> Self {
-        Self { table: vec![0; 1 << log], log, repeated: 0 }
+    pub(crate) fn new() -> Self {
+        Self { table: Box::new([0; 1 << TABLE_LOG]), repeated: 0 }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -35,7 +36,7 @@ impl Lz {
     fn replace(&mut self, word: u64, at: usize) -> usize {
         let hash = (word << (64 - 8 * HASHED_BYTES)).wrapping_mul(0xcf1b_bcdc_bf9b_0000 | 0x9e37_79b1);
         // Positions are below 2^25.
-        std::mem::replace(&mut self.table[(hash >> (64 - self.log)) as usize], at as u32) as usize
+        std::mem::replace(&mut self.table[(hash >> (64 - TABLE_LOG)) as usize], at as u32) as usize
     }
 
     /// Finds matches in `start..end`, all of which the block has room for.

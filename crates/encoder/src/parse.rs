@@ -14,13 +14,16 @@ use crate::{
 const RECORD_BYTES_MAX: usize = 4 << 10;
 
 /// Literals of this many bytes are left to the match finder.
-const LONG_LITERALS_BYTES: usize = 256;
+const LONG_LITERALS_BYTES: usize = 96;
 
 /// The shortest run of zeros that becomes a match.
 const ZEROS_MIN: usize = 6;
 
 /// A block is cut where the kind of records changes, from this many bytes on.
 const BLOCK_BYTES_MIN: usize = 32 << 10;
+
+/// Only after this many bytes of one kind: where kinds alternate, a block of its own for each is larger.
+const KIND_RUN_BYTES: usize = 16 << 10;
 
 /// A frame is looked at after this many bytes: is there anything to gain?
 const PROBE_BYTES: usize = 512 << 10;
@@ -30,11 +33,8 @@ const PROBE_BYTES: usize = 512 << 10;
 pub(crate) enum Parsed {
     /// Level 1 makes a frame as small.
     Hopeless,
-    /// These sequences.
-    Sequences {
-        /// Whether nearly all of it is records, whose literals are not worth coding.
-        is_mostly_records: bool,
-    },
+    /// The parser has its sequences.
+    Sequences,
 }
 
 /// Parses one content after another, reusing its memory.
@@ -44,7 +44,9 @@ pub(crate) struct Parser {
     fields: Fields,
     lz: Lz,
     sequences: Sequences,
-    last_kind: u64,
+    /// The kind of the last records, and where the first of them begins.
+    kind: u64,
+    kind_start: usize,
 }
 
 /// A record by the places of its first byte and of the one after its last.
@@ -55,16 +57,17 @@ struct Extent {
 
 impl Parser {
     pub(crate) fn new(effort: Effort) -> Self {
-        let (fields_log, lz_log) = match effort {
-            Effort::Fast => (15, 14),
-            Effort::Balanced => (16, 16),
+        let fields_log = match effort {
+            Effort::Fast => 15,
+            Effort::Balanced => 16,
         };
         Self {
             kinds: Kinds::new(),
             fields: Fields::new(fields_log),
-            lz: Lz::new(lz_log),
+            lz: Lz::new(),
             sequences: Sequences::default(),
-            last_kind: 0,
+            kind: 0,
+            kind_start: 0,
         }
     }
 
@@ -85,8 +88,11 @@ impl Parser {
         self.fields.clear();
         self.lz.clear();
         self.sequences.clear();
-        self.last_kind = 0;
-        let (mut done, mut records_bytes, mut is_probed) = (0, 0, false);
+        (self.kind, self.kind_start) = (0, 0);
+        if small_records_bytes(content.len(), starts) < content.len() / 3 {
+            return Ok(Parsed::Hopeless);
+        }
+        let (mut done, mut is_probed) = (0, false);
         for &start in starts {
             let Some(Extent { start, end }) = extent(content, start as usize).filter(|record| record.start >= done)
             else {
@@ -95,24 +101,21 @@ impl Parser {
             self.other(content, done, start);
             if end - start <= RECORD_BYTES_MAX {
                 self.record(content, start, end);
-                records_bytes += end - start;
             } else {
                 self.other(content, start, end);
             }
             done = end;
             if !is_probed && done >= PROBE_BYTES {
                 is_probed = true;
-                if is_hopeless(done, records_bytes, self.sequences.matched_bytes()) {
+                // Hardly anything repeats.
+                if self.sequences.matched_bytes() < done / 8 {
                     return Ok(Parsed::Hopeless);
                 }
             }
         }
-        if is_hopeless(content.len(), records_bytes, usize::MAX) {
-            return Ok(Parsed::Hopeless);
-        }
         self.other(content, done, content.len());
         self.sequences.cut(content.len());
-        Ok(Parsed::Sequences { is_mostly_records: records_bytes >= content.len() / 8 * 7 })
+        Ok(Parsed::Sequences)
     }
 
     /// What is no record, or a long one.
@@ -129,10 +132,14 @@ impl Parser {
 
     fn record(&mut self, content: &[u8], start: usize, end: usize) {
         let candidate = self.kinds.candidate(content, start, end);
-        let is_new_kind = std::mem::replace(&mut self.last_kind, candidate.kind) != candidate.kind;
+        let is_new_kind = self.kind != candidate.kind;
         let is_full = self.sequences.room(start) < end - start;
-        if is_full || is_new_kind && self.sequences.block_bytes(start) >= BLOCK_BYTES_MIN {
+        let is_end_of_run = is_new_kind && start - self.kind_start >= KIND_RUN_BYTES;
+        if is_full || is_end_of_run && self.sequences.block_bytes(start) >= BLOCK_BYTES_MIN {
             self.sequences.cut(start);
+        }
+        if is_new_kind {
+            (self.kind, self.kind_start) = (candidate.kind, start);
         }
         let Some(earlier) = candidate.at else {
             return self.literals(content, start, end, start);
@@ -230,9 +237,11 @@ fn extent(content: &[u8], start: usize) -> Option<Extent> {
     Some(Extent { start, end: data_end.next_multiple_of(8).min(content.len()) })
 }
 
-/// Whether level 1 does as well: few bytes are small records, or hardly any repeat.
-fn is_hopeless(bytes: usize, records_bytes: usize, matched_bytes: usize) -> bool {
-    records_bytes < bytes / 2 || matched_bytes < bytes / 8
+/// Bytes of records that are not left to the match finder, by the distances of their starts: headers need not be read.
+fn small_records_bytes(content_bytes: usize, starts: &[u32]) -> usize {
+    let ends = starts.iter().skip(1).map(|start| *start as usize).chain([content_bytes]);
+    let lengths = starts.iter().zip(ends).map(|(start, end)| end.saturating_sub(*start as usize));
+    lengths.filter(|length| *length <= RECORD_BYTES_MAX).sum()
 }
 
 /// Which of the bytes of the record at `at`, before `end`, are those from `earlier` on.
