@@ -105,6 +105,9 @@ impl Parser {
                 self.other(content, start, end);
             }
             done = end;
+            if self.sequences.are_too_many(done) {
+                return Ok(Parsed::Hopeless);
+            }
             if !is_probed && done >= PROBE_BYTES {
                 is_probed = true;
                 // Hardly anything repeats.

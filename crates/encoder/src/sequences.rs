@@ -8,6 +8,9 @@ pub(crate) const BLOCK_BYTES_MAX: usize = 128 << 10;
 /// The shortest match that is worth a sequence, in bytes; libzstd sizes its tables by it.
 pub(crate) const MATCH_BYTES_MIN: usize = 4;
 
+/// So many are never too many.
+const SEQUENCES_MIN: usize = 4096;
+
 /// How far back a match may lie, in bytes.
 pub(crate) const OFFSET_MAX: usize = 1 << WINDOW_LOG;
 
@@ -35,6 +38,12 @@ impl Sequences {
 
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
+    }
+
+    /// Whether there are so many that they take more memory than the content before `at`: no frame of records has matches as
+    /// short as that.
+    pub(crate) fn are_too_many(&self, at: usize) -> bool {
+        self.list.len() > SEQUENCES_MIN.max(at / size_of::<Sequence>())
     }
 
     /// Bytes that matches cover.
