@@ -147,6 +147,7 @@ pub use {
         progress::{CancelToken, NoProgress, Part, Progress, Step},
         stopwatch::Elapsed,
     },
+    slotpress_encoder::Effort,
     slotpress_format::{
         archive::frame_hashes::Root,
         ledger::{

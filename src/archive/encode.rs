@@ -11,6 +11,7 @@ use {
         pipeline::run_in_order,
         progress::{Part, Progress},
     },
+    slotpress_encoder::{Effort, Encoder},
     slotpress_format::{
         archive::frame_hashes::{FrameHash, frame_hash},
         ledger::names::Extension,
@@ -42,6 +43,8 @@ pub enum Format {
         /// What replaces the level's own choices.
         params: ZstdParams,
     },
+    /// `.tar.zst`, plain zstd by the encoder that compares records with earlier ones of their kind.
+    ZstdRecords(Effort),
     /// `.tar.lz4`, which Agave reads and Firedancer does not.
     Lz4,
     /// `.tar`: not compressed. Firedancer reads it and Agave does not.
@@ -63,10 +66,20 @@ impl Codec {
     /// The ending of the archive's file name.
     pub fn extension(&self) -> Extension {
         match self.format {
-            Format::Zstd { .. } => Extension::TarZstd,
+            Format::Zstd { .. } | Format::ZstdRecords(_) => Extension::TarZstd,
             Format::Lz4 => Extension::TarLz4,
             Format::None => Extension::Tar,
         }
+    }
+
+    /// Whether frames are zstd's.
+    pub fn is_zstd(&self) -> bool {
+        self.extension() == Extension::TarZstd
+    }
+
+    /// Whether it must be known where records begin.
+    pub fn needs_records(&self) -> bool {
+        self.layout == RecordLayout::Clustered || matches!(self.format, Format::ZstdRecords(_))
     }
 
     /// The settings as the index names them.
@@ -74,6 +87,9 @@ impl Codec {
         let mut settings = match &self.format {
             Format::Zstd { level, params } if params.is_stock() => format!("zstd-level={level}"),
             Format::Zstd { level, params } => format!("zstd-level={level} zstd-params={params}"),
+            // What makes these frames may change what it makes: the number tells which it was.
+            Format::ZstdRecords(Effort::Fast) => "zstd-records=1 effort=fast".to_string(),
+            Format::ZstdRecords(Effort::Balanced) => "zstd-records=1 effort=balanced".to_string(),
             Format::Lz4 | Format::None => String::new(),
         };
         if !self.has_checksum {
@@ -107,13 +123,17 @@ pub fn is_zstd_level(level: i32) -> bool {
 pub struct FrameCompressor {
     codec: Codec,
     context: Option<CCtx<'static>>,
+    encoder: Option<Encoder>,
     sample: Vec<u8>,
 }
 
 impl FrameCompressor {
     /// A compressor for the codec.
     pub fn new(codec: &Codec) -> Result<Self> {
-        let mut this = Self { codec: codec.clone(), context: None, sample: Vec::new() };
+        let mut this = Self { codec: codec.clone(), context: None, encoder: None, sample: Vec::new() };
+        if let Format::ZstdRecords(effort) = codec.format {
+            this.encoder = Some(Encoder::new(effort, codec.has_checksum).map_err(encoder_error)?);
+        }
         let Format::Zstd { level, params } = &codec.format else { return Ok(this) };
         let mut context =
             CCtx::try_create().ok_or_else(|| Error::failed("not enough memory for a compression context"))?;
@@ -129,12 +149,26 @@ impl FrameCompressor {
         Ok(this)
     }
 
-    /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
-    /// it saves too little.
+    /// As [`FrameCompressor::compress_records`], of content of which it is not known where records begin.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<bool> {
+        self.compress_records(content, &[], to)
+    }
+
+    /// Makes `content` a frame in `to`, replacing what it holds; returns whether it was stored raw, since compressing
+    /// it saves too little. `starts` tells where records begin, to who wants to know.
+    pub fn compress_records(&mut self, content: &[u8], starts: &[u32], to: &mut Vec<u8>) -> Result<bool> {
         slotpress_base::threads::panic_point("encoder");
         let Codec { has_checksum, min_savings_percent, .. } = self.codec;
         to.clear();
+        if let Some(encoder) = &mut self.encoder {
+            encoder.encode(content, starts, to).map_err(encoder_error)?;
+            let is_stored =
+                min_savings_percent > 0 && stored::saves_too_little(content.len(), to.len(), min_savings_percent);
+            if is_stored {
+                stored::store_zstd(content, has_checksum, to);
+            }
+            return Ok(is_stored);
+        }
         let Some(context) = &mut self.context else {
             return Ok(match self.codec.format {
                 Format::Lz4 => lz4::append_blocks(content, has_checksum, min_savings_percent, to),
@@ -168,7 +202,7 @@ impl FrameCompressor {
 
     /// Bytes that the context takes.
     pub fn context_bytes(&self) -> usize {
-        self.context.as_ref().map_or(0, CCtx::sizeof)
+        self.context.as_ref().map_or(0, CCtx::sizeof) + self.encoder.as_ref().map_or(0, Encoder::memory_bytes)
     }
 }
 
@@ -177,6 +211,10 @@ fn compress_zstd(context: &mut CCtx<'static>, content: &[u8], to: &mut Vec<u8>) 
     to.reserve(compress_bound(content.len()));
     context.compress2(to, content).map_err(|code| zstd_error("compress a frame", code))?;
     Ok(())
+}
+
+fn encoder_error(error: slotpress_encoder::ZstdError) -> Error {
+    Error::failed(format!("zstd cannot compress a frame: {error}"))
 }
 
 fn zstd_error(doing: &str, code: usize) -> Error {
@@ -223,23 +261,21 @@ pub fn encode_linked_frames<F: Send>(
 ) -> Result<()> {
     let new_worker = || {
         let mut compressor = FrameCompressor::new(codec)?;
-        let mut clusterer = (codec.layout == RecordLayout::Clustered).then(FrameClusterer::default);
+        let mut clusterer = codec.needs_records().then(|| FrameClusterer::new(codec.layout));
         let mut content = Vec::new();
         Ok(move |(frame, link): (F, FrameLink), to: &mut Vec<u8>| {
             let content_bytes = fill(frame, &mut content)?;
             let started = Instant::now();
             let content = &content[..content_bytes];
-            let (content, left_as_is) = match &mut clusterer {
+            let (is_stored, left_as_is) = match &mut clusterer {
                 Some(clusterer) => {
-                    let (content, counts) = clusterer.cluster(content, link)?;
-                    (content, counts.left_as_is)
+                    let (content, starts, counts) = clusterer.cluster(content, link)?;
+                    (compressor.compress_records(content, starts, to)?, counts.left_as_is)
                 }
-                None => (content, 0),
+                None => (compressor.compress(content, to)?, 0),
             };
-            let is_stored = compressor.compress(content, to)?;
             // Here, on all cores, and not where frames are written.
-            let is_zstd = matches!(codec.format, Format::Zstd { .. });
-            let hash = is_zstd.then(|| frame_hash(&[], to));
+            let hash = codec.is_zstd().then(|| frame_hash(&[], to));
             progress.spent(Part::Compressing, started.elapsed());
             Ok((content_bytes as u64, is_stored, left_as_is, hash))
         })

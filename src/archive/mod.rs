@@ -19,7 +19,7 @@ use {
     crate::archive::{
         documents::{judge, while_reading},
         dry_run::check_room,
-        encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
+        encode::{Codec, EncodedFrame, Format, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
         layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
         sink::{OpenSink, Sink},
         writer::{ArchiveWriter, FrameTotals, Written},
@@ -46,6 +46,7 @@ use {
             directory::{Layout, LedgerPaths, find_bank_snapshot},
             lock::LedgerLock,
             names::ArchiveName,
+            record::RECORD_HEADER_BYTES,
         },
     },
     slotpress_read::{
@@ -282,7 +283,7 @@ fn describe(plan: &Plan, options: &ArchiveOptions, threads: usize) -> String {
 /// The frames of a planned archive, each with its link to the next.
 fn linked_frames(plan: &Plan, options: &ArchiveOptions) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
     let mut spans = FrameCutter::new(plan.entry_lengths(), options.frame_size_bytes).peekable();
-    let mut linker = Linker::new(options.codec.layout);
+    let mut linker = Linker::new(options.codec.needs_records());
     std::iter::from_fn(move || {
         let span = spans.next()?;
         let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
@@ -385,10 +386,14 @@ pub(crate) fn threads_within(
 /// frame of zeros since its size follows from level and frame size.
 pub(crate) fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let mut compressor = FrameCompressor::new(codec)?;
-    compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;
+    // Zeros are records without data.
+    let starts: Vec<u32> = (0..frame_size_bytes as u32).step_by(RECORD_HEADER_BYTES).collect();
+    compressor.compress_records(&vec![0; frame_size_bytes as usize], &starts, &mut Vec::new())?;
     let output_bytes = zstd_safe::compress_bound(frame_size_bytes as usize) as u64;
     // One buffer more than per worker is under way; counting it to each keeps the sum on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
-    let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, frame_size_bytes);
-    Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
+    let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, codec.needs_records(), frame_size_bytes);
+    // The encoder of records gives a frame up whose sequences take more than its content; their buffer doubles as it grows.
+    let sequences_bytes = if matches!(codec.format, Format::ZstdRecords(_)) { 2 * frame_size_bytes } else { 0 };
+    Ok(content_bytes + sequences_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
 }

@@ -114,7 +114,7 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
 
     /// Whether frames can stand alone, and an index can follow them: with zstd.
     fn is_framed(&self) -> bool {
-        matches!(self.codec.format, Format::Zstd { .. })
+        self.codec.is_zstd()
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {

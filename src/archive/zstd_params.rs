@@ -152,27 +152,9 @@ impl fmt::Display for ZstdParams {
     }
 }
 
-/// A level and parameters that were measured on account storages; `docs/compression.md` holds the figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preset {
-    /// About the size of level 1, mostly in less time.
-    Fast,
-    /// With clustered records: the size of level 10 in 1.0 to 1.3 of the time of level 1.
-    Balanced,
-    /// Small, in the time of a middle level.
-    Small,
-}
-
-impl Preset {
-    /// The level and the parameters on top of it.
-    pub fn level_and_params(self) -> (i32, &'static str) {
-        match self {
-            Self::Fast => (1, "wlog=23,hlog=15,slog=1,mml=7,tlen=1,strat=fast"),
-            Self::Balanced => (1, "wlog=22,hlog=16,slog=1,mml=5,tlen=1,strat=fast"),
-            Self::Small => (9, "wlog=23,clog=18,hlog=20,slog=2,mml=5,strat=lazy"),
-        }
-    }
-}
+/// The level and the parameters of the preset for small archives, in the time of a middle level; `docs/compression.md` holds the
+/// figures.
+pub const PRESET_SMALL: (i32, &str) = (9, "wlog=23,clog=18,hlog=20,slog=2,mml=5,strat=lazy");
 
 #[cfg(test)]
 mod tests {
@@ -219,11 +201,9 @@ mod tests {
                 assert_eq!(zstd::bulk::decompress(&compressed, content.len()).expect("decompresses"), content);
             }
         }
-        for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
-            let (level, params) = preset.level_and_params();
-            let params = ZstdParams::from_str(params).expect("presets are good");
-            let compressed = compress(level, params, &content);
-            assert_eq!(zstd::bulk::decompress(&compressed, content.len()).expect("decompresses"), content);
-        }
+        let (level, params) = PRESET_SMALL;
+        let params = ZstdParams::from_str(params).expect("presets are good");
+        let compressed = compress(level, params, &content);
+        assert_eq!(zstd::bulk::decompress(&compressed, content.len()).expect("decompresses"), content);
     }
 }

@@ -6,13 +6,14 @@ use {
         encode::{Codec, Format, ZSTD_LEVEL_DEFAULT},
         layout::RecordLayout,
         writer::FrameTotals,
-        zstd_params::{Preset, ZstdParams},
+        zstd_params::{PRESET_SMALL, ZstdParams},
     },
     clap::{Args, ValueEnum},
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
     },
+    slotpress_encoder::Effort,
     slotpress_read::rules::clients::readers_in_words,
     std::{io::IsTerminal, path::Path},
 };
@@ -23,8 +24,8 @@ pub struct CodecArgs {
     /// zstd level: 1 to 22, or negative for faster and larger; `slotpress levels` helps to choose [default: 1]
     #[arg(long, value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
-    /// Settings for account storages: fast (mostly less time than level 1), balanced (with --layout clustered, about the
-    /// size of level 10 in 1.0 to 1.5 of the time of level 1), small (smallest, slow)
+    /// For account storages: fast and balanced compare records with earlier ones of their kind (smaller than level 1; fast
+    /// mostly takes less time; balanced is for --layout clustered), small (smallest, slow)
     #[arg(long, value_enum, conflicts_with = "zstd_level")]
     preset: Option<PresetArg>,
     /// Advanced zstd parameters, on top of the level or preset, named as by `zstd --zstd=`: wlog=21,strat=fast
@@ -96,11 +97,21 @@ impl CodecArgs {
     }
 
     fn zstd(&self) -> Result<Format> {
+        let effort = match self.preset {
+            Some(PresetArg::Fast) => Some(Effort::Fast),
+            Some(PresetArg::Balanced) => Some(Effort::Balanced),
+            Some(PresetArg::Small) | None => None,
+        };
+        if let Some(effort) = effort {
+            if self.zstd_params.is_some() {
+                let message = "--preset fast and balanced have no zstd parameters: they find matches themselves";
+                return Err(Error::usage(message).hint("leave out --preset, or --zstd-params"));
+            }
+            return Ok(Format::ZstdRecords(effort));
+        }
         let (level, preset) = match self.preset {
+            Some(_) => PRESET_SMALL,
             None => (self.zstd_level.unwrap_or(ZSTD_LEVEL_DEFAULT), ""),
-            Some(PresetArg::Fast) => Preset::Fast.level_and_params(),
-            Some(PresetArg::Balanced) => Preset::Balanced.level_and_params(),
-            Some(PresetArg::Small) => Preset::Small.level_and_params(),
         };
         let params = preset.parse::<ZstdParams>()?;
         let own = self.zstd_params.as_deref().unwrap_or_default().parse::<ZstdParams>()?;
@@ -112,6 +123,8 @@ impl CodecArgs {
 pub fn format_and_level(codec: &Codec) -> (&'static str, Option<i32>) {
     match codec.format {
         Format::Zstd { level, .. } => ("zstd", Some(level)),
+        // Frames that gain nothing are made as by this level.
+        Format::ZstdRecords(_) => ("zstd", Some(ZSTD_LEVEL_DEFAULT)),
         Format::Lz4 => ("lz4", None),
         Format::None => ("none", None),
     }
@@ -123,6 +136,8 @@ pub fn show_codec(codec: &Codec, frames: &FrameTotals) -> String {
     let codec = match codec.format {
         Format::Zstd { level, params } if params.is_stock() => format!("zstd level {level}"),
         Format::Zstd { level, params } => format!("zstd level {level} with {params}"),
+        Format::ZstdRecords(Effort::Fast) => "zstd by records, fast".to_string(),
+        Format::ZstdRecords(Effort::Balanced) => "zstd by records, balanced".to_string(),
         Format::Lz4 => "lz4".to_string(),
         Format::None => "plain tar".to_string(),
     };

@@ -70,7 +70,7 @@ impl Reading<'_> {
         let mut frames = FramesOut {
             frames_tx: &self.frames_tx,
             recycler: self.recycler,
-            linker: Linker::new(self.options.codec.layout),
+            linker: Linker::new(self.options.codec.needs_records()),
             is_inside: false,
             is_refused: false,
         };

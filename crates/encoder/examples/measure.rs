@@ -1,7 +1,7 @@
 //! Measures size and CPU time of frames against zstd level 1: one thread, in memory, alternating, medians.
 //!
 //! `cargo run --release -p slotpress-encoder --example measure -- [ROUNDS] FILE.tar...`, with archives of
-//! `slotpress archive --format none`, verbatim or clustered. Frames are of 8 MiB. `--base FILE.tar` before a file compares it with
+//! `slotpress archive --format none`, verbatim or clustered. Frames are of 8 MiB, or of what `--frame BYTES` says. `--base FILE.tar` before a file compares it with
 //! level 1 on that one: clustered records with verbatim ones; the time of clustering is not in it.
 
 use {
@@ -11,7 +11,6 @@ use {
     zstd_safe::{CCtx, CParameter, compress_bound},
 };
 
-const FRAME_BYTES: usize = 8 << 20;
 const HEADER_BYTES: usize = 136;
 
 struct Frame {
@@ -22,25 +21,28 @@ struct Frame {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut rounds = 5;
     let mut base = None;
+    let mut frame_bytes = 8 << 20;
     let mut arguments = env::args().skip(1);
     println!(
         "| content | effort | size | CPU | frames from records | ratio | decoding |\n|---|---|--:|--:|--:|--:|--:|"
     );
     while let Some(argument) = arguments.next() {
-        if let Ok(number) = argument.parse() {
+        if argument == "--frame" {
+            frame_bytes = arguments.next().unwrap_or_default().parse()?;
+        } else if let Ok(number) = argument.parse() {
             rounds = number;
         } else if argument == "--base" {
             base = arguments.next();
         } else {
-            measure(&argument, base.take().as_deref(), rounds)?;
+            measure(&argument, base.take().as_deref(), frame_bytes, rounds)?;
         }
     }
     Ok(())
 }
 
-fn measure(path: &str, base: Option<&str>, rounds: usize) -> Result<(), Box<dyn Error>> {
-    let frames = frames(&fs::read(path)?);
-    let base = base.map(fs::read).transpose()?.map(|tar| self::frames(&tar));
+fn measure(path: &str, base: Option<&str>, frame_bytes: usize, rounds: usize) -> Result<(), Box<dyn Error>> {
+    let frames = frames(&fs::read(path)?, frame_bytes);
+    let base = base.map(fs::read).transpose()?.map(|tar| self::frames(&tar, frame_bytes));
     let base = base.as_ref().unwrap_or(&frames);
     let content_bytes: usize = frames.iter().map(|frame| frame.content.len()).sum();
     let mut context = CCtx::create();
@@ -48,7 +50,7 @@ fn measure(path: &str, base: Option<&str>, rounds: usize) -> Result<(), Box<dyn 
         context.set_parameter(parameter).map_err(zstd_safe::get_error_name)?;
     }
     measure_presets(path, &frames, base, &mut context, rounds)?;
-    let mut to = Vec::with_capacity(compress_bound(FRAME_BYTES) * 2);
+    let mut to = Vec::with_capacity(compress_bound(frames[0].content.len()) * 2);
     for effort in [Effort::Fast, Effort::Balanced] {
         let mut encoder = Encoder::new(effort, true)?;
         let (mut ratios, mut decodings) = (Vec::new(), Vec::new());
@@ -57,7 +59,7 @@ fn measure(path: &str, base: Option<&str>, rounds: usize) -> Result<(), Box<dyn 
             (stock_bytes, bytes, from_records) = (0, 0, 0);
             let (mut stock_seconds, mut seconds) = (0.0, 0.0);
             let (mut stock_decoding, mut decoding) = (0.0, 0.0);
-            let mut room = vec![0; compress_bound(FRAME_BYTES)];
+            let mut room = vec![0; compress_bound(frames[0].content.len())];
             for (frame, base) in frames.iter().zip(base) {
                 let before = cpu_seconds();
                 let written = context.compress2(&mut room[..], &base.content).map_err(zstd_safe::get_error_name)?;
@@ -111,7 +113,7 @@ fn measure_presets(
         }
         let mut ratios = Vec::new();
         let (mut stock_bytes, mut bytes) = (0, 0);
-        let mut room = vec![0; compress_bound(FRAME_BYTES)];
+        let mut room = vec![0; compress_bound(frames[0].content.len())];
         for _ in 0..rounds {
             (stock_bytes, bytes) = (0, 0);
             let (mut stock_seconds, mut seconds) = (0.0, 0.0);
@@ -154,7 +156,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 /// Frames of a tar file, with the records of `accounts/`.
-fn frames(tar: &[u8]) -> Vec<Frame> {
+fn frames(tar: &[u8], frame_bytes: usize) -> Vec<Frame> {
     let mut starts: Vec<usize> = Vec::new();
     let mut at = 0;
     while let Some(header) = tar.get(at..at + 512) {
@@ -173,9 +175,9 @@ fn frames(tar: &[u8]) -> Vec<Frame> {
         at += length.next_multiple_of(512);
     }
     let frame = |(number, content): (usize, &[u8])| {
-        let range = number * FRAME_BYTES..(number + 1) * FRAME_BYTES;
+        let range = number * frame_bytes..(number + 1) * frame_bytes;
         let inside = starts.iter().filter(|start| range.contains(start));
         Frame { content: content.to_vec(), starts: inside.map(|start| (start - range.start) as u32).collect() }
     };
-    tar.chunks(FRAME_BYTES).enumerate().map(frame).collect()
+    tar.chunks(frame_bytes).enumerate().map(frame).collect()
 }

@@ -46,9 +46,13 @@ pub enum Way {
 /// The largest content of a frame, in bytes: positions are kept in 25 bits, and no client reads larger frames.
 pub const CONTENT_BYTES_MAX: usize = 32 << 20;
 
+/// Shorter content is level 1's: there is little to look back at, and level 1 itself looks for shorter matches there.
+const CONTENT_BYTES_MIN: usize = 512 << 10;
+
 /// Makes one frame after another, reusing its memory.
 #[derive(Debug)]
 pub struct Encoder {
+    content_bytes_min: usize,
     effort: Effort,
     parser: Parser,
     records: Context,
@@ -62,11 +66,18 @@ impl Encoder {
     /// Not enough memory.
     pub fn new(effort: Effort, has_checksum: bool) -> Result<Self, ZstdError> {
         Ok(Self {
+            content_bytes_min: CONTENT_BYTES_MIN,
             effort,
             parser: Parser::new(effort),
             records: Context::for_sequences(has_checksum)?,
             stock: Context::at_level_1(has_checksum)?,
         })
+    }
+
+    /// The same for content of any length, although short content gains nothing: for tests.
+    #[doc(hidden)]
+    pub fn of_any_length(self) -> Self {
+        Self { content_bytes_min: 0, ..self }
     }
 
     /// Makes `content`, of at most [`CONTENT_BYTES_MAX`], a frame in `to`, replacing what it holds. `starts` tells where
@@ -76,7 +87,11 @@ impl Encoder {
     /// Content that is too long; not enough memory.
     pub fn encode(&mut self, content: &[u8], starts: &[u32], to: &mut Vec<u8>) -> Result<Way, ZstdError> {
         to.clear();
-        let way = match self.parser.parse(content, starts)? {
+        let parsed = match content.len() < self.content_bytes_min {
+            true => Parsed::Hopeless,
+            false => self.parser.parse(content, starts)?,
+        };
+        let way = match parsed {
             Parsed::Hopeless => {
                 to.reserve(zstd_safe::compress_bound(content.len()));
                 self.stock.compress(content, to)?;

@@ -47,6 +47,7 @@ pub(crate) struct Parser {
     /// The kind of the last records, and where the first of them begins.
     kind: u64,
     kind_start: usize,
+    has_too_many: bool,
 }
 
 /// A record by the places of its first byte and of the one after its last.
@@ -68,6 +69,7 @@ impl Parser {
             sequences: Sequences::default(),
             kind: 0,
             kind_start: 0,
+            has_too_many: false,
         }
     }
 
@@ -88,7 +90,7 @@ impl Parser {
         self.fields.clear();
         self.lz.clear();
         self.sequences.clear();
-        (self.kind, self.kind_start) = (0, 0);
+        (self.kind, self.kind_start, self.has_too_many) = (0, 0, false);
         if small_records_bytes(content.len(), starts) < content.len() / 3 {
             return Ok(Parsed::Hopeless);
         }
@@ -105,7 +107,7 @@ impl Parser {
                 self.other(content, start, end);
             }
             done = end;
-            if self.sequences.are_too_many(done) {
+            if self.has_too_many || self.sequences.are_too_many(done) {
                 return Ok(Parsed::Hopeless);
             }
             if !is_probed && done >= PROBE_BYTES {
@@ -117,6 +119,9 @@ impl Parser {
             }
         }
         self.other(content, done, content.len());
+        if self.has_too_many {
+            return Ok(Parsed::Hopeless);
+        }
         self.sequences.cut(content.len());
         Ok(Parsed::Sequences)
     }
@@ -130,6 +135,10 @@ impl Parser {
             let piece_end = end.min(start + self.sequences.room(start));
             self.lz.find(content, start, piece_end, &mut self.sequences);
             start = piece_end;
+            if self.sequences.are_too_many(start) {
+                self.has_too_many = true;
+                return;
+            }
         }
     }
 

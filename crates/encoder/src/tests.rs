@@ -29,10 +29,14 @@ impl Random {
     }
 }
 
+fn encoder_of(effort: Effort) -> Encoder {
+    Encoder::new(effort, true).expect("an encoder").of_any_length()
+}
+
 /// Encodes with each effort, and decodes twice.
 fn check(content: &[u8], starts: &[u32]) -> [(Way, usize); 2] {
     [Effort::Fast, Effort::Balanced].map(|effort| {
-        let mut encoder = Encoder::new(effort, true).expect("an encoder");
+        let mut encoder = encoder_of(effort);
         let mut frame = Vec::new();
         let way = encoder.encode(content, starts, &mut frame).expect("a frame");
         check_frame(&frame, content);
@@ -191,6 +195,17 @@ fn what_is_no_gain_is_level_1s() {
     }
 }
 
+/// Short content is level 1's.
+#[test]
+fn short_content() {
+    let (content, starts) = records(&[Kind::Token], 2000, 12);
+    let mut encoder = Encoder::new(Effort::Fast, true).expect("an encoder");
+    let mut frame = Vec::new();
+    for (bytes, way) in [(CONTENT_BYTES_MIN - 1, Way::Stock), (CONTENT_BYTES_MIN, Way::Records)] {
+        assert_eq!(encoder.encode(&content[..bytes], &starts, &mut frame), Ok(way));
+    }
+}
+
 /// Lengths around those of blocks and chunks, empty content, and content that ends inside a record.
 #[test]
 fn ends_of_content() {
@@ -220,7 +235,7 @@ fn frames_longer_than_the_window() {
     content.extend_from_slice(&one);
     check(&content, &starts);
     let too_long = vec![0; CONTENT_BYTES_MAX + 1];
-    let mut encoder = Encoder::new(Effort::Fast, true).expect("an encoder");
+    let mut encoder = encoder_of(Effort::Fast);
     assert_eq!(encoder.encode(&too_long, &[], &mut Vec::new()), Err(ZstdError::CONTENT_TOO_LONG));
 }
 
@@ -230,7 +245,7 @@ fn frames_depend_on_nothing_else() {
     let first = records(&KINDS, 300, 9);
     let second = records(&[Kind::Token, Kind::Text(300)], 3000, 10);
     for effort in [Effort::Fast, Effort::Balanced] {
-        let mut used = Encoder::new(effort, true).expect("an encoder");
+        let mut used = encoder_of(effort);
         let mut frames = Vec::new();
         for (content, starts) in [&second, &first, &second, &first, &second] {
             let mut frame = Vec::with_capacity(if frames.is_empty() { 0 } else { 64 << 20 });
@@ -238,7 +253,7 @@ fn frames_depend_on_nothing_else() {
             frames.push(frame);
         }
         let mut fresh = Vec::new();
-        Encoder::new(effort, true).expect("an encoder").encode(&second.0, &second.1, &mut fresh).expect("a frame");
+        encoder_of(effort).encode(&second.0, &second.1, &mut fresh).expect("a frame");
         assert!(frames[0] == fresh && frames[2] == fresh && frames[4] == fresh && frames[1] == frames[3]);
     }
 }
@@ -248,7 +263,7 @@ fn without_checksums() {
     let (content, starts) = records(&[Kind::Token], 100, 11);
     let mut frames = [true, false].map(|has_checksum| {
         let mut frame = Vec::new();
-        let mut encoder = Encoder::new(Effort::Fast, has_checksum).expect("an encoder");
+        let mut encoder = Encoder::new(Effort::Fast, has_checksum).expect("an encoder").of_any_length();
         encoder.encode(&content, &starts, &mut frame).expect("a frame");
         frame
     });
