@@ -76,17 +76,16 @@ fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
     let (ledgers, out, plain_out) = (synthetic(), temp_dir(), temp_dir());
     let path = ledgers.path().join("ledger");
     let plain = archive_with(&path, &plain_out, &[&["--frame-size", "1MiB"]]);
-    for frame_size in ["64KiB", "100000", "8MiB"] {
-        let settings = ["--frame-size", frame_size, "--preset", "balanced"];
-        let expected =
-            fs::read(archive_with(&path, &out, &[&settings, &CLUSTERED, &["--threads", "1"]])).expect("read");
+    let of_preset: [&[&str]; 2] = [&["--preset", "balanced", "--layout", "clustered"], &["--preset", "fast"]];
+    for (frame_size, preset) in [("64KiB", 0), ("700000", 0), ("700000", 1), ("8MiB", 0), ("8MiB", 1)] {
+        let settings = [&["--frame-size", frame_size], of_preset[preset]].concat();
+        let expected = fs::read(archive_with(&path, &out, &[&settings, &["--threads", "1"]])).expect("read");
         for threads in ["2", "3", "8"] {
-            let again = archive_with(&path, &out, &[&settings, &CLUSTERED, &["--threads", threads]]);
+            let again = archive_with(&path, &out, &[&settings, &["--threads", threads]]);
             assert!(fs::read(again).expect("read") == expected, "{threads} threads, frames of {frame_size}");
             slotpress()
                 .args(["recompress", "--force", "--threads", threads])
-                .args(settings)
-                .args(CLUSTERED)
+                .args(&settings)
                 .arg(&plain)
                 .arg("-o")
                 .arg(out.path())
@@ -94,6 +93,27 @@ fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
                 .success();
             let recompressed = fs::read(out.path().join(name(&plain))).expect("read");
             assert!(recompressed == expected, "recompressed, {threads} threads, frames of {frame_size}");
+        }
+    }
+}
+
+/// The encoder of records changes frames, and nothing in them; the index names what made them.
+#[test]
+fn presets_keep_every_byte() {
+    let (ledgers, out, preset_out) = (synthetic(), temp_dir(), temp_dir());
+    let fixtures = ["ledger-at-26", "ledger-at-40", "ledger-at-3575"].map(ledger);
+    let paths = fixtures.iter().map(|dir| dir.path().to_path_buf()).chain([ledgers.path().join("ledger")]);
+    for path in paths {
+        for layout in ["verbatim", "clustered"] {
+            let layout = ["--layout", layout, "--frame-size", "1MiB"];
+            let plain = contents(&archive_with(&path, &out, &[&layout]));
+            for preset in ["fast", "balanced"] {
+                let archive = archive_with(&path, &preset_out, &[&layout, &["--preset", preset, "--verify"]]);
+                assert!(contents(&archive) == plain, "{preset} {layout:?}");
+                let settings = format!("zstd-records=1 effort={preset}");
+                let bytes = fs::read(&archive).expect("read");
+                assert!(bytes.windows(settings.len()).any(|window| window == settings.as_bytes()), "{settings}");
+            }
         }
     }
 }
@@ -138,6 +158,7 @@ fn settings_that_make_no_sense() {
         (&["--zstd-params", "speed=9"], "no zstd parameter"),
         (&["--preset", "fast", "--zstd-level", "3"], "cannot be used with"),
         (&["--preset", "fast", "--format", "none"], "apply only to zstd"),
+        (&["--preset", "fast", "--zstd-params", "wlog=20"], "have no zstd parameters"),
     ] {
         let output =
             slotpress().arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(flags).output().expect("runs");
