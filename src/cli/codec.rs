@@ -105,7 +105,7 @@ impl CodecArgs {
         if let Some(effort) = effort {
             if self.zstd_params.is_some() {
                 let message = "--preset fast and balanced have no zstd parameters: they find matches themselves";
-                return Err(Error::usage(message).hint("leave out --preset, or --zstd-params"));
+                return Err(Error::usage(message).with_hint("leave out --preset, or --zstd-params"));
             }
             return Ok(Format::ZstdRecords(effort));
         }
