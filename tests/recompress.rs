@@ -129,7 +129,7 @@ fn streams_in_and_out() {
     let arguments = ["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()];
     let output = from_stdin(&incremental, &arguments);
     assert_eq!(output.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("needs its full archive: --base"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("give its full archive with --base"));
     let unchecked = ["--base-slot", "26", "--check", "frames"].map(std::ffi::OsStr::new);
     for more in [&unchecked[..], &["--base".as_ref(), full.as_os_str()]] {
         let output = from_stdin(&incremental, &[&arguments[..], more].concat());
