@@ -1,8 +1,8 @@
 //! Variables that an operator exports for all commands, and the real program.
 
 use {
-    crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir},
-    std::{ffi::OsStr, fs, path::Path},
+    crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text},
+    std::{ffi::OsStr, fs},
 };
 
 /// What would make every command fail that took it where it does not apply.
@@ -24,10 +24,6 @@ fn run<A: AsRef<OsStr>>(arguments: &[A], without: &[&str]) -> String {
     let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("text")
 }
 
 #[test]

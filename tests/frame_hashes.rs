@@ -19,14 +19,7 @@ use {
 const MILLISECOND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
-    let output = slotpress().args(arguments).arg("--json").output().expect("runs");
-    let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().expect("a code"), serde_json::from_slice(line).unwrap_or_default(), stderr)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("plain")
+    run_json(arguments, None)
 }
 
 /// `archive` and `inspect` tell the same root, it is what docs/format.md says, and all archives of one ledger have it.

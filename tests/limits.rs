@@ -9,11 +9,6 @@ use {
     },
 };
 
-/// A path as text.
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
 /// Runs a command; exit code, and what it said on standard error.
 fn run(command: &mut Command) -> (Option<i32>, String) {
     let output = command.env_remove("RUST_BACKTRACE").output().expect("runs");

@@ -8,7 +8,7 @@ use {
     std::{
         fs,
         path::{Path, PathBuf},
-        process::{Command, Stdio},
+        process::Command,
     },
 };
 
@@ -23,21 +23,6 @@ fn tail(archive: &Path) -> Tail {
     Archive::open(archive, IndexPolicy::Require, &IoPolicy::default()).expect("opens").tail.expect("an index")
 }
 
-/// The exit code of a command, its report, and its errors.
-fn run(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
-    let mut command = Command::new(slotpress_path());
-    command.args(arguments).arg("--json");
-    command.stdin(input.map_or_else(Stdio::null, |path| fs::File::open(path).expect("opened").into()));
-    let output = command.output().expect("runs");
-    let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().expect("a code"), serde_json::from_slice(line).unwrap_or_default(), stderr)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("plain")
-}
-
 /// It is verified and restored as ever, by its index and in order, and its root still covers every byte.
 #[test]
 fn archives_with_marks_are_read() {
@@ -45,7 +30,7 @@ fn archives_with_marks_are_read() {
     let tail = tail(&archive);
     assert!(tail.frames.iter().all(|frame| frame.gap_bytes as usize == MARK_BYTES));
     let root = tail.hashes.as_ref().expect("hashes").root.to_string();
-    let (code, report, stderr) = run(&["verify", text(&archive), "--expect-root", &root], None);
+    let (code, report, stderr) = run_json(&["verify", text(&archive), "--expect-root", &root], None);
     assert_eq!(
         (code, &report["warnings"], &report["failures"]),
         (0, &"[]".parse().unwrap(), &"[]".parse().unwrap()),
@@ -58,7 +43,8 @@ fn archives_with_marks_are_read() {
         ("-", &["--expect-root", &root]),
     ] {
         let ledger = dir.path().join("ledger");
-        let (code, _, stderr) = run(&[&["restore", from, "--ledger", text(&ledger)], flags].concat(), Some(&archive));
+        let (code, _, stderr) =
+            run_json(&[&["restore", from, "--ledger", text(&ledger)], flags].concat(), Some(&archive));
         assert_eq!(code, 0, "{flags:?}: {stderr}");
         fs::remove_dir_all(ledger).expect("removed");
     }
@@ -76,7 +62,7 @@ fn a_wrong_mark_is_found() {
     let behind = skippable_frame(3, b"").expect("small");
     for (behind, rules) in [(&[][..], vec!["pzstd-mark", "frame-hash"]), (&behind, vec!["index", "pzstd-mark"])] {
         fs::write(&path, [&bytes, behind].concat()).expect("written");
-        let (code, report, stderr) = run(&["verify", text(&path)], None);
+        let (code, report, stderr) = run_json(&["verify", text(&path)], None);
         assert_eq!(code, 3, "{stderr}");
         let failures = report["failures"].as_array().expect("failures");
         assert_eq!(
@@ -95,15 +81,14 @@ fn older_programs_read_newer_archives() {
     let older = std::env::var_os("SLOTPRESS_OLD").expect("SLOTPRESS_OLD names a program");
     let (dir, full) = (temp_dir(), fixture(FULL_26));
     let (code, written, stderr) =
-        run(&["recompress", text(&full), "-o", text(dir.path()), "--frame-size", "64KiB"], None);
+        run_json(&["recompress", text(&full), "-o", text(dir.path()), "--frame-size", "64KiB"], None);
     assert_eq!(code, 0, "{stderr}");
     let (path, root) = (written["path"].as_str().expect("a path"), written["root"].as_str().expect("a root"));
     let ledger = dir.path().join("ledger");
     let ledger = text(&ledger);
     let old = |arguments: &[&str]| {
         let output = Command::new(&older).args(arguments).arg("--json").output().expect("runs");
-        let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        (output.status.code(), serde_json::from_slice::<serde_json::Value>(line).unwrap_or_default())
+        (output.status.code(), first_line(&output.stdout))
     };
     assert_eq!(old(&["inspect", path]).1["root"], root);
     for flags in [&["--expect-root", root][..], &["--ignore-index"]] {

@@ -28,10 +28,6 @@ fn fails(arguments: &[&str], code: i32, texts: &[&str]) -> String {
     stderr
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("text")
-}
-
 fn last_line(stdout: &str) -> &str {
     stdout.lines().last().unwrap_or_default()
 }

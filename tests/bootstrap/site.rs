@@ -157,10 +157,6 @@ pub fn run(arguments: &[&str]) -> Said {
     }
 }
 
-pub fn text(path: &Path) -> &str {
-    path.to_str().expect("plain")
-}
-
 /// A ledger restored from the same archives on disk.
 pub fn restored(files: &Files) -> TempDir {
     let dir = temp_dir();

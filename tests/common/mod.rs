@@ -5,6 +5,7 @@
 pub mod browser;
 pub mod oracle;
 pub mod records;
+pub mod servers;
 
 pub use needs::needs;
 
@@ -16,6 +17,7 @@ use {
         io::{Cursor, Read},
         os::unix::{fs::PermissionsExt, process::CommandExt},
         path::{Path, PathBuf},
+        process::Stdio,
         time::{Duration, Instant},
     },
     tempfile::TempDir,
@@ -163,6 +165,27 @@ pub fn slotpress() -> Command {
     }
     command.env_remove("NO_COLOR").env("COLUMNS", "100").timeout(Duration::from_secs(120));
     command
+}
+
+/// Runs slotpress with `--json`: its exit code, the first line that it prints, its errors.
+pub fn run_json(arguments: &[&str], input: Option<&Path>) -> (i32, serde_json::Value, String) {
+    let mut command = std::process::Command::new(slotpress_path());
+    command.args(arguments).arg("--json");
+    command.stdin(input.map_or_else(Stdio::null, |path| File::open(path).expect("opened").into()));
+    let output = command.output().expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("a code"), first_line(&output.stdout), stderr)
+}
+
+/// The JSON object on the first line; null without one.
+pub fn first_line(stdout: &[u8]) -> serde_json::Value {
+    let line = stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    serde_json::from_slice(line).unwrap_or_default()
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
 }
 
 /// Runs a command that must succeed; the JSON objects that it prints, one a line.

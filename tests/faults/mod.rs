@@ -25,11 +25,6 @@ fn program(arguments: &[&str]) -> Command {
     command
 }
 
-/// A path as text.
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
 /// Runs the program; exit code, and what it said on standard error.
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
     said(&program(arguments).output().expect("runs"))

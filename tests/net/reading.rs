@@ -7,7 +7,7 @@ use {
     std::{
         fs,
         io::Write,
-        path::{Path, PathBuf},
+        path::PathBuf,
         sync::atomic::{AtomicUsize, Ordering},
     },
     tempfile::TempDir,
@@ -49,10 +49,6 @@ fn fails(arguments: &[&str], code: i32, words: &[&str]) {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert!(!said.contains("secret"), "{said}");
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
 }
 
 #[test]

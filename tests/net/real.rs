@@ -2,28 +2,16 @@
 
 use {
     super::{client, get, head, options, url},
-    crate::common::*,
+    crate::common::{servers::*, *},
     slotpress_base::progress::NoProgress,
     slotpress_net::{Client, NetErrorKind, Outcome, servers::SourceArg},
     std::{
         fs,
         io::{BufRead, BufReader},
-        net::{TcpListener, TcpStream},
-        path::Path,
-        process::{Child, Command, Stdio},
+        process::{Command, Stdio},
         time::{Duration, SystemTime},
     },
 };
-
-/// A program that runs until the test ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().expect("runs");
@@ -90,48 +78,18 @@ fn python_lists_and_ignores_ranges() {
     assert_eq!(output.status.code(), Some(4));
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
-}
-
-/// A web server in the foreground, when it listens.
-fn start(command: &mut Command, port: u16, log: &Path) -> Running {
-    let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
-    let mut said = String::new();
-    wait_for("the server; its log is printed", || {
-        let more = fs::read_to_string(log).unwrap_or_default();
-        if more != said {
-            eprintln!("{more}");
-            said = more;
-        }
-        TcpStream::connect(("127.0.0.1", port)).is_ok()
-    });
-    server
-}
-
 #[needs("nginx")]
 #[test]
 fn nginx_sends_ranges() {
-    let (dir, work, port) = (mirror(), tempfile::tempdir().expect("a directory"), free_port());
-    let at = |name: &str| work.path().join(name).display().to_string();
-    let config = format!(
-        "daemon off; master_process off; pid {pid}; error_log {log};
-         events {{ worker_connections 64; }}
-         http {{ access_log off; client_body_temp_path {tmp}; proxy_temp_path {tmp}; fastcgi_temp_path {tmp};
-           uwsgi_temp_path {tmp}; scgi_temp_path {tmp};
-           server {{ listen 127.0.0.1:{port}; root {root}; autoindex on;
-             location = /snapshot.tar.bz2 {{ return 303 /{FULL_3500}; }} }} }}",
-        pid = at("pid"),
-        log = at("log"),
-        tmp = at("tmp"),
-        root = dir.path().display(),
-    );
-    fs::write(at("conf"), config).expect("written");
+    let (dir, port) = (mirror(), free_port());
     open_to_others(dir.path());
-    open_to_others(work.path());
-    let mut command = Command::new("nginx");
-    command.args(["-c", &at("conf"), "-e", &at("log")]);
-    let _server = start(&mut command, port, at("log").as_ref());
+    let server = format!(
+        "http {{ access_log off; TEMPORARY
+           server {{ listen 127.0.0.1:{port}; root {}; autoindex on;
+             location = /snapshot.tar.bz2 {{ return 303 /{FULL_3500}; }} }} }}",
+        dir.path().display(),
+    );
+    let _nginx = Nginx::start(port, "", &server);
     sends_ranges(&dir, port);
 }
 
@@ -191,11 +149,6 @@ fn sends_ranges(dir: &tempfile::TempDir, port: u16) {
 }
 
 /// Web servers' workers are another user where the tests run as root.
-fn open_to_others(dir: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("changed");
-}
-
 #[needs("python3", "openssl")]
 #[test]
 fn tls_with_an_authority_of_our_own() {

@@ -2,9 +2,8 @@
 
 use {
     super::server::{Server, large_archive, read_head, send, two_archives},
-    crate::common::*,
-    needs::needs,
-    std::{fs, net::TcpListener, process::Command},
+    crate::common::{servers::*, *},
+    std::{fs, process::Command},
 };
 
 /// A proxy's connections are not those of one client; each client has its own limit, whatever it claims itself.
@@ -102,33 +101,25 @@ fn the_proxy_protocol() {
     assert_eq!(read_head(&mut stream).map(|head| head.status), Some(400));
 }
 
+/// nginx with a configuration of docs/serving.md, which begins with `begin`: in front of this server, on the port told.
+fn documented_nginx(begin: &str, server: &Server, modules: &str, wrap: impl Fn(&str) -> String) -> (Nginx, u16) {
+    let port = free_port();
+    let (_, block) = include_str!("../../docs/serving.md").split_once(begin).expect("a configuration");
+    let (block, _) = block.split_once("```").expect("its end");
+    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
+    let block = block.replace("127.0.0.1:8890", &server.address.to_string());
+    (Nginx::start(port, modules, &wrap(&block)), port)
+}
+
 /// nginx that passes connections on, and says of whom they are (its module `stream`).
 #[needs("nginx", "curl", nginx_stream)]
 #[test]
 fn nginx_with_the_proxy_protocol() {
-    let module = "/usr/lib/nginx/modules/ngx_stream_module.so";
-    let load = format!("load_module {module};");
+    let module = "load_module /usr/lib/nginx/modules/ngx_stream_module.so;";
     let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--access-log"]);
-    let work = tempfile::tempdir().expect("a directory");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
-    let at = |name: &str| work.path().join(name).display().to_string();
-    let documented = include_str!("../../docs/serving.md");
-    let (_, block) = documented.split_once("```nginx\nstream {").expect("a configuration");
-    let (block, _) = block.split_once("```").expect("its end");
-    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
-    let block = block.replace("127.0.0.1:8890", &server.address.to_string());
-    let config = format!(
-        "{load} daemon off; master_process off; pid {}; error_log {};\nevents {{ }}\nstream {{{block}",
-        at("pid"),
-        at("log")
-    );
-    fs::write(at("conf"), config).expect("written");
-    let mut nginx = Command::new("nginx").args(["-c", &at("conf"), "-e", &at("log")]).spawn().expect("started");
-    wait_for("nginx", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let (_nginx, port) = documented_nginx("```nginx\nstream {", &server, module, |block| format!("stream {{{block}"));
     let url = format!("http://127.0.0.1:{port}/{FULL_26}");
     let output = Command::new("curl").args(["-fsS", "--interface", "127.0.1.7", &url]).output().expect("run");
-    let _ = nginx.kill();
-    let _ = nginx.wait();
     assert!(output.status.success() && output.stdout == fs::read(fixture(FULL_26)).expect("read"));
     server.wait_for_line(&["\"served\"", "127.0.1.7:"]);
 }
@@ -138,26 +129,8 @@ fn nginx_with_the_proxy_protocol() {
 #[test]
 fn nginx_in_front() {
     let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
-    let work = tempfile::tempdir().expect("a directory");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
-    let at = |name: &str| work.path().join(name).display().to_string();
-    let documented = include_str!("../../docs/serving.md");
-    let (_, block) = documented.split_once("```nginx\n").expect("a configuration");
-    let (block, _) = block.split_once("```").expect("its end");
-    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
-    let block = block.replace("127.0.0.1:8890", &server.address.to_string());
-    let paths =
-        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {};", at("tmp")));
-    let config = format!(
-        "daemon off; master_process off; pid {}; error_log {};\nevents {{ worker_connections 512; }}\n\
-         http {{ access_log off; {}\n{block}\n}}",
-        at("pid"),
-        at("log"),
-        paths.join(" ")
-    );
-    fs::write(at("conf"), config).expect("written");
-    let mut nginx = Command::new("nginx").args(["-c", &at("conf"), "-e", &at("log")]).spawn().expect("started");
-    wait_for("nginx", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let (_nginx, port) =
+        documented_nginx("```nginx\n", &server, "", |block| format!("http {{ access_log off; TEMPORARY\n{block}\n}}"));
     let url = format!("http://127.0.0.1:{port}/{FULL_26}");
     let expected = fs::read(fixture(FULL_26)).expect("read");
     // A hundred addresses of this machine.
@@ -174,8 +147,6 @@ fn nginx_in_front() {
             .collect();
         clients.into_iter().map(|client| client.join().unwrap_or(false)).collect()
     });
-    let _ = nginx.kill();
-    let _ = nginx.wait();
     assert_eq!(fetched.iter().filter(|fetched| **fetched).count(), 100);
     server.wait_for_line(&["\"served\"", "127.0.1.100:0"]);
 }

@@ -17,6 +17,12 @@ fn certificate(dir: &Path) {
     self_signed_certificate(&dir.join("key.pem"), &dir.join("cert.pem"), &names);
 }
 
+/// A server with the certificate of this directory.
+fn encrypted_server(dir: &Path) -> Server {
+    let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    Server::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
+}
+
 /// What curl gets, trusting this certificate alone.
 fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("curl")
@@ -38,8 +44,7 @@ fn certificates_are_read_again() {
         fs::copy(dir.path().join(file), old.path().join(file)).expect("copied");
     }
     let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    let flags = ["--tls-cert", cert.to_str().expect("text"), "--tls-key", key.to_str().expect("text")];
-    let server = Server::start_in(two_archives(), &flags);
+    let server = encrypted_server(dir.path());
     let file = fs::read(fixture(FULL_26)).expect("read");
     let old_cert = old.path().join("cert.pem");
     assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
@@ -69,9 +74,7 @@ fn certificates_are_read_again() {
 fn the_scheme_that_is_meant() {
     let dir = temp_dir();
     certificate(dir.path());
-    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    let flags = ["--tls-cert", cert.to_str().expect("text"), "--tls-key", key.to_str().expect("text")];
-    let (encrypted, plain) = (Server::start_in(two_archives(), &flags), Server::start(&[]));
+    let (encrypted, plain) = (encrypted_server(dir.path()), Server::start(&[]));
     let out = dir.path().join("out");
     for (url, meant) in [
         (format!("http://{}", encrypted.address), "https://"),
@@ -117,9 +120,7 @@ fn a_key_of_another_certificate_is_refused() {
 fn heads_have_strict_lines() {
     let dir = temp_dir();
     certificate(dir.path());
-    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    let flags = ["--tls-cert", cert.to_str().expect("text"), "--tls-key", key.to_str().expect("text")];
-    let server = Server::start_in(two_archives(), &flags);
+    let server = encrypted_server(dir.path());
     let status = |head: &str| {
         let mut client = Command::new("openssl")
             .args(["s_client", "-quiet", "-connect", &server.address.to_string()])

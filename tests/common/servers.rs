@@ -1,0 +1,78 @@
+//! Programs of others that serve while a test runs: starting them on a free port, ending them with the test.
+
+use {
+    super::wait_for,
+    std::{
+        fs,
+        net::{TcpListener, TcpStream},
+        os::unix::fs::PermissionsExt,
+        path::Path,
+        process::{Child, Command, Stdio},
+    },
+    tempfile::TempDir,
+};
+
+/// A program that runs until the test ends.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+/// A server in the foreground, when it listens.
+pub fn start(command: &mut Command, port: u16, log: &Path) -> Running {
+    let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
+    let mut said = String::new();
+    wait_for("the server; its log is printed", || {
+        let more = fs::read_to_string(log).unwrap_or_default();
+        if more != said {
+            eprintln!("{more}");
+            said = more;
+        }
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    server
+}
+
+/// nginx, and the directory of its files.
+pub struct Nginx {
+    _running: Running,
+    _work: TempDir,
+}
+
+impl Nginx {
+    /// Runs nginx, which is to listen on `port`.
+    ///
+    /// In `blocks`, `TEMPORARY` becomes the settings that keep its temporary files in a directory of the test; they belong
+    /// into `http`.
+    pub fn start(port: u16, modules: &str, blocks: &str) -> Self {
+        let work = super::temp_dir();
+        open_to_others(work.path());
+        let at = |name: &str| work.path().join(name).display().to_string();
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {};\n", at("tmp")))
+            .concat();
+        let config = format!(
+            "{modules} daemon off; master_process off; pid {}; error_log {};\nevents {{ worker_connections 512; }}\n{}",
+            at("pid"),
+            at("log"),
+            blocks.replace("TEMPORARY", &temporary)
+        );
+        fs::write(at("conf"), config).expect("written");
+        let mut command = Command::new("nginx");
+        command.args(["-c", &at("conf"), "-e", &at("log")]);
+        Self { _running: start(&mut command, port, at("log").as_ref()), _work: work }
+    }
+}
+
+/// Web servers' workers are another user where the tests run as root.
+pub fn open_to_others(dir: &Path) {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("changed");
+}
