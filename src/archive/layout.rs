@@ -3,7 +3,7 @@
 //! A frame is clustered as a whole, after it was filled: its tar headers tell where the storages lie. Any worker makes any
 //! frame; only where a frame starts inside an entry must its worker know where that entry's records stand. The frame
 //! before tells, over a [`FrameLink`], as soon as it has walked over its headers (a small part of making a frame), long
-//! before it is compressed. Frames are taken in order, so whoever waits, waits for a worker that is at work.
+//! before it is compressed. Frames are taken in order, so a worker only waits for one that is at work.
 
 use {
     crate::archive::cluster::{Clusterer, Position, START},

@@ -44,7 +44,7 @@ impl<'a> Sink<'a> {
                     return Ok(OpenSink::File { file: Unpublished::create(dir)?, replace });
                 };
                 let file = Unpublished::create_for(dir, name)?;
-                // Whoever made it may have ended since it was looked for.
+                // The run that made it may have ended since it was looked for.
                 Self::Dir { dir, replace }.check_name(name)?;
                 Ok(OpenSink::File { file, replace })
             }

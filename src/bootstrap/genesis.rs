@@ -111,7 +111,7 @@ fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
             Err(Error::io("write", &path, &error.error))
         }
         _ => {
-            // As the ledger, not as whoever runs this.
+            // Owned as the ledger is, not by the user who runs this.
             let owner = fs::metadata(dir).or_path("read", dir)?;
             let (user, group) =
                 (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));

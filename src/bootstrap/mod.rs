@@ -287,7 +287,7 @@ fn attempt(
         network: &network,
     };
     let mut restore_options = options.restore.clone();
-    // Somebody else's word is worth nothing if the state is not what the name says.
+    // Another source's word is worth nothing if the state is not what the name says.
     if !options.trusted.is_empty() {
         restore_options.check.mode = CheckMode::State;
     }

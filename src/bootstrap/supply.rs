@@ -269,7 +269,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             }
             self.ended = None;
             self.supplied.truncate(supplied);
-            // Nobody has it any more. One whose download began is still open; best effort, it is only in the way.
+            // No server has it any more. One whose download began is still open; best effort, it is only in the way.
             match self.files.len() > files {
                 true => self.files.drain(files..).for_each(|file| drop(file.remove())),
                 false => super::remove_partial(self.context.kept_dir, &name),
@@ -348,7 +348,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         trust::ask(self.context.client, self.context.trusted, name, self.context.network)
     }
 
-    /// Who vouches for the state: whoever does for its newest archive.
+    /// Who vouches for the state: the same as for its newest archive.
     pub fn vouchers(&self, is_expected: bool) -> Vouchers {
         let servers = self.supplied.last().map(|last| last.vouching.clone()).unwrap_or_default();
         Vouchers { is_expected, servers }

@@ -3,7 +3,7 @@
 pub use slotpress_base::text::{cut, wrap, wrap_all, wrap_line};
 use std::{io::IsTerminal, os::fd::AsFd};
 
-/// Where nobody says how wide the terminal is.
+/// Where the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;
 
 /// Columns of the terminal on stderr.

@@ -53,7 +53,7 @@ impl From<IoHintArg> for IoHint {
 }
 
 impl MannersArgs {
-    /// Bytes per second at most, for whoever means bytes of the network by it.
+    /// Bytes per second at most, for commands that limit the network by it.
     #[cfg(feature = "net")]
     pub fn take_max_rate(&mut self) -> Option<u64> {
         self.max_rate.take()

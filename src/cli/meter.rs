@@ -186,7 +186,7 @@ impl Reading {
         (self.input_bytes > 0 && !self.elapsed.is_zero()).then(|| values::show_rate(self.input_bytes, self.elapsed))
     }
 
-    /// Only where something gets smaller: elsewhere the two numbers are no ratio that anybody asked for.
+    /// Only where something gets smaller: elsewhere their ratio means nothing.
     fn ratio(&self) -> Option<String> {
         (self.output_bytes > 0 && self.output_bytes < self.input_bytes)
             .then(|| format!("ratio {}", values::show_ratio(self.input_bytes, self.output_bytes)))
@@ -261,7 +261,7 @@ fn show_bar(done: f64) -> String {
     format!("[{}{}]", "█".repeat(full), "░".repeat(BAR_CELLS - full))
 }
 
-/// `12 s`, `4 min 10 s`, `1 h 02 min`: nobody needs hundredths of what is still moving.
+/// `12 s`, `4 min 10 s`, `1 h 02 min`: hundredths of what still changes are noise.
 fn show_whole_seconds(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..100 => format!("{seconds} s"),

@@ -187,7 +187,7 @@ fn is_verbose(arguments: &[OsString]) -> bool {
     })
 }
 
-/// Shows an error where there is no screen yet. Nobody is left to be told when that fails.
+/// Shows an error where there is no screen yet. Its own failure has nowhere to be reported.
 fn eprint(error: &Error) {
     let _ = writeln!(std::io::stderr(), "error: {error}");
 }

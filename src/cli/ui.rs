@@ -210,7 +210,7 @@ impl Ui {
         self.interrupted.clone()
     }
 
-    /// Whether nobody gets the results any more.
+    /// Whether the reader of the results is gone.
     pub fn is_pipe_broken(&self) -> bool {
         self.is_pipe_broken.load(Relaxed)
     }
@@ -350,7 +350,7 @@ impl Progress for Ui {
 
     fn advance(&self, input_bytes: u64, output_bytes: u64) {
         let input_bytes = self.meter.advance(input_bytes, output_bytes);
-        // Whoever else holds the lock is about to draw.
+        // Another thread that holds the lock is about to draw.
         let Ok(bar) = self.bar.try_lock() else { return };
         match self.style {
             ProgressStyle::Bar => {

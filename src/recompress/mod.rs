@@ -67,7 +67,7 @@ pub enum Source {
     /// A file.
     File(PathBuf),
     /// A pipe, a terminal or a file, which has no name to check its content against. A wait for its bytes ends when
-    /// nobody wants them any more.
+    /// the reader has ended.
     Stream(File),
 }
 

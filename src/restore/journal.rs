@@ -1,4 +1,4 @@
-//! What a restore moves into place at its end, written down before the first rename. Whoever finds the journal of a run
+//! What a restore moves into place at its end, written down before the first rename. A run that finds the journal of one
 //! that was killed undoes what it names, or, where the mark of completeness is there, only removes the journal.
 //!
 //! What is named is told by path and inode: what lies there otherwise is not touched. The run itself undoes through the
@@ -233,7 +233,7 @@ fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
     }
     Err(Error::failed(format!("{} is the journal of another user's restore (user {})", path.shown(), journal.uid()))
         .with_hint(
-            "run slotpress as that user, who has to undo it; or remove the file if nobody restores into this directory",
+            "run slotpress as that user, who has to undo it; or remove the file if no restore into this directory is running",
         ))
 }
 

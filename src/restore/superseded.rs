@@ -63,7 +63,7 @@ pub fn read_superseded(
                     read_record(&file, offset_bytes, buffer).or_path("read", &root.path.join(&name))?;
                 worker.record(Record { offset_bytes, header: &header, data });
             }
-            // It was written a moment ago, and nobody else reads it: as after writing, no page of it stays.
+            // It was written a moment ago, and nothing else reads it: as after writing, no page of it stays.
             io_hint.write_behind(&file, &(0..storage.content_bytes)).or_path("write", &root.path.join(&name))
         })
     };

@@ -1,4 +1,4 @@
-//! Small operations on bytes and lengths that somebody else decided on: none of them can fail, overflow or go out of
+//! Small operations on bytes and lengths from outside: none of them can fail, overflow or go out of
 //! bounds. What reads archives, ledgers and servers' answers is made of them.
 
 use std::{ops::Range, time::Duration};

@@ -10,7 +10,7 @@ use {
 /// Opens an ordinary file for reading.
 ///
 /// # Errors
-/// It cannot be opened, or is something else: a directory, a pipe, a device. A pipe does not keep anybody waiting for
+/// It cannot be opened, or is something else: a directory, a pipe, a device. A pipe does not keep the caller waiting for
 /// who might write to it.
 pub fn open_file(path: &Path) -> Result<File> {
     // Without waiting: reading an ordinary file does not care.

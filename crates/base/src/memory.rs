@@ -62,7 +62,7 @@ fn available_bytes_below(root: &Path) -> Option<u64> {
 struct Names {
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Lines of `memory.stat`: pages of files, which are given up when somebody needs room.
+    /// Lines of `memory.stat`: pages of files, which are given up when memory is needed.
     file_pages: [&'static str; 2],
 }
 

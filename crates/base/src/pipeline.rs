@@ -153,7 +153,7 @@ mod tests {
         })
     }
 
-    /// Whoever panics, and wherever: the run ends with an error that says so.
+    /// A panic anywhere: the run ends with an error that says so.
     #[test]
     fn panics_end_the_run() {
         for place in 0..4 {

@@ -51,7 +51,7 @@ unsafe impl Send for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from `ZSTD_createCCtx`, and nobody uses it after this.
+        // SAFETY: the pointer came from `ZSTD_createCCtx`, and nothing uses it after this.
         unsafe { zstd_sys::ZSTD_freeCCtx(self.0.as_ptr()) };
     }
 }

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is one that anybody on the internet could mean: no loopback, private, link-local (cloud
+/// Whether an address is a public one of the internet: no loopback, private, link-local (cloud
 /// metadata), shared, documentation, multicast or reserved one.
 pub fn is_public(address: IpAddr) -> bool {
     match address {

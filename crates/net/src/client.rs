@@ -39,13 +39,13 @@ use {
     },
 };
 
-/// Threads that move bytes and agree on keys. More do not help: whoever calls takes the bytes on its own thread.
+/// Threads that move bytes and agree on keys. More do not help: callers take the bytes on threads of their own.
 const THREADS: usize = 2;
 
 /// Threads that look names up, for as long as a lookup takes.
 const LOOKUP_THREADS_MAX: usize = 32;
 
-/// How often somebody who waits asks whether to stop.
+/// How often a waiting caller asks whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// Addresses of one name that are tried.
@@ -88,7 +88,7 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// Starts the threads of a client. Connects to nobody.
+    /// Starts the threads of a client. Makes no connection yet.
     ///
     /// # Errors
     /// The file of certificates or the proxy makes no sense, or threads cannot be started.
@@ -129,7 +129,7 @@ impl Client {
         Scope { named: self.is_operator.then_some(named), allow_private: self.inner.options.allow_private }
     }
 
-    /// Waits for `work` on the calling thread, for as long as nobody wants to stop.
+    /// Waits for `work` on the calling thread, until it is asked to stop.
     pub(super) fn wait<T>(
         &self,
         stop: &dyn Progress,

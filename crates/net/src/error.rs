@@ -14,7 +14,7 @@ use {
 pub enum NetErrorKind {
     /// Nothing came for too long.
     Timeout,
-    /// No connection: no such name, nobody listens, the network is down.
+    /// No connection: no such name, nothing listens, the network is down.
     Connect,
     /// The server answered with this status.
     Status(u16),

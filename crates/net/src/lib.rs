@@ -2,7 +2,7 @@
 //!
 //! Reading from servers: the only place where something asynchronous lives.
 //!
-//! A [`Client`] has threads of its own for the network; whoever calls it is an ordinary thread that blocks, and that
+//! A [`Client`] has threads of its own for the network; its callers are ordinary threads that block, and that
 //! can be told to stop at any time. Answers are untrusted: lengths, names, places and redirects are checked here.
 //! [`UrlSource`](url_source::UrlSource) reads an archive by ranges; [`servers`] tells what a SOURCE argument is. Not
 //! here: what is kept on disk, and which archive is worth having.

@@ -24,7 +24,7 @@ impl Client {
                 NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
                     Err(error)
                 }
-                // Whoever answers, but has no such list, may have archives all the same.
+                // A server that answers, but has no such list, may have archives all the same.
                 _ => Ok(None),
             },
         }

@@ -3,7 +3,7 @@
 //! - Never from `https` to `http`, and never to another scheme.
 //! - A literal address must be public; names are checked when they are looked up ([`Reach`] says how).
 //! - The server that the operator named may be private itself, at that host and port; its redirects to other private
-//!   places are followed with `--allow-private` only. A tunnel on this machine to somebody else's server is such a case.
+//!   places are followed with `--allow-private` only. A tunnel on this machine to another server is such a case.
 //! - User and password stay with the host and port that they were given for.
 
 use {

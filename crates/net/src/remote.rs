@@ -39,7 +39,7 @@ pub struct Remote {
     pub last_modified: Option<String>,
     /// Whether the server says that it sends ranges.
     pub accepts_ranges: bool,
-    /// The last part of the path; empty where that is not fit to be a file name. Chosen by whoever runs the server: an
+    /// The last part of the path; empty where that is not fit to be a file name. Chosen by the server: an
     /// archive's name only if [`Remote::archive_name`] says so.
     pub file_name: String,
     /// From the request to the head of the answer.

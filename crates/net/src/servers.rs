@@ -2,7 +2,7 @@
 //!
 //! A server of Agave answers `/snapshot.tar.bz2` and `/incremental-snapshot.tar.bz2` with redirects to the newest
 //! archives; Firedancer does the same, and `slotpress serve`, which has a list of all as well. A mirror is a directory that
-//! some web server lists. Names are chosen by whoever serves them: only names of archives are taken from a listing, never
+//! some web server lists. Names are chosen by the server: only names of archives are taken from a listing, never
 //! links.
 
 use {
@@ -139,7 +139,7 @@ impl Serialize for Place {
     }
 }
 
-/// An archive that somebody has.
+/// An archive that a server has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Offer {
@@ -153,7 +153,7 @@ pub struct Offer {
     pub length_bytes: Option<u64>,
     /// The root of its frame hashes, where a list says it: a claim.
     pub root: Option<Root>,
-    /// When its file was written, as far as somebody tells: a server's list, `Last-Modified`, the local file system.
+    /// When its file was written, as far as known: a server's list, `Last-Modified`, the local file system.
     #[serde(skip)]
     pub modified: Option<SystemTime>,
     /// How long slots take, where a list says what a bank file told.
@@ -339,7 +339,7 @@ fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
     unique.into_values().collect()
 }
 
-/// The newest full archives, and on each of the newest bases the newest incremental ones: whoever has an older full archive
+/// The newest full archives, and on each of the newest bases the newest incremental ones: a node that has an older full archive
 /// looks for what builds on that.
 fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     let (fulls, incrementals): (Vec<_>, Vec<_>) =

@@ -53,7 +53,7 @@ impl Client {
     /// and the bytes, as they come, and may end the transfer.
     ///
     /// A server may answer a range with the whole file: `on_bytes` then gets it from 0 on, and the transfer says so.
-    /// Bytes that came before an error are good as far as anybody knows: an error never says otherwise of what
+    /// Bytes that came before an error are taken as good: an error never says otherwise of what
     /// `on_bytes` got, except [`NetErrorKind::Changed`] and [`NetErrorKind::BadAnswer`], which come before any.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl Client {
                     format!("more bytes came than the {} that were stated", body.length_bytes.unwrap_or_default());
                 return Err(NetError::new(NetErrorKind::TooLong, url, why));
             }
-            // Whoever takes bytes slowly would never get around to the clock.
+            // A consumer that takes bytes slowly would never get around to the clock.
             if stop.is_interrupted() {
                 return Err(NetError::interrupted());
             }

@@ -118,7 +118,7 @@ impl Body for ContentBody {
 pub struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// A buffer of this length, filled by `fill`; it comes back when nobody needs its bytes any more.
+    /// A buffer of this length, filled by `fill`; it comes back when its bytes are sent.
     fn filled(self: &Arc<Self>, length: u64, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Bytes> {
         let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffer = Lent { bytes: spare.unwrap_or_default(), home: self.clone(), length: to_usize(length) };

@@ -35,7 +35,7 @@ use {
     tokio_rustls::TlsAcceptor,
 };
 
-/// After an error of the listening socket (no descriptors left) nobody is let in for so long.
+/// After an error of the listening socket (no descriptors left) no connection is taken for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What those get who are too many, and do not have to wait for it.
@@ -85,7 +85,7 @@ fn refuse(server: &Server, stream: &TcpStream, client: IpAddr, refusal: Refusal,
     let answered = Answered { client, request: String::new(), status: 503, sent_bytes: 0 };
     let _ = server.log.try_send(Logged::Answered(answered));
     if !is_tls {
-        // A courtesy: whoever cannot take it at once is cut off without.
+        // A courtesy: a client that cannot take it at once is cut off without.
         let _ = stream.try_write(TOO_MANY);
     }
 }
@@ -182,7 +182,7 @@ async fn talk(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {
-        // Whatever goes wrong here is the client's affair.
+        // An error here concerns the client alone.
         _ = connection.as_mut() => return,
         _ = stop.wait_for(|is_stopping| *is_stopping) => {}
     }

@@ -139,7 +139,7 @@ impl Reading {
         }
     }
 
-    /// Everything before this offset has been read: what nobody else needs is dropped.
+    /// Everything before this offset has been read: what no other transfer needs is dropped.
     pub fn pass(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;
@@ -174,7 +174,7 @@ impl Drop for Reading {
     }
 }
 
-/// Which windows of a file were brought in by those who read it, and who needs them. `C` is what to do when nobody does.
+/// Which windows of a file were brought in by those who read it, and who needs them. `C` is what to do when none does.
 #[derive(Debug)]
 struct Windows<C> {
     next_number: u64,
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         /// Readers come, go on and leave as they like. What one has just read is dropped at once unless another comes after it
-        /// within reach; what somebody near still needs is not; and when all are gone, nothing is left.
+        /// within reach; what a transfer near it still needs is not; and when all are gone, nothing is left.
         #[test]
         fn pages_stay_for_those_who_need_them(steps in proptest::collection::vec((0usize..4, 0u64..400, 0u8..8), 1..200)) {
             let mut windows = Windows::default();

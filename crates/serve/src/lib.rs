@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-/// Whoever scrapes metrics needs one or two.
+/// A scraper of metrics needs one or two.
 const METRICS_CONNECTIONS_MAX: usize = 32;
 
 /// Lines of the log that wait to be written.
@@ -273,7 +273,7 @@ pub fn run(
     }
     let archives = runtime.block_on(server.look()).0.archives().len();
     on_event(Event::Listening { listen, metrics: metrics_address, archives });
-    // Where nobody supervises us, nobody is told.
+    // Without a supervisor there is none to tell.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let mut last_slow_tick: Option<Instant> = None;

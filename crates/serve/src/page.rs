@@ -40,7 +40,7 @@ pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
     ]
 });
 
-/// The page, for whoever reached this server as `host`.
+/// The page, for a client that reached this server as `host`.
 pub fn page(catalog: &Catalog, transfers: &[Arc<Transfer>], host: &str, is_tls: bool, now: SystemTime) -> String {
     let host = if is_host(host) { host } else { "HOST" };
     let origin = format!("{}://{host}", if is_tls { "https" } else { "http" });
@@ -108,7 +108,7 @@ fn table(html: &mut String, catalog: &Catalog, now: SystemTime) {
     html.push_str("</tbody></table></div>\n");
 }
 
-/// A name without the middle of its hash, which tells nobody anything and takes half of a screen; whole in the link's title.
+/// A name without the middle of its hash, which tells readers nothing and takes half of a screen; whole in the link's title.
 fn shortened(name: &ArchiveName) -> String {
     let (hash, whole) = (name.hash.to_string(), name.to_string());
     whole.replace(&hash, &middle_left_out(&hash))

@@ -61,7 +61,7 @@ pub async fn talk(
         let head = tokio::select! {
             biased;
             head = timeout(server.timeouts.head, connection.head()) => head,
-            // Whoever has sent nothing yet is not kept waiting.
+            // A client that has sent nothing yet is not kept waiting.
             _ = stop.wait_for(|is_stopping| *is_stopping) => return,
         };
         let Ok(Ok(head)) = head else { return };

@@ -261,7 +261,7 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     describe(response.headers_mut(), &version);
     response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
     response = with(response, CONTENT_TYPE, content_type(archive.name.extension));
-    // Whoever compresses or cuts it on the way breaks its tags.
+    // A proxy that compresses or cuts it breaks its tags.
     response = with(response, CACHE_CONTROL, "no-transform");
     if status == StatusCode::PARTIAL_CONTENT {
         let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! What is served: the archives of some directories, looked at again when somebody asks, at most once a second.
+//! What is served: the archives of some directories, looked at again at requests, at most once a second.
 
 use {
     slotpress_base::error::Result,

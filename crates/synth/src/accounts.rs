@@ -112,7 +112,7 @@ impl Universe {
             Kind::State(template) => states::state_owner(template),
             Kind::LookupTable => keys::LOOKUP_TABLE,
             Kind::Program | Kind::Code => keys::LOADER,
-            // Of some program that nobody knows.
+            // Of some unknown program.
             Kind::Random => self.shared_key(PURPOSE_RANDOM, 0),
         };
         match shape.kind {

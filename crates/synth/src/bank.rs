@@ -131,7 +131,7 @@ impl Bank<'_> {
     fn leader(&self, slot: u64) -> Result<[u8; 32]> {
         let epoch = chain::epoch_of(slot);
         let leader = leader(epoch, slot % chain::SLOTS_PER_EPOCH, self.epoch_stakes(epoch).voters());
-        leader.map(|leader| leader.node).ok_or_else(|| Error::other("nobody has stake"))
+        leader.map(|leader| leader.node).ok_or_else(|| Error::other("no node has stake"))
     }
 
     fn write_blockhashes<W: Write>(&self, out: &mut Out<W>) -> Result<()> {

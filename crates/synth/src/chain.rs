@@ -64,8 +64,8 @@ pub fn blockhash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BLOCKHASHES, height)).key()
 }
 
-/// The bank hash of an older block. The newest one's is computed; those before it are made up, since nobody has their
-/// accounts.
+/// The bank hash of an older block. The newest one's is computed; those before it are made up: their accounts do not
+/// exist.
 pub fn bank_hash(universe: &Universe, height: u64) -> [u8; 32] {
     Rng::new(universe.number(keys::BANK_HASHES, height)).key()
 }

@@ -36,12 +36,12 @@ pub fn write_genesis(universe: &Universe, to: impl Write) -> Result<()> {
         out.u64s(&[u64::MAX])?;
     }
     out.u64s(&[0, 0])?; // no native programs besides those that are built in, no rewards pools
-    out.u64s(&[chain::TICKS_PER_SLOT, 1024])?; // and a field that nobody uses
+    out.u64s(&[chain::TICKS_PER_SLOT, 1024])?; // and an unused field
     // Proof of history: a tick's length (seconds, nanoseconds), no end, hashes in a tick.
     out.u64s(&[0])?;
     out.u32(TICK_NANOSECONDS)?;
     out.bytes(&[0, 1])?;
-    out.u64s(&[chain::HASHES_PER_TICK, 0])?; // and a field that nobody uses
+    out.u64s(&[chain::HASHES_PER_TICK, 0])?; // and an unused field
     chain::write_fee_rate_governor(&mut out)?;
     chain::write_rent(&mut out)?;
     out.f64s(&chain::INFLATION)?;

@@ -1,6 +1,6 @@
 //! Which storage holds what: sizes, slots and ids of the storages, and what has become of each account that was born
 //! in them. Arithmetic on indexes throughout, so that the writer of a newer storage knows what it replaces without
-//! anybody remembering it.
+//! remembering it.
 
 use {
     super::{
@@ -136,7 +136,7 @@ impl Layout {
 
     /// The bank's own stakes in the state whose last storage is the given one.
     pub fn stakes(&self, last: u64) -> Stakes {
-        // Nobody has delegated since the full state.
+        // No delegation is newer than the full state.
         let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
         Stakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
     }

@@ -6,7 +6,7 @@
 //! Valid by the format page, so that every other command works on it and both clients load it: names, lists, obsolete
 //! records, stale files, bank file, storage map, lattice hash, bank hash and capitalization agree, and so do the status
 //! cache, the blockhash queue and the sysvars, the stakes and their accounts, the leader and the leader schedule.
-//! `genesis.bin` is there too. **No validator can follow the chain from it**: blocks and votes are made up, nobody has
+//! `genesis.bin` is there too. **No validator can follow the chain from it**: blocks and votes are made up, no validator has
 //! the keys, and no feature is active.
 //!
 //! Each storage is a function of the seed and its index (`layout`, `storage`): all workers make storages at once,

@@ -1,7 +1,7 @@
 //! Who votes, and who has staked with them.
 //!
 //! The bank's own stakes have accounts behind them, which say the same: Agave compares each. The stakes of the epochs
-//! before and after have none; nobody looks for them.
+//! before and after have none; no client looks for them.
 //!
 //! On mainnet the same delegation comes again in the next epoch's stakes some 150 MB later, out of reach of every
 //! level that is used. A small file has no such distance: there, each epoch holds a sample of its own.

@@ -15,7 +15,7 @@ struct Template {
     weight: u64,
     owner: [u8; 32],
     data_len: u64,
-    /// Addresses at the start that nobody else has.
+    /// Addresses at the start that no other account has.
     own_keys: u64,
     /// Addresses at the start that many accounts name: markets, mints.
     shared_keys: u64,

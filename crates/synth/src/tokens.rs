@@ -51,7 +51,7 @@ const OWNER_BUSY: u64 = 60;
 const OWNER_RECENT: u64 = 50;
 const OWNERS_RECENT: u64 = 768;
 
-/// An owner: mostly a wallet that nobody else has, else a busy one (a pool's authority, a bot, an exchange), or one
+/// An owner: mostly a wallet of its own, else a busy one (a pool's authority, a bot, an exchange), or one
 /// that collects these days.
 fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
     let rank = match draw.fixed.below(1000) {

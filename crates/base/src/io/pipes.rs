@@ -1,4 +1,4 @@
-//! Pipes, terminals and sockets: reading and writing them waits for whoever is at the other end. A system call that
+//! Pipes, terminals and sockets: reading and writing them waits for the process at the other end. A system call that
 //! waits does not notice that the user asks to stop; these look now and then.
 
 use {
@@ -70,7 +70,7 @@ pub struct InterruptibleWriter<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// An ordinary file or a device: it does not keep anybody waiting for somebody else.
+    /// An ordinary file or a device: no other process is waited for.
     Plain,
     /// A write takes what there is room for.
     NonBlocking,
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Nobody reads what fills a pipe: the writer is stopped all the same.
+    /// A full pipe without a reader: the writer is stopped all the same.
     #[test]
     fn a_full_pipe_is_interrupted() {
         for is_piecewise in [false, true] {

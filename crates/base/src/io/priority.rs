@@ -11,7 +11,7 @@ const IDLE: u32 = 3;
 const LOWEST_LEVEL: u32 = 7;
 
 /// Gives the calling thread, and those that it starts later, a niceness. From 1 on, its reads and writes come last among
-/// those of best effort too; at [`NICENESS_MAX`] they are done only when nobody else's are waiting.
+/// those of best effort too; at [`NICENESS_MAX`] they are done only when no others are waiting.
 ///
 /// Linux keeps both per thread: call it before there are others. Disks without an I/O scheduler ignore the class.
 pub fn stand_back(niceness: u8) -> std::io::Result<()> {

@@ -1,5 +1,5 @@
 //! Writing behind: data goes to disk soon after it was written, and then leaves the page cache. What is dirty is bounded,
-//! so that the last sync is short and nobody else waits behind it.
+//! so that the last sync is short and no other process waits behind it.
 
 use {
     super::{IoHint, calls::write_back, direct},
@@ -125,7 +125,7 @@ impl Write for StreamWriter<'_> {
 /// dropped only now.
 fn drop_written(file: &File, end: u64) {
     if let Some(length) = NonZeroU64::new(end) {
-        // A hint: where it is not taken, pages stay until somebody needs the memory.
+        // A hint: where it is not taken, pages stay until the memory is needed.
         let _ = fadvise(file, 0, Some(length), Advice::DontNeed);
     }
 }

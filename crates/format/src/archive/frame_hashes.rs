@@ -1,4 +1,4 @@
-//! Hashes of the frames of an archive, in a skippable frame between the last frame and the index: so that whoever
+//! Hashes of the frames of an archive, in a skippable frame between the last frame and the index: so that a client that
 //! downloads an archive can check each frame as it arrives, against one number, the [`Root`]. Checksums inside frames
 //! find damage; these find frames that were replaced.
 //!

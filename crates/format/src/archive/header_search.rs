@@ -19,7 +19,7 @@ impl HeaderSearch {
     /// Takes the next piece, and returns everything from the first header on; `None` where there is none yet.
     ///
     /// A header is one whose checksum is right and whose name belongs into a snapshot archive. Data of an account may
-    /// look like one: whoever writes that only makes a damaged archive look worse.
+    /// look like one: writing that only makes a damaged archive look worse.
     pub fn look_into(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.carried.extend_from_slice(bytes);
         let all = &self.carried;

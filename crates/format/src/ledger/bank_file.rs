@@ -96,7 +96,7 @@ pub enum ScheduledLeader {
     #[default]
     Unknown,
     /// There are no stakes of this epoch, or no stake in them.
-    Nobody,
+    NoStake,
     /// This one.
     Node(Hash),
 }
@@ -310,7 +310,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
     if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && !voters.has_more {
         bank.scheduled_leader = leader(epoch, slot_index, voters.by_address())
-            .map_or(ScheduledLeader::Nobody, |leader| ScheduledLeader::Node(Hash(leader.node)));
+            .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
     }
     bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
         LatticeHash::from_bytes(&r.array::<LATTICE_HASH_BYTES>()?)

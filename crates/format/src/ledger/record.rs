@@ -75,7 +75,7 @@ impl RawRecord<'_> {
     }
 }
 
-/// The records that lie wholly in some bytes, one behind the other. The one way to walk records: whoever has a storage in
+/// The records that lie wholly in some bytes, one behind the other. The one way to walk records: a caller that has a storage in
 /// pieces walks each of them, and asks [`Records::rest`] what is at its end.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {

@@ -285,7 +285,7 @@ fn is_same(
     Ok(true)
 }
 
-/// Ends transfers when nobody wants the file any more, when they are too slow, or when what came is no archive.
+/// Ends transfers when the file is no longer wanted, when they are too slow, or when what came is no archive.
 struct Stopping<'a> {
     progress: &'a dyn Progress,
     file: &'a PartialFile,

@@ -160,7 +160,7 @@ impl Journal {
             given: self.given.iter().take(RANGES_MAX).map(|(range, by)| (range.start, range.end, *by)).collect(),
             doubt: self.doubt.clone(),
         };
-        // Whoever writes it has locked the download, so that nobody else writes here: one that a killed run left is replaced.
+        // Its writer has locked the download, so that no other run writes here: one that a killed run left is replaced.
         let new = new_name(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o666));

@@ -1,7 +1,7 @@
 //! The right to write a part of a partial file: one request has it at a time.
 //!
-//! A second request for the same bytes takes the lease over. What comes late from the first is dropped here, whoever
-//! brings it: the bytes may have been replaced, checked and read since.
+//! A second request for the same bytes takes the lease over. What comes late from the first is dropped here: the
+//! bytes may have been replaced, checked and read since.
 
 use {
     super::{
@@ -21,7 +21,7 @@ pub struct Lease<'a> {
 }
 
 impl PartialFile {
-    /// Leases a range for the bytes of a source, which is named without secrets. Whoever has a lease of a part of it
+    /// Leases a range for the bytes of a source, which is named without secrets. The holder of a lease of a part of it
     /// loses it: when this returns, nothing more is written by it.
     pub fn lease(&self, range: Range<u64>, source: &str) -> Lease<'_> {
         let source = self.source(source);
@@ -52,8 +52,8 @@ impl Lease<'_> {
         }
     }
 
-    /// Marks a range if `is_right` says so, to whom nobody changes it meanwhile; `None` when the lease has been taken
-    /// over, whose new holder sees to it.
+    /// Marks a range if `is_right` says so; the range does not change meanwhile. `None` when the lease has been taken
+    /// over: its new holder marks the range.
     pub fn mark(&self, range: Range<u64>, is_right: impl FnOnce() -> Result<bool>) -> Result<Option<bool>> {
         let held = lock(&self.held);
         if held.is_none() {

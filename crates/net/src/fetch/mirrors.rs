@@ -47,7 +47,7 @@ struct State {
 /// Whether a server may give bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody knows yet whether it has the same bytes.
+    /// It is not known yet whether it has the same bytes.
     #[default]
     Unknown,
     /// It may.
@@ -189,7 +189,7 @@ mod tests {
         let start = Instant::now();
         let mut tries = 0;
         let mut at = start;
-        // As if somebody asked whenever it may be asked; eight streams fail at the same moment.
+        // Asked each time that it may be asked; eight streams fail at the same moment.
         while mirror.failed(&timeout(), at) != Verdict::TooLong {
             for _ in 0..7 {
                 assert_eq!(mirror.failed(&timeout(), at), Verdict::Again);

@@ -1,8 +1,8 @@
-//! The partial file of a download: bytes at their place, in any order, and whoever reads them as they arrive.
+//! The partial file of a download: bytes at their place, in any order, and read as they arrive.
 //!
 //! The file is the channel. A reader that falls behind holds no connection back, and what has arrived can be read
 //! again. It lies in the archives directory, which is found by its descriptor, under a name of slotpress's own, which no
-//! starting validator and no other run sweeps, locked while somebody fetches; its `Journal` says what of it is on disk when a run ends.
+//! starting validator and no other run sweeps, locked during the download; its `Journal` says what of it is on disk when a run ends.
 
 mod naming;
 mod reading;
@@ -73,13 +73,13 @@ struct State {
     is_complete: bool,
     /// Why no more will come.
     error: Option<Error>,
-    /// Nobody wants it any more.
+    /// It is no longer wanted.
     is_unwanted: bool,
     /// Readers that wait for bytes.
     waiting: usize,
     /// Bytes that are not in the journal yet.
     unsynced_bytes: u64,
-    /// Bytes that an earlier run left: nobody reads them before it is known that they are of this archive, and right.
+    /// Bytes that an earlier run left: not read before it is known that they are of this archive, and right.
     doubtful: RangeSet<u64>,
     /// All of it was checked.
     accepted: Option<Accepted>,
@@ -89,7 +89,7 @@ impl PartialFile {
     /// Opens the partial file of an archive in a directory, or makes it, and locks it.
     ///
     /// # Errors
-    /// Somebody else is fetching it; what is there is no ordinary file.
+    /// Another run is fetching it; or what is there is no ordinary file.
     pub fn open(dir: &Path, archive_name: &str) -> Result<Self> {
         Self::open_in(&Arc::new(KeptDir::open(dir)?), archive_name)
     }
@@ -184,7 +184,7 @@ impl PartialFile {
         self.sync()
     }
 
-    /// What an earlier run left and nobody has looked at yet; and the check that it failed, where it did.
+    /// What an earlier run left and is not checked yet; and the check that it failed, where it did.
     pub fn doubtful(&self) -> (RangeSet<u64>, Option<String>) {
         let state = self.lock();
         (state.doubtful.clone(), state.journal.doubt.clone())
@@ -353,18 +353,18 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// Nobody wants it any more: whoever fetches can stop.
+    /// It is no longer wanted: connections can stop.
     pub fn stop(&self) {
         self.lock().is_unwanted = true;
         self.changed.notify_all();
     }
 
-    /// Whether somebody waits for bytes that have not arrived: the network is the slowest part then.
+    /// Whether a reader waits for bytes that have not arrived: the network is the slowest part then.
     pub fn is_waited_for(&self) -> bool {
         self.lock().waiting > 0
     }
 
-    /// Whether nobody wants it any more.
+    /// Whether it is no longer wanted.
     pub fn is_unwanted(&self) -> bool {
         self.lock().is_unwanted
     }

@@ -1,7 +1,7 @@
 //! Which piece of an archive is fetched next, and by how many at a time. Pure.
 //!
-//! Pieces are taken in their order, which is that of whoever reads what has arrived. When all are taken, whoever has
-//! nothing to do takes over the oldest unfinished one: the last piece does not wait for the slowest connection.
+//! Pieces are taken in their order, which is that of the reader of what has arrived. When all are taken, an
+//! idle connection takes over the oldest unfinished one: the last piece does not wait for the slowest connection.
 
 use {
     super::Limits,
@@ -25,14 +25,14 @@ struct Piece {
     only: Option<usize>,
 }
 
-/// What somebody is to fetch.
+/// What a connection is to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Which piece.
     pub piece: usize,
     /// Its bytes, as far as they are missing.
     pub range: Range<u64>,
-    /// Whether it is taken over from somebody else.
+    /// Whether it is taken over from another connection.
     pub is_second: bool,
 }
 
@@ -129,7 +129,7 @@ impl Pieces {
         !missing.is_empty()
     }
 
-    /// Somebody is no longer at a piece, whether it is there or not.
+    /// A connection has left a piece, whether it is there or not.
     pub fn give_back(&mut self, piece: usize) {
         if let Some(piece) = self.pieces.get_mut(piece) {
             piece.workers = piece.workers.saturating_sub(1);
@@ -184,7 +184,7 @@ mod tests {
         let at = Duration::from_secs;
         let jobs: Vec<Job> = (0..3).map(|_| pieces.take(at(1), 0).expect("a job")).collect();
         assert_eq!(jobs[2].range, 2_000_000..2_500_000);
-        assert_eq!(pieces.take(at(2), 0), None, "nobody is slow yet");
+        assert_eq!(pieces.take(at(2), 0), None, "none is slow yet");
         let second = pieces.take(at(3), 0).expect("the oldest");
         assert_eq!((second.piece, second.is_second), (0, true));
         assert_eq!(pieces.take(at(4), 0).expect("the next").piece, 1);

@@ -39,7 +39,7 @@ const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What one request fetches where so much is left. Pieces get shorter towards the end: what all connections fetch at the
-/// same time is read by whoever waits for it in order, and what has come of the last pieces by then is read after the last
+/// same time is read by the one that waits for it in order, and what has come of the last pieces by then is read after the last
 /// byte.
 pub fn piece_bytes(left_bytes: u64, limits: &Limits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
@@ -78,7 +78,7 @@ pub fn fetch_ranges(
     let ranges = match &frames {
         Some(frames) => {
             let end = frames.ends.last().copied().unwrap_or(0);
-            // Whoever reads what arrives begins with the last bytes of the archive, which begin in the middle of a frame: that
+            // The reader of what arrives begins with the last bytes of the archive, which begin in the middle of a frame: that
             // comes first, and not when all else is there.
             let window = frames.start_of(first_read_at(length_bytes).min(end));
             let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
@@ -281,7 +281,7 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    /// A frame does not match its hash. Where several servers gave it, nobody knows which of them was wrong: it comes once
+    /// A frame does not match its hash. Where several servers gave it, it is unknown which of them was wrong: it comes once
     /// more, from one.
     fn wrong_frame(&self, job: &Job, (server, mirror): (usize, &Mirror), frame: Range<u64>) {
         let is_alone = self.to.file.givers(frame.clone()).len() <= 1;
@@ -299,7 +299,7 @@ impl Fetching<'_> {
         self.to.pieces().restart(job.piece, frame.start, Some(server).filter(|_| !is_alone));
     }
 
-    /// Why nobody is left to fetch from.
+    /// Why no server is left to fetch from.
     fn nobody_left(&self) -> Ended {
         let whys = self.mirrors.iter().filter_map(|mirror| match mirror.standing() {
             Standing::Dropped(why) => Some(why),
@@ -315,7 +315,7 @@ impl Fetching<'_> {
     }
 }
 
-/// Ends transfers when somebody else has ended the download.
+/// Ends transfers when another connection has ended the download.
 struct Stopping<'a> {
     fetching: &'a Fetching<'a>,
 }
@@ -326,7 +326,7 @@ impl Progress for Stopping<'_> {
     }
 }
 
-/// The same, and when somebody has taken over what is fetched.
+/// The same, and when another connection has taken over what is fetched.
 struct WhileLeased<'a> {
     stopping: &'a Stopping<'a>,
     lease: &'a Lease<'a>,

@@ -28,7 +28,7 @@ use {
 /// compress, with its mark, takes less. Archives with longer ones are fetched without a look at their hashes.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
-/// The last bytes, and what they say of the rest; and which bytes were fetched for it, which nobody has checked yet. They
+/// The last bytes, and what they say of the rest; and which bytes were fetched for it, not yet checked. They
 /// come from the first server; others are compared with them.
 pub fn fetch_tail(
     client: &Client,

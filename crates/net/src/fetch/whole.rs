@@ -65,7 +65,7 @@ pub fn fetch_whole(
             }
             Ended::Lost(_) if has_more => {
                 let again = heads(client, &remotes, name, progress);
-                // What is gone everywhere is not to be had; what nobody has changed was lost for another reason.
+                // What is gone everywhere is not to be had; what is unchanged was lost for another reason.
                 let is_as_before =
                     again.len() == remotes.len() && again.iter().zip(&remotes).all(|(now, before)| now.is_as(before));
                 if again.is_empty() || is_as_before {

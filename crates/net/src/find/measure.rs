@@ -47,7 +47,7 @@ pub fn measure(
         let mut got_bytes = 0;
         let mut last = Duration::ZERO;
         let result = client.get(remote, range.filter(|range| !range.is_empty()), progress, &mut |_, bytes| {
-            // The first piece has come while nobody looked at the clock.
+            // The first piece has come before the clock was read.
             let Some(start) = start else {
                 start = Some(Instant::now());
                 return ControlFlow::Continue(());

@@ -166,12 +166,12 @@ pub struct Candidate {
     /// Whether the operator named the source, rather than a peer list.
     #[serde(rename = "named_by_operator")]
     pub is_operator: bool,
-    /// Slots since its newest bank; by [`Candidate::age`], where that is known from times. `None` where nobody tells.
+    /// Slots since its newest bank; by [`Candidate::age`], where that is known from times. `None` if unknown.
     pub age_slots: Option<u64>,
     /// The same as a time.
     #[serde(rename = "age_seconds", serialize_with = "text::optional_seconds")]
     pub age: Option<Duration>,
-    /// Time since its newest bank, or, where nobody tells that, since a newer bank that somebody has.
+    /// Time since its newest bank, or, where that is unknown, since a newer bank that a server has.
     #[serde(skip)]
     pub(crate) behind: Duration,
     /// Bytes of one connection in a second, where that was measured; a local disk is not.
@@ -240,7 +240,7 @@ pub struct FindReport {
 /// Finds out who has what. `client` treats what the options name as named by the operator; what peers name must be public.
 ///
 /// # Errors
-/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That nobody has
+/// No RPC server that was named answers, they disagree on the genesis hash, or there is nothing to ask. That no server has
 /// anything of use is no error here: see [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     progress.stage("Asking", None);
@@ -292,7 +292,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         report.relaxed.push("no incremental archive matches a full one: using full archives only".to_string());
     }
     if slot_time.source() == SlotTimeSource::Assumed {
-        report.relaxed.push(format!("nobody tells how long slots take: ages are by slots of {slot_time}"));
+        report.relaxed.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
     }
     report.slot_time = slot_time;
     for candidate in &mut candidates {
@@ -340,7 +340,7 @@ impl FindReport {
     /// An error where there is no candidate.
     ///
     /// # Errors
-    /// Nobody has a state that would be new enough.
+    /// No server has a state that would be new enough.
     pub fn require_candidate(&self) -> Result<&Candidate> {
         if let Some(best) = self.candidates.first() {
             return Ok(best);
@@ -416,7 +416,7 @@ fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
     })
 }
 
-/// Where nobody tells how long slots take, or when any archive was written: what the bank file of the newest archive says that
+/// Where it is unknown how long slots take, or when any archive was written: what the bank file of the newest archive says that
 /// an operator named, where its index tells where that is. A few requests, so only if it is asked for: to find archives,
 /// or for their age.
 fn by_bank_file(
@@ -457,7 +457,7 @@ fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &d
                 std::thread::sleep(LOOK_AGAIN);
             }
         });
-        // What cannot be read tells nothing: whoever fetches it is told why.
+        // What cannot be read tells nothing; fetching it says why.
         let front = guarded(|| {
             let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
             let archive =

@@ -1,6 +1,6 @@
 //! Which state boots newest. Pure.
 //!
-//! The expected age at boot is what it is now, and the time to fetch and to restore it. What nobody has measured is assumed
+//! The expected age at boot is what it is now, and the time to fetch and to restore it. What is not measured is assumed
 //! to be slow, so that it never beats what is known to be as good.
 
 use {
@@ -16,13 +16,13 @@ use {
 /// Assumed of a connection that was not measured: a quarter of what a server on a 1 Gbit/s line gives.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 
-/// Assumed of an archive whose length nobody tells: mainnet's, about.
+/// Assumed of an archive whose length is unknown: mainnet's, about.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
 /// What the rank depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Time since the newest bank; where nobody tells that, since a newer one.
+    /// Time since the newest bank; where that is unknown, since a newer one.
     pub age: Duration,
     /// Bytes to fetch.
     pub bytes: Option<u64>,
@@ -166,7 +166,7 @@ mod tests {
             let list: Vec<_> = list.iter().map(|(slot, age)| dated(*slot, *age)).collect();
             ages_by_time(&list, SlotTime::ASSUMED, now)(slot).map(|age| age.as_secs())
         };
-        assert_eq!(ages(&[(100, None)], 100), None, "nobody tells");
+        assert_eq!(ages(&[(100, None)], 100), None, "unknown");
         assert_eq!(ages(&[(100, Some(500))], 100), Some(500));
         assert_eq!(ages(&[(100, Some(5)), (200, Some(500))], 100), Some(540), "copied since");
         assert_eq!(ages(&[(100, Some(500)), (200, Some(5))], 200), Some(5), "an older archive says nothing");

@@ -60,7 +60,7 @@ struct CurrentStorage {
     offset_bytes: u64,
     /// Where in the batch the next record starts, as far as is known.
     next_record: usize,
-    /// What follows cannot be told apart, and is left to nobody.
+    /// What follows cannot be told apart, and is left out.
     is_broken: bool,
 }
 

@@ -178,7 +178,7 @@ const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
 impl<T: Send + 'static> Pushed<T> {
     fn start(parse: impl FnOnce(PieceReader) -> Result<T> + Send + 'static) -> Self {
         let (pieces, receiver) = bounded(PIECES_MAX);
-        // Whoever gets the work takes it out: a thread that does not start would drop it.
+        // The thread that gets the work takes it out: a thread that does not start would drop it.
         let parse: Arc<Mutex<Option<Parse<T>>>> = Arc::new(Mutex::new(Some(Box::new(parse))));
         let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (shared, on_thread) = (Arc::clone(&parse), receiver.clone());
@@ -192,7 +192,7 @@ impl<T: Send + 'static> Pushed<T> {
         let parser = match Builder::new().spawn(work) {
             Ok(thread) => Parser::Thread(thread),
             Err(error) => Parser::Here {
-                parse: take(&parse).unwrap_or_else(|| Box::new(|_| Err(Error::failed("nobody parses a document")))),
+                parse: take(&parse).unwrap_or_else(|| Box::new(|_| Err(Error::failed("no thread parses a document")))),
                 pieces: receiver,
                 held: Vec::new(),
                 error: cannot_start(&error),

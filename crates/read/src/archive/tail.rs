@@ -23,7 +23,7 @@ use {
 };
 
 /// Where the first read, of the end, begins: seek table, index and frame hashes of an archive of mainnet's size (55,000 frames, 430,000
-/// storages) take less, so that one read suffices. Of a small archive an eighth at most: whoever waits for its end as it
+/// storages) take less, so that one read suffices. Of a small archive an eighth at most: a reader that waits for its end as it
 /// arrives need not wait for all of it.
 pub fn first_read_at(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
@@ -32,7 +32,7 @@ pub fn first_read_at(length_bytes: u64) -> u64 {
 /// The most bytes of a seek table: 450 GB of tar in the smallest frames take half of it.
 const SEEK_TABLE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// What may stand in front of a frame at most: as much padding as anybody makes, and a mark of `pzstd`.
+/// What may stand in front of a frame at most: as much padding as any writer makes, and a mark of `pzstd`.
 pub const GAP_BYTES_MAX: u64 = 4096;
 
 /// A frame of the archive that holds tar.

@@ -143,7 +143,7 @@ proptest! {
         prop_assert!(error.to_string().contains("changed while it was read"));
     }
 
-    /// Damage anywhere, or bytes of nobody: an error with its place, or other accounts; never a panic.
+    /// Damage anywhere, or bytes of no account: an error with its place, or other accounts; never a panic.
     #[test]
     fn damage_never_panics(
         accounts in accounts(),

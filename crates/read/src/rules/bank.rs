@@ -26,8 +26,8 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         ScheduledLeader::Node(leader) if leader != bank.leader => {
             add(Rule::Leader, leader.to_string(), bank.leader.to_string())?;
         }
-        ScheduledLeader::Nobody => {
-            let found = "nobody has stake in them".to_string();
+        ScheduledLeader::NoStake => {
+            let found = "no node has stake in them".to_string();
             add(Rule::Leader, format!("stakes of epoch {}", bank.epoch()), found)?;
         }
         ScheduledLeader::Node(_) | ScheduledLeader::Unknown => {}

@@ -15,6 +15,9 @@ use {
     std::sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+/// Memory that marks may always take: enough for 64 GiB of storages.
+const BYTES_MAX_MIN: u64 = 64 << 20;
+
 /// Looks at the records of a state.
 pub trait StateVisitor: Sync {
     /// One worker's part.
@@ -116,9 +119,6 @@ impl Marked {
         self.bit(storage, offset_bytes).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 }
-
-/// Memory that marks may always take: enough for 64 GiB of storages.
-const BYTES_MAX_MIN: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -185,7 +185,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     })
 }
 
-/// Refuses a temporary file that another run holds; one that nobody holds is stale, and removed next.
+/// Refuses a temporary file that another run holds; one without a lock is stale, and removed next.
 fn refuse_in_the_making(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
     let file = match dir.open_file(name) {
         Ok(file) => file,

@@ -1,4 +1,4 @@
-//! Directories that are not there yet: made beside their final place, locked while somebody works in them, and emptied
+//! Directories that are not there yet: made beside their final place, locked while a run works in them, and emptied
 //! through their open descriptor, so that nothing is removed that has since come to lie under their path.
 
 use {
@@ -26,7 +26,7 @@ const DEPTH_MAX: u32 = 16;
 /// A directory may be taken for a dead run's between being made and being locked: then another one is made.
 const TRIES_MAX: u32 = 8;
 
-/// A directory of a name that nobody else has, locked. What is in it is removed when it is dropped, unless it is kept.
+/// A directory of a name of its own, locked. What is in it is removed when it is dropped, unless it is kept.
 #[derive(Debug)]
 pub struct WorkDir {
     parent: Arc<KeptDir>,
@@ -235,8 +235,8 @@ mod tests {
         let one = WorkDir::create(top.path(), "work-").expect("made");
         fs::write(one.path().join("file"), "moved").expect("written");
         let path = one.path().to_path_buf();
-        fs::rename(&path, top.path().join("elsewhere")).expect("moved by somebody");
-        fs::create_dir(&path).expect("made by somebody");
+        fs::rename(&path, top.path().join("elsewhere")).expect("moved");
+        fs::create_dir(&path).expect("made");
         fs::write(path.join("theirs"), "theirs").expect("written");
         drop(one);
         assert!(path.join("theirs").exists() && !top.path().join("elsewhere/file").exists());

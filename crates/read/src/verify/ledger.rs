@@ -57,7 +57,7 @@ pub fn verify_ledger(
     read_ledger(paths, slot, base_slot, Job::verify(options, progress))
 }
 
-/// Reads a ledger, whatever for.
+/// Reads a ledger, for any purpose.
 pub(crate) fn read_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,

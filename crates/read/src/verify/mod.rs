@@ -212,7 +212,7 @@ pub fn verify_archives(
     read_archives(archive, incremental, Job::verify(options, progress))
 }
 
-/// Reads archives, whatever for.
+/// Reads archives, for any purpose.
 pub(crate) fn read_archives(
     archive: &NamedArchive,
     incremental: Option<&NamedArchive>,

@@ -17,7 +17,7 @@ impl PartialFile {
     /// Makes a file that has its final name, and is not whole, the partial file of its archive.
     ///
     /// # Errors
-    /// An earlier run has left more of it; somebody is fetching it.
+    /// An earlier run has left more of it; or another run is fetching it.
     pub(in crate::fetch) fn take_up(path: &Path, length_bytes: u64) -> Result<()> {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

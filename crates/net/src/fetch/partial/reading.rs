@@ -49,7 +49,7 @@ impl PartialFile {
                 return Err(io::Error::other(error.to_string()));
             }
             if state.is_unwanted {
-                return Err(io::Error::other("nobody wants it any more"));
+                return Err(io::Error::other("the download was ended"));
             }
             state.waiting = state.waiting.saturating_add(readers);
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl PartialFile {
     }
 }
 
-/// The file, for a reader that waits without anybody's being slowed down by it.
+/// The file, for a reader whose waiting slows down no connection.
 #[derive(Debug)]
 pub(in crate::fetch) struct Patient<'a>(pub &'a PartialFile);
 

@@ -33,7 +33,7 @@ fn late_bytes_are_dropped() {
     assert_eq!(next.put(10, &[2; 40]).expect("written"), Some(40));
     assert_eq!(next.mark(10..50, || Ok(false)).expect("wrong"), Some(false));
     assert_eq!((next.mark(10..50, || Ok(true)).expect("right"), file.done_bytes()), (Some(true), 40));
-    // What is marked stays, whoever has a lease of it.
+    // What is marked stays, even under another lease.
     let third = file.lease(0..100, "http://third");
     assert_eq!(third.put(0, &[3; 60]).expect("written"), Some(20));
     third.mark(0..60, || Ok(true)).expect("marked");
@@ -134,7 +134,7 @@ fn readers_learn_why_nothing_comes() {
     assert_eq!((file.length_bytes(), file.read_at(&mut [0; 9], 0).expect("read")), (Some(3), 3));
 }
 
-/// A link that somebody put there is not followed, and no pipe is waited for.
+/// A link that was put there is not followed, and no pipe is waited for.
 #[test]
 fn what_is_no_file_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
