@@ -3,9 +3,11 @@
 
 use {
     crate::common::*,
+    rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, renameat, statat, symlinkat, unlinkat},
     std::{
         collections::BTreeMap,
         fs,
+        os::fd::OwnedFd,
         path::{Path, PathBuf},
         process::{Command, ExitStatus, Stdio},
     },
@@ -24,29 +26,36 @@ fn small_archive() -> (TempDir, PathBuf) {
     (dir, archive)
 }
 
-/// A directory under attack.
+/// A directory under attack. It goes back into the directory that it came from, which may have been moved meanwhile: what
+/// is taken away for good after a run's last look at it is no fault of the run.
 struct Swapped {
-    path: PathBuf,
+    parent: OwnedFd,
+    name: String,
     aside: PathBuf,
 }
 
 impl Swapped {
     /// Moves a directory aside, and puts a link into its place.
     fn swap(path: &Path, aside: &Path, outside: &Path) -> Option<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let parent = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;
+        let name = name(path);
         // A link of before is none.
-        fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
-        fs::rename(path, aside).ok()?;
+        let found = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        FileType::from_raw_mode(found.st_mode).is_dir().then_some(())?;
+        renameat(&parent, &name, CWD, aside).ok()?;
         // Where it cannot be linked, the program has made something of that name.
-        let _ = std::os::unix::fs::symlink(outside, path);
-        Some(Self { path: path.to_path_buf(), aside: aside.to_path_buf() })
+        let _ = symlinkat(outside, &parent, &name);
+        Some(Self { parent, name, aside: aside.to_path_buf() })
     }
 
     /// Puts it back.
     fn restore(self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_symlink()) {
-            let _ = fs::remove_file(&self.path);
+        let found = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink()) {
+            let _ = unlinkat(&self.parent, &self.name, AtFlags::empty());
         }
-        let _ = fs::rename(&self.aside, &self.path);
+        let _ = renameat(CWD, &self.aside, &self.parent, &self.name);
     }
 }
 
