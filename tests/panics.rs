@@ -148,7 +148,7 @@ pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Pa
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let at = format!("{arguments:?}, {place} {number}: {:?} {said}", output.status);
     if output.status.code() == Some(0) {
-        assert!(number > 1, "nobody comes by: {at}");
+        assert!(number > 1, "no thread comes by: {at}");
         return None;
     }
     assert_eq!(output.status.code(), Some(1), "{at}");

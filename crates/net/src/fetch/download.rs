@@ -156,7 +156,11 @@ impl Download {
                 walker.and_then(|walker| walker.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))));
             let compared = fetched?;
             kept.map_err(Ended::Failed)?;
-            let shape = walked.map_err(Ended::of_check)?;
+            let shape = walked.map_err(|error| match error.kind() {
+                // It waited for bytes when its reader ended with an error of its own, which says more.
+                ErrorKind::Failed if self.file.is_unwanted() => Ended::Failed(Error::interrupted()),
+                _ => Ended::of_check(error),
+            })?;
             let wanted = Wanted { name: self.file.archive_name(), root: self.limits.expect_root };
             accept(&*self.file, &shape, wanted, &compared, progress).map_err(Ended::of_check)
         });
