@@ -218,3 +218,34 @@ fn a_directory_is_bootstrapped_from() {
     let fetched = fetch(&client, &FetchOptions::new(sources(), dir.path().join("archives")), &NoProgress);
     assert_eq!(fetched.expect("fetched").archives.len(), 2);
 }
+
+/// A URL is verified and inspected as a file is, and reading ends when the token is cancelled.
+#[cfg(feature = "net")]
+#[test]
+fn an_archive_on_a_server() {
+    use {
+        crate::bootstrap::site::{Way, files_in, serve},
+        slotpress::{CancelToken, ClientOptions, archive_at_url},
+    };
+    let from = temp_dir();
+    std::fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
+    let server = serve(&files_in(from.path()), Way::Ranges);
+    let url = server.url(&format!("/{FULL_26}")).parse().expect("a URL");
+    let (client, token) = (ClientOptions::default(), CancelToken::default());
+    let remote = archive_at_url(&client, &url, token.clone()).expect("opened");
+    let local = NamedArchive::from_path(fixture(FULL_26));
+    let verified = |archive: &NamedArchive| {
+        verify(archive, None, &VerifyOptions::default(), &NoProgress).map(|report| report.counts)
+    };
+    assert_eq!(verified(&remote).expect("verified"), verified(&local).expect("verified"));
+    let inspected = inspect_archive(&remote, 2, &NoProgress).expect("inspected");
+    assert_eq!(inspected.bank.slot, 26);
+    token.cancel();
+    let error = archive_at_url(&client, &url, token).and_then(|archive| verified(&archive)).expect_err("cancelled");
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    let dead = server.url("/nothing");
+    drop(server);
+    let dead = dead.parse().expect("a URL");
+    let error = archive_at_url(&client, &dead, CancelToken::default()).expect_err("nothing listens");
+    assert_eq!(error.kind(), ErrorKind::Network);
+}
