@@ -670,3 +670,13 @@ fn the_nightly_job_runs_as_printed() {
     let (code, said) = job();
     assert!(code == Some(3) && said.contains("error: "), "{code:?} {said}");
 }
+
+/// `--quiet` leaves of the demo the directory that stays.
+#[test]
+fn a_quiet_demo() {
+    let dir = temp_dir();
+    let kept = dir.path().join("kept");
+    let demo = ["demo", "--size", "8MiB", "--quiet"];
+    assert_eq!(run(&demo).1, "");
+    assert_eq!(run(&[&demo[..], &["--keep", text(&kept)]].concat()).1, format!("{}\n", kept.display()));
+}

@@ -151,6 +151,12 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
         });
         return Ok(());
     }
+    if ui.is_quiet() {
+        if let Some(dir) = &args.keep {
+            ui.print(&dir.shown().to_string());
+        }
+        return Ok(());
+    }
     let input_bytes = full.input_bytes + incremental.input_bytes;
     let rate = input_bytes as f64 / archive_seconds.max(1e-9);
     ui.print("");
@@ -177,14 +183,16 @@ struct Demo<'a> {
 
 impl Demo<'_> {
     fn say(&self, line: &str) {
-        if !self.ui.is_json() {
-            self.ui.print(&format!("{line}:"));
-        }
+        self.print(&format!("{line}:"));
     }
 
     fn result(&self, line: &str) {
-        if !self.ui.is_json() {
-            self.ui.print(&format!("  {line}"));
+        self.print(&format!("  {line}"));
+    }
+
+    fn print(&self, line: &str) {
+        if !self.ui.is_json() && !self.ui.is_quiet() {
+            self.ui.print(line);
         }
     }
 
