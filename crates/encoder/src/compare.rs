@@ -12,26 +12,33 @@ pub(crate) use portable::equal;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use sse2::equal;
 
-/// A mask of the bytes that are zero.
+/// A mask of the bytes of `content` at two places that are equal. Beyond its end are zeros.
 #[inline(always)]
-pub(crate) fn zeros(chunk: &Chunk) -> u64 {
-    equal(chunk, &[0; CHUNK_BYTES])
-}
-
-/// The chunk of `content` at `at`, filled up with zeros beyond its end.
-#[inline(always)]
-pub(crate) fn chunk_at(content: &[u8], at: usize) -> Chunk {
-    match content.get(at..).and_then(|rest| rest.first_chunk()) {
-        Some(chunk) => *chunk,
-        None => last_chunk(content, at),
+pub(crate) fn equal_at(content: &[u8], one: usize, other: usize) -> u64 {
+    match (chunk_at(content, one), chunk_at(content, other)) {
+        (Some(one), Some(other)) => equal(one, other),
+        _ => equal(&last_chunk(content, one), &last_chunk(content, other)),
     }
 }
 
+/// A mask of the bytes that are zero.
+#[inline(always)]
+pub(crate) fn zeros_at(content: &[u8], at: usize) -> u64 {
+    const ZEROS: Chunk = [0; CHUNK_BYTES];
+    chunk_at(content, at).map_or_else(|| equal(&last_chunk(content, at), &ZEROS), |chunk| equal(chunk, &ZEROS))
+}
+
+#[inline(always)]
+fn chunk_at(content: &[u8], at: usize) -> Option<&Chunk> {
+    content.get(at..)?.first_chunk()
+}
+
+/// The chunk of `content` at `at`, filled up with zeros beyond its end.
 #[cold]
 fn last_chunk(content: &[u8], at: usize) -> Chunk {
     let mut chunk = [0; CHUNK_BYTES];
     let rest = content.get(at..).unwrap_or_default();
-    chunk[..rest.len()].copy_from_slice(rest);
+    chunk.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
     chunk
 }
 
@@ -168,10 +175,11 @@ mod tests {
 
     #[test]
     fn beyond_the_end_are_zeros() {
-        let content = [7; 100];
-        assert_eq!(chunk_at(&content, 36), [7; CHUNK_BYTES]);
-        assert_eq!(zeros(&chunk_at(&content, 90)), !0 << 10);
-        assert_eq!(zeros(&chunk_at(&content, 100)), !0);
-        assert_eq!(zeros(&chunk_at(&content, 1000)), !0);
+        let mut content = [7; 300];
+        content[200..].fill(0);
+        assert_eq!(equal_at(&content, 36, 100), !0);
+        assert_eq!(equal_at(&content, 190, 290), !0 << 10);
+        assert_eq!((zeros_at(&content, 136), zeros_at(&content, 190)), (0, !0 << 10));
+        assert_eq!((zeros_at(&content, 300), zeros_at(&content, 1000)), (!0, !0));
     }
 }

@@ -55,17 +55,22 @@ impl Kinds {
     }
 }
 
-/// Positions take the lower half of an entry, and bits that tell keys of one entry apart the upper.
-const POSITION_BITS: u32 = 32;
+/// A position in content, and bits of a hash that tell what lies there from other things without a look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entry(u32);
 
-#[inline(always)]
-fn replace(table: &mut [u64], log: u32, key: u64, start: usize) -> Option<usize> {
-    let entry = &mut table[(key >> (64 - log)) as usize];
-    // Never 0, which is an empty entry.
-    let tag = key << POSITION_BITS | 1 << POSITION_BITS;
-    let old = std::mem::replace(entry, tag | start as u64);
-    let at = (old & ((1 << POSITION_BITS) - 1)) as usize;
-    (old >> POSITION_BITS == tag >> POSITION_BITS && start - at <= OFFSET_MAX).then_some(at)
+/// Positions in the content of a frame, of 32 MiB at most.
+const POSITION_BITS: u32 = 25;
+
+impl Entry {
+    /// Becomes `at`; what it was, where that lies before, and within the window.
+    #[inline(always)]
+    pub(crate) fn replace(&mut self, hash: u32, at: usize) -> Option<usize> {
+        let tag = hash & (!0 << POSITION_BITS);
+        let Self(old) = std::mem::replace(self, Self(tag | at as u32));
+        let earlier = (old & !(!0 << POSITION_BITS)) as usize;
+        (old ^ earlier as u32 == tag && earlier < at && at - earlier <= OFFSET_MAX).then_some(earlier)
+    }
 }
 
 #[inline(always)]
@@ -80,4 +85,14 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
+}
+
+#[inline(always)]
+fn replace(table: &mut [u64], log: u32, key: u64, start: usize) -> Option<usize> {
+    let entry = &mut table[(key >> (64 - log)) as usize];
+    // Never 0, which is an empty entry.
+    let tag = key << 32 | 1 << 32;
+    let old = std::mem::replace(entry, tag | start as u64);
+    let at = (old & ((1 << 32) - 1)) as usize;
+    (old >> 32 == tag >> 32 && start - at <= OFFSET_MAX).then_some(at)
 }

@@ -4,13 +4,18 @@
 //! nearly always in an earlier record of its kind (the same owner and length), at the same place: so records are compared
 //! with that one, column by column, and a match finder sees only what is left. `docs/encoder.md` draws it.
 //!
-//! What comes out is plain zstd: libzstd writes the blocks, from the sequences that are found here. Bytes in, bytes out:
-//! the same content, record starts and settings give the same frame.
+//! What comes out is plain zstd (RFC 8878). Bytes in, bytes out: the same content, record starts and settings give the same
+//! frame.
 
+mod bits;
+mod block;
+mod codes;
 mod compare;
 mod fields;
+mod frame;
+mod fse;
+mod huffman;
 mod kinds;
-mod libzstd;
 mod lz;
 mod parse;
 mod sequences;
@@ -18,12 +23,33 @@ mod sequences;
 #[cfg(test)]
 mod tests;
 
-pub use libzstd::ZstdError;
 use {
-    libzstd::{Context, Literals},
-    parse::{Parsed, Parser},
-    sequences::BLOCK_BYTES_MAX,
+    parse::Parser,
+    std::fmt,
+    zstd_safe::{CCtx, CParameter},
 };
+
+/// Why there is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZstdError(&'static str);
+
+impl ZstdError {
+    const CONTENT_TOO_LONG: Self = Self("the content is longer than the largest frame");
+    const NO_MEMORY: Self = Self("not enough memory for a compression context");
+}
+
+impl fmt::Display for ZstdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for ZstdError {}
+
+/// An error of libzstd, in its own words.
+fn of_libzstd(code: usize) -> ZstdError {
+    ZstdError(zstd_safe::get_error_name(code))
+}
 
 /// What an encoder may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +76,17 @@ pub const CONTENT_BYTES_MAX: usize = 32 << 20;
 const CONTENT_BYTES_MIN: usize = 512 << 10;
 
 /// Makes one frame after another, reusing its memory.
-#[derive(Debug)]
 pub struct Encoder {
     content_bytes_min: usize,
-    effort: Effort,
+    has_checksum: bool,
     parser: Parser,
-    records: Context,
-    stock: Context,
+    stock: CCtx<'static>,
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder").finish_non_exhaustive()
+    }
 }
 
 impl Encoder {
@@ -65,13 +95,8 @@ impl Encoder {
     /// # Errors
     /// Not enough memory.
     pub fn new(effort: Effort, has_checksum: bool) -> Result<Self, ZstdError> {
-        Ok(Self {
-            content_bytes_min: CONTENT_BYTES_MIN,
-            effort,
-            parser: Parser::new(effort),
-            records: Context::for_sequences(has_checksum)?,
-            stock: Context::at_level_1(has_checksum)?,
-        })
+        let stock = at_level_1(has_checksum)?;
+        Ok(Self { content_bytes_min: CONTENT_BYTES_MIN, has_checksum, parser: Parser::new(effort), stock })
     }
 
     /// The same for content of any length, although short content gains nothing: for tests.
@@ -86,29 +111,17 @@ impl Encoder {
     /// # Errors
     /// Content that is too long; not enough memory.
     pub fn encode(&mut self, content: &[u8], starts: &[u32], to: &mut Vec<u8>) -> Result<Way, ZstdError> {
-        to.clear();
-        let parsed = match content.len() < self.content_bytes_min {
-            true => Parsed::Hopeless,
-            false => self.parser.parse(content, starts)?,
-        };
-        let way = match parsed {
-            Parsed::Hopeless => {
-                to.reserve(zstd_safe::compress_bound(content.len()));
-                self.stock.compress(content, to)?;
-                Way::Stock
-            }
-            Parsed::Sequences => {
-                let literals = match self.effort {
-                    Effort::Fast => Literals::Raw,
-                    Effort::Balanced => Literals::Coded,
-                };
-                let sequences = self.parser.sequences();
-                // A block that cannot be compressed takes 3 bytes more than its content. One block more: libzstd gives up on a
-                // block where room runs short, and what it writes must not depend on the room.
-                to.reserve(zstd_safe::compress_bound(content.len()) + 3 * sequences.blocks() + BLOCK_BYTES_MAX);
-                self.records.compress_sequences(sequences.list(), content, literals, to)?;
-                Way::Records
-            }
+        if content.len() > CONTENT_BYTES_MAX {
+            return Err(ZstdError::CONTENT_TOO_LONG);
+        }
+        let is_long = content.len() >= self.content_bytes_min;
+        let way = if is_long && self.parser.parse(content, starts, self.has_checksum, to) {
+            Way::Records
+        } else {
+            to.clear();
+            to.reserve(zstd_safe::compress_bound(content.len()));
+            self.stock.compress2(to, content).map_err(of_libzstd)?;
+            Way::Stock
         };
         #[cfg(debug_assertions)]
         {
@@ -122,8 +135,16 @@ impl Encoder {
         Ok(way)
     }
 
-    /// Bytes that the encoder takes after a frame of `content_bytes`, beside the frame and its content.
+    /// Bytes that the encoder takes, beside the frame and its content.
     pub fn memory_bytes(&self) -> usize {
-        self.parser.memory_bytes() + self.records.size_bytes() + self.stock.size_bytes()
+        self.parser.memory_bytes() + self.stock.sizeof()
     }
+}
+
+/// A context that makes frames as level 1 does.
+fn at_level_1(has_checksum: bool) -> Result<CCtx<'static>, ZstdError> {
+    let mut context = CCtx::try_create().ok_or(ZstdError::NO_MEMORY)?;
+    context.set_parameter(CParameter::CompressionLevel(1)).map_err(of_libzstd)?;
+    context.set_parameter(CParameter::ChecksumFlag(has_checksum)).map_err(of_libzstd)?;
+    Ok(context)
 }

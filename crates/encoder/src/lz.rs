@@ -1,8 +1,8 @@
 //! A plain match finder, for what records leave over: long data, tar headers, bytes that are no records.
 
 use crate::{
-    kinds::u64_at,
-    sequences::{OFFSET_MAX, Sequences},
+    kinds::{Entry, u64_at},
+    sequences::Sequences,
 };
 
 /// Bytes that are hashed: the shortest match.
@@ -17,26 +17,26 @@ const STEP_LOG: u32 = 6;
 /// Where 6 bytes were seen last, by their hash.
 #[derive(Debug)]
 pub(crate) struct Lz {
-    table: Box<[u32; 1 << TABLE_LOG]>,
+    table: Box<[Entry; 1 << TABLE_LOG]>,
     /// The offset of the last match.
     repeated: usize,
 }
 
 impl Lz {
     pub(crate) fn new() -> Self {
-        Self { table: Box::new([0; 1 << TABLE_LOG]), repeated: 0 }
+        Self { table: Box::new([Entry::default(); 1 << TABLE_LOG]), repeated: 0 }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.table.fill(0);
+        self.table.fill(Entry::default());
         self.repeated = 0;
     }
 
+    /// Where the same bytes may have been before.
     #[inline(always)]
-    fn replace(&mut self, word: u64, at: usize) -> usize {
+    fn replace(&mut self, word: u64, at: usize) -> Option<usize> {
         let hash = (word << (64 - 8 * HASHED_BYTES)).wrapping_mul(0xcf1b_bcdc_bf9b_0000 | 0x9e37_79b1);
-        // Positions are below 2^25.
-        std::mem::replace(&mut self.table[(hash >> (64 - TABLE_LOG)) as usize], at as u32) as usize
+        self.table[(hash >> (64 - TABLE_LOG)) as usize].replace(hash as u32, at)
     }
 
     /// Finds matches in `start..end`, all of which the block has room for.
@@ -53,8 +53,7 @@ impl Lz {
                 && (u64_at(content, at + 1 - repeated) ^ u64_at(content, at + 1)) as u32 == 0
             {
                 (from, to) = (at + 1 - repeated, at + 1);
-            } else if earlier < at
-                && at - earlier <= OFFSET_MAX
+            } else if let Some(earlier) = earlier
                 && (u64_at(content, earlier) ^ word) << (64 - 8 * HASHED_BYTES) == 0
             {
                 (from, to) = (earlier, at);
@@ -67,7 +66,7 @@ impl Lz {
             while to > anchor && from > 0 && content[to - 1] == content[from - 1] {
                 (to, from) = (to - 1, from - 1);
             }
-            sequences.matched(to, match_end - to, to - from);
+            sequences.matched(content, to, match_end - to, to - from);
             self.repeated = to - from;
             // Places inside the match, so that what follows is found from there.
             if match_end + 8 <= end {

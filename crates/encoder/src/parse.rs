@@ -1,11 +1,11 @@
-//! Content and record starts in, sequences out.
+//! Content and record starts in, a frame out.
 
 use crate::{
-    CONTENT_BYTES_MAX, Effort,
-    compare::{CHUNK_BYTES, chunk_at, equal, zeros},
+    Effort,
+    compare::{CHUNK_BYTES, equal_at, zeros_at},
     fields::{FIELD_BYTES_MIN, Fields},
+    frame,
     kinds::{HEADER_BYTES, Kinds, u64_at},
-    libzstd::ZstdError,
     lz::Lz,
     sequences::{BLOCK_BYTES_MAX, Sequences},
 };
@@ -28,15 +28,6 @@ const KIND_RUN_BYTES: usize = 16 << 10;
 /// A frame is looked at after this many bytes: is there anything to gain?
 const PROBE_BYTES: usize = 512 << 10;
 
-/// What became of content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parsed {
-    /// Level 1 makes a frame as small.
-    Hopeless,
-    /// The parser has its sequences.
-    Sequences,
-}
-
 /// Parses one content after another, reusing its memory.
 #[derive(Debug)]
 pub(crate) struct Parser {
@@ -47,7 +38,6 @@ pub(crate) struct Parser {
     /// The kind of the last records, and where the first of them begins.
     kind: u64,
     kind_start: usize,
-    has_too_many: bool,
 }
 
 /// A record by the places of its first byte and of the one after its last.
@@ -66,34 +56,36 @@ impl Parser {
             kinds: Kinds::new(),
             fields: Fields::new(fields_log),
             lz: Lz::new(),
-            sequences: Sequences::default(),
+            sequences: Sequences::new(effort == Effort::Balanced),
             kind: 0,
             kind_start: 0,
-            has_too_many: false,
         }
-    }
-
-    pub(crate) fn sequences(&self) -> &Sequences {
-        &self.sequences
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.kinds.memory_bytes() + self.fields.memory_bytes() + self.lz.memory_bytes() + self.sequences.memory_bytes()
     }
 
-    /// Finds the sequences of `content`.
-    pub(crate) fn parse(&mut self, content: &[u8], starts: &[u32]) -> Result<Parsed, ZstdError> {
-        if content.len() > CONTENT_BYTES_MAX {
-            return Err(ZstdError::CONTENT_TOO_LONG);
+    /// Makes `content` a frame in `to`, in the place of what it holds; whether it does: level 1 makes other content as small.
+    pub(crate) fn parse(&mut self, content: &[u8], starts: &[u32], has_checksum: bool, to: &mut Vec<u8>) -> bool {
+        if small_records_bytes(content.len(), starts) < content.len() / 3 {
+            return false;
         }
         self.kinds.clear();
         self.fields.clear();
         self.lz.clear();
-        self.sequences.clear();
-        (self.kind, self.kind_start, self.has_too_many) = (0, 0, false);
-        if small_records_bytes(content.len(), starts) < content.len() / 3 {
-            return Ok(Parsed::Hopeless);
+        (self.kind, self.kind_start) = (0, 0);
+        self.sequences.begin(std::mem::take(to), content.len(), has_checksum);
+        let has_gained = self.blocks(content, starts);
+        *to = self.sequences.take();
+        if has_gained && has_checksum {
+            frame::end(content, to);
         }
+        has_gained
+    }
+
+    /// Makes the blocks of a frame; whether something is gained.
+    fn blocks(&mut self, content: &[u8], starts: &[u32]) -> bool {
         let (mut done, mut is_probed) = (0, false);
         for &start in starts {
             let Some(Extent { start, end }) = extent(content, start as usize).filter(|record| record.start >= done)
@@ -107,38 +99,28 @@ impl Parser {
                 self.other(content, start, end);
             }
             done = end;
-            if self.has_too_many || self.sequences.are_too_many(done) {
-                return Ok(Parsed::Hopeless);
-            }
             if !is_probed && done >= PROBE_BYTES {
                 is_probed = true;
                 // Hardly anything repeats.
                 if self.sequences.matched_bytes() < done / 8 {
-                    return Ok(Parsed::Hopeless);
+                    return false;
                 }
             }
         }
         self.other(content, done, content.len());
-        if self.has_too_many {
-            return Ok(Parsed::Hopeless);
-        }
-        self.sequences.cut(content.len());
-        Ok(Parsed::Sequences)
+        self.sequences.cut(content, content.len());
+        true
     }
 
     /// What is no record, or a long one.
     fn other(&mut self, content: &[u8], mut start: usize, end: usize) {
         while start < end {
             if self.sequences.room(start) == 0 {
-                self.sequences.cut(start);
+                self.sequences.cut(content, start);
             }
             let piece_end = end.min(start + self.sequences.room(start));
             self.lz.find(content, start, piece_end, &mut self.sequences);
             start = piece_end;
-            if self.sequences.are_too_many(start) {
-                self.has_too_many = true;
-                return;
-            }
         }
     }
 
@@ -148,7 +130,7 @@ impl Parser {
         let is_full = self.sequences.room(start) < end - start;
         let is_end_of_run = is_new_kind && start - self.kind_start >= KIND_RUN_BYTES;
         if is_full || is_end_of_run && self.sequences.block_bytes(start) >= BLOCK_BYTES_MIN {
-            self.sequences.cut(start);
+            self.sequences.cut(content, start);
         }
         if is_new_kind {
             (self.kind, self.kind_start) = (candidate.kind, start);
@@ -185,7 +167,7 @@ impl Parser {
                         run = Some(place);
                     }
                     Some(begin) => {
-                        self.sequences.matched(begin, place - begin, offset);
+                        self.sequences.matched(content, begin, place - begin, offset);
                         matched_to = place;
                     }
                 }
@@ -194,7 +176,7 @@ impl Parser {
             at += CHUNK_BYTES;
         }
         match run {
-            Some(begin) => self.sequences.matched(begin, end - begin, offset),
+            Some(begin) => self.sequences.matched(content, begin, end - begin, offset),
             None => self.literals(content, matched_to, end, start),
         }
     }
@@ -210,7 +192,7 @@ impl Parser {
         }
         let mut at = start;
         while at < end {
-            let mask = zeros(&chunk_at(content, at)) & low_bits(end - at);
+            let mask = zeros_at(content, at) & low_bits(end - at);
             // Where ZEROS_MIN + 1 zeros begin: the first is a literal, the others repeat it.
             let twos = mask & mask >> 1;
             let fours = twos & twos >> 2;
@@ -224,7 +206,7 @@ impl Parser {
             let first = at + begins.trailing_zeros() as usize;
             let zeros = zeros_from(content, first, end);
             self.fields_of(content, start, first, record);
-            self.sequences.matched(first + 1, zeros - 1, 1);
+            self.sequences.matched(content, first + 1, zeros - 1, 1);
             (start, at) = (first + zeros, first + zeros);
         }
         self.fields_of(content, start, end, record);
@@ -259,7 +241,7 @@ fn small_records_bytes(content_bytes: usize, starts: &[u32]) -> usize {
 /// Which of the bytes of the record at `at`, before `end`, are those from `earlier` on.
 #[inline(always)]
 fn mask_at(content: &[u8], earlier: usize, at: usize, end: usize) -> u64 {
-    equal(&chunk_at(content, earlier), &chunk_at(content, at)) & low_bits(end - at)
+    equal_at(content, earlier, at) & low_bits(end - at)
 }
 
 /// The lowest `count` bits, or all.
@@ -273,7 +255,7 @@ fn low_bits(count: usize) -> u64 {
 fn zeros_from(content: &[u8], start: usize, end: usize) -> usize {
     let mut at = start;
     while at < end {
-        let mask = !zeros(&chunk_at(content, at)) | !low_bits(end - at);
+        let mask = !zeros_at(content, at) | !low_bits(end - at);
         let zeros = mask.trailing_zeros() as usize;
         at += zeros;
         if zeros < CHUNK_BYTES {

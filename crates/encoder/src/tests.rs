@@ -2,7 +2,10 @@
 
 use {
     super::*,
-    crate::{kinds::HEADER_BYTES, sequences::OFFSET_MAX},
+    crate::{
+        kinds::HEADER_BYTES,
+        sequences::{BLOCK_BYTES_MAX, OFFSET_MAX},
+    },
     proptest::prelude::*,
     std::io::Read,
 };
@@ -139,7 +142,7 @@ const KINDS: [Kind; 8] = [
 
 fn level_1(content: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(zstd_safe::compress_bound(content.len()));
-    Context::at_level_1(true).expect("a context").compress(content, &mut frame).expect("a frame");
+    at_level_1(true).expect("a context").compress2(&mut frame, content).expect("a frame");
     frame
 }
 
