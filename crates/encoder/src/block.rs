@@ -4,7 +4,7 @@ use crate::{
     bits::{BitWriter, WORD_BITS},
     codes::{Code, of_literals, of_match, of_offset},
     fse::{Counts, SYMBOLS_MAX, Table},
-    huffman,
+    huffman::{self, Codes},
     sequences::{BLOCK_BYTES_MAX, MATCH_BYTES_MIN, OFFSET_MAX},
 };
 
@@ -46,6 +46,8 @@ struct Sequence {
 #[derive(Debug)]
 pub(crate) struct Block {
     codes_literals: bool,
+    /// Those that decoders know from the last block with literals that were coded.
+    codes: Option<Codes>,
     sequences: Vec<Sequence>,
     literals: Box<[u8]>,
     literals_bytes: usize,
@@ -59,6 +61,7 @@ impl Block {
         let room = literals_room.max(SEQUENCES_MAX * SEQUENCE_BYTES_MAX) + TABLES_BYTES_MAX;
         Self {
             codes_literals,
+            codes: None,
             sequences: Vec::with_capacity(SEQUENCES_MAX),
             literals: vec![0; literals_room].into(),
             literals_bytes: 0,
@@ -66,7 +69,13 @@ impl Block {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Begins a frame.
+    pub(crate) fn begin(&mut self) {
+        self.codes = None;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
         self.sequences.clear();
         self.literals_bytes = 0;
     }
@@ -99,7 +108,7 @@ impl Block {
         let start = to.len();
         let header = |kind: u32, bytes: usize| (u32::from(is_last) | kind << 1 | (bytes as u32) << 3).to_le_bytes();
         to.extend([0; BLOCK_HEADER_BYTES]);
-        self.write_literals(to);
+        let codes = self.write_literals(to);
         let bytes = write_sequences(&self.sequences, &mut self.written);
         to.extend(&self.written[..bytes]);
         self.clear();
@@ -108,6 +117,7 @@ impl Block {
         let is_compressed = bytes + content.len() / 64 + 2 < content.len();
         if is_compressed {
             to[start..][..BLOCK_HEADER_BYTES].copy_from_slice(&header(COMPRESSED, bytes)[..BLOCK_HEADER_BYTES]);
+            self.codes = codes.or(self.codes.take());
         } else {
             to.truncate(start);
             to.extend(&header(RAW, content.len())[..BLOCK_HEADER_BYTES]);
@@ -116,17 +126,21 @@ impl Block {
         is_compressed
     }
 
-    fn write_literals(&mut self, to: &mut Vec<u8>) {
+    /// Writes the literals; the codes of which it tells decoders.
+    fn write_literals(&mut self, to: &mut Vec<u8>) -> Option<Codes> {
         let literals = &self.literals[..self.literals_bytes];
-        let coded = if self.codes_literals { huffman::write(literals, &mut self.written) } else { 0 };
-        if coded > 0 {
-            to.extend(&self.written[..coded]);
-        } else {
-            // Their number in 20 bits: a byte or two more than needed, where there are few.
-            let header = RAW | 3 << 2 | (literals.len() as u32) << 4;
-            to.extend(&header.to_le_bytes()[..3]);
-            to.extend(literals);
+        if self.codes_literals {
+            let (bytes, codes) = huffman::write(literals, self.codes.as_ref(), &mut self.written);
+            if bytes > 0 {
+                to.extend(&self.written[..bytes]);
+                return codes;
+            }
         }
+        // Their number in 20 bits: a byte or two more than needed, where there are few.
+        let header = RAW | 3 << 2 | (literals.len() as u32) << 4;
+        to.extend(&header.to_le_bytes()[..3]);
+        to.extend(literals);
+        None
     }
 }
 

@@ -21,7 +21,8 @@ const WEIGHTS_LOG_MAX: u32 = 6;
 const NODES_MAX: usize = 2 * 256;
 
 /// Codes of bytes.
-struct Codes {
+#[derive(Debug)]
+pub(crate) struct Codes {
     /// A code in the upper bits, its length in the lowest 8; 0 for a byte that does not occur.
     codes: [u32; 256],
     lengths: [u8; 256],
@@ -29,38 +30,49 @@ struct Codes {
     longest: u32,
 }
 
-/// Writes a section of literals that are coded, if that is shorter than they are; the bytes that were written, or 0. The
-/// buffer has room for the literals, and 1 KiB more.
-pub(crate) fn write(literals: &[u8], to: &mut [u8]) -> usize {
+/// Kinds of sections: with a table, and with that of the section before.
+const WITH_TABLE: u64 = 2;
+const WITHOUT_TABLE: u64 = 3;
+
+/// Bytes of a table, for the choice whether to make one: often more.
+const TABLE_BYTES: u64 = 32;
+
+/// Writes a section of literals that are coded, if that is shorter than they are, with the codes of the section before, which
+/// decoders keep, or with new ones, which are returned. The bytes that were written, or 0; the buffer has room for the
+/// literals, and 1 KiB more.
+pub(crate) fn write(literals: &[u8], last: Option<&Codes>, to: &mut [u8]) -> (usize, Option<Codes>) {
     if literals.len() < LITERALS_MIN {
-        return 0;
+        return (0, None);
     }
     let counts = count(literals);
     let largest = counts.iter().max().copied().unwrap_or_default();
     if largest as usize == literals.len() || largest as usize <= literals.len() / 128 + 4 {
         // One byte is for others to find; and what is nearly even is noise.
-        return 0;
+        return (0, None);
     }
-    let codes = Codes::new(&counts);
-    let bits: u64 = (0..256).map(|byte| u64::from(counts[byte]) * u64::from(codes.lengths[byte])).sum();
-    // A table and the sizes take this many bytes, often more.
-    if bits / 8 + 40 >= literals.len() as u64 - literals.len() as u64 / 64 {
-        return 0;
+    let new = Codes::new(&counts);
+    let bytes = new.bits(&counts).map_or(u64::MAX, |bits| bits / 8 + TABLE_BYTES);
+    let last =
+        last.and_then(|last| Some((last, last.bits(&counts)? / 8))).filter(|(_, last_bytes)| *last_bytes <= bytes);
+    let (codes, bytes) = last.unwrap_or((&new, bytes));
+    if bytes + 8 >= (literals.len() - literals.len() / 64) as u64 {
+        return (0, None);
     }
-    let is_single = literals.len() < FOUR_STREAMS_MIN;
     // Both sizes in 10, 14 or 18 bits.
-    let (header_bytes, format) = match literals.len() {
-        ..FOUR_STREAMS_MIN => (3, 0),
-        FOUR_STREAMS_MIN..1024 => (3, 1),
-        1024..16_384 => (4, 2),
-        _ => (5, 3),
+    let (header_bytes, format, size_bits) = match literals.len() {
+        ..FOUR_STREAMS_MIN => (3, 0, 10),
+        FOUR_STREAMS_MIN..1024 => (3, 1, 10),
+        1024..16_384 => (4, 2, 14),
+        _ => (5, 3, 18),
     };
-    let table_bytes = codes.write_weights(&mut to[header_bytes..]);
-    if table_bytes == 0 {
-        return 0;
+    let mut at = header_bytes;
+    if last.is_none() {
+        match codes.write_weights(&mut to[at..]) {
+            0 => return (0, None),
+            bytes => at += bytes,
+        }
     }
-    let mut at = header_bytes + table_bytes;
-    if is_single {
+    if format == 0 {
         at += codes.write_stream(literals, &mut to[at..]);
     } else {
         let sizes_at = at;
@@ -73,11 +85,15 @@ pub(crate) fn write(literals: &[u8], to: &mut [u8]) -> usize {
             at += bytes;
         }
     }
-    let size_bits = [10, 10, 14, 18][format];
-    let header =
-        2 | (format as u64) << 2 | (literals.len() as u64) << 4 | ((at - header_bytes) as u64) << (4 + size_bits);
-    to[..header_bytes].copy_from_slice(&header.to_le_bytes()[..header_bytes]);
-    at
+    // The table was longer than expected.
+    if at >= literals.len() {
+        return (0, None);
+    }
+    let kind = if last.is_some() { WITHOUT_TABLE } else { WITH_TABLE };
+    let sizes = (literals.len() as u64) << 4 | ((at - header_bytes) as u64) << (4 + size_bits);
+    to[..header_bytes].copy_from_slice(&(kind | format << 2 | sizes).to_le_bytes()[..header_bytes]);
+    let is_new = last.is_none();
+    (at, is_new.then_some(new))
 }
 
 /// How often each byte occurs: in four tables, so that equal neighbours do not wait for each other.
@@ -112,6 +128,14 @@ impl Codes {
             if length == 0 { 0 } else { (*code - 1) << 8 | u32::from(length) }
         });
         Self { codes, lengths, last, longest }
+    }
+
+    /// What bytes take, where all have codes.
+    fn bits(&self, counts: &[u32; 256]) -> Option<u64> {
+        counts.iter().zip(self.lengths).try_fold(0, |bits, (count, length)| match (count, length) {
+            (1.., 0) => None,
+            _ => Some(bits + u64::from(*count) * u64::from(length)),
+        })
     }
 
     /// Tells a decoder the codes by their lengths; 0 if that cannot be done in the 127 bytes that it may take.
@@ -257,7 +281,7 @@ mod tests {
                 (fraction * symbols as f64) as u8
             }).collect();
             let mut section = vec![0; length + 1024];
-            let bytes = write(&literals, &mut section);
+            let (bytes, _) = write(&literals, None, &mut section);
             prop_assume!(bytes > 0);
             prop_assert!(bytes < length);
             // A block of these literals alone, in a frame that libzstd decodes.

@@ -44,7 +44,7 @@ impl Sequences {
         self.frame = to;
         self.frame.clear();
         frame::begin(content_bytes, has_checksum, &mut self.frame);
-        self.block.clear();
+        self.block.begin();
         (self.repeated, self.repeated_before) = ([1, 4, 8], [1, 4, 8]);
         (self.block_start, self.matched_to, self.matched_bytes) = (0, 0, 0);
     }
