@@ -52,6 +52,6 @@ impl Fields {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.table.len() * size_of::<u32>()
+        self.table.len() * size_of::<Entry>()
     }
 }

@@ -8,23 +8,22 @@ use crate::{
 /// Bytes that are hashed: the shortest match.
 const HASHED_BYTES: u32 = 6;
 
-/// Entries of the table, in bits: it stays in the nearest cache.
-const TABLE_LOG: u32 = 14;
-
 /// Without a match, steps grow by one after every 2^this bytes.
 const STEP_LOG: u32 = 6;
 
 /// Where 6 bytes were seen last, by their hash.
 #[derive(Debug)]
 pub(crate) struct Lz {
-    table: Box<[Entry; 1 << TABLE_LOG]>,
+    table: Vec<Entry>,
+    log: u32,
     /// The offset of the last match.
     repeated: usize,
 }
 
 impl Lz {
-    pub(crate) fn new() -> Self {
-        Self { table: Box::new([Entry::default(); 1 << TABLE_LOG]), repeated: 0 }
+    /// With 2^`log` entries.
+    pub(crate) fn new(log: u32) -> Self {
+        Self { table: vec![Entry::default(); 1 << log], log, repeated: 0 }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -36,7 +35,7 @@ impl Lz {
     #[inline(always)]
     fn replace(&mut self, word: u64, at: usize) -> Option<usize> {
         let hash = (word << (64 - 8 * HASHED_BYTES)).wrapping_mul(0xcf1b_bcdc_bf9b_0000 | 0x9e37_79b1);
-        self.table[(hash >> (64 - TABLE_LOG)) as usize].replace(hash as u32, at)
+        self.table[(hash >> (64 - self.log)) as usize].replace(hash as u32, at)
     }
 
     /// Finds matches in `start..end`, all of which the block has room for.
@@ -78,7 +77,7 @@ impl Lz {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.table.len() * size_of::<u32>()
+        self.table.len() * size_of::<Entry>()
     }
 }
 

@@ -7,11 +7,28 @@ use crate::{
     frame,
     kinds::{HEADER_BYTES, Kinds, u64_at},
     lz::Lz,
-    sequences::{BLOCK_BYTES_MAX, Sequences},
+    sequences::Sequences,
 };
 
-/// Longer records are left to the match finder: what they hold repeats within them.
-const RECORD_BYTES_MAX: usize = 4 << 10;
+/// What an effort changes: found by measuring, see docs/encoder.md.
+#[derive(Debug)]
+struct Settings {
+    /// Longer records are left to the match finder, which takes more time and finds more: what they hold repeats within them.
+    record_bytes_max: usize,
+    /// Entries of its table, in bits: for less time, it stays in the nearest cache.
+    lz_log: u32,
+    /// Entries of the table of fields, in bits.
+    fields_log: u32,
+}
+
+impl Settings {
+    fn of(effort: Effort) -> Self {
+        match effort {
+            Effort::Fast => Self { record_bytes_max: 4 << 10, lz_log: 14, fields_log: 15 },
+            Effort::Balanced => Self { record_bytes_max: 1 << 10, lz_log: 16, fields_log: 16 },
+        }
+    }
+}
 
 /// Literals of this many bytes are left to the match finder.
 const LONG_LITERALS_BYTES: usize = 96;
@@ -38,6 +55,7 @@ pub(crate) struct Parser {
     /// The kind of the last records, and where the first of them begins.
     kind: u64,
     kind_start: usize,
+    settings: Settings,
 }
 
 /// A record by the places of its first byte and of the one after its last.
@@ -48,17 +66,15 @@ struct Extent {
 
 impl Parser {
     pub(crate) fn new(effort: Effort) -> Self {
-        let fields_log = match effort {
-            Effort::Fast => 15,
-            Effort::Balanced => 16,
-        };
+        let settings = Settings::of(effort);
         Self {
             kinds: Kinds::new(),
-            fields: Fields::new(fields_log),
-            lz: Lz::new(),
+            fields: Fields::new(settings.fields_log),
+            lz: Lz::new(settings.lz_log),
             sequences: Sequences::new(effort == Effort::Balanced),
             kind: 0,
             kind_start: 0,
+            settings,
         }
     }
 
@@ -68,7 +84,7 @@ impl Parser {
 
     /// Makes `content` a frame in `to`, in the place of what it holds; whether it does: level 1 makes other content as small.
     pub(crate) fn parse(&mut self, content: &[u8], starts: &[u32], has_checksum: bool, to: &mut Vec<u8>) -> bool {
-        if small_records_bytes(content.len(), starts) < content.len() / 3 {
+        if small_records_bytes(content.len(), starts, self.settings.record_bytes_max) < content.len() / 3 {
             return false;
         }
         self.kinds.clear();
@@ -93,7 +109,7 @@ impl Parser {
                 continue;
             };
             self.other(content, done, start);
-            if end - start <= RECORD_BYTES_MAX {
+            if end - start <= self.settings.record_bytes_max {
                 self.record(content, start, end);
             } else {
                 self.other(content, start, end);
@@ -232,10 +248,10 @@ fn extent(content: &[u8], start: usize) -> Option<Extent> {
 }
 
 /// Bytes of records that are not left to the match finder, by the distances of their starts: headers need not be read.
-fn small_records_bytes(content_bytes: usize, starts: &[u32]) -> usize {
+fn small_records_bytes(content_bytes: usize, starts: &[u32], record_bytes_max: usize) -> usize {
     let ends = starts.iter().skip(1).map(|start| *start as usize).chain([content_bytes]);
     let lengths = starts.iter().zip(ends).map(|(start, end)| end.saturating_sub(*start as usize));
-    lengths.filter(|length| *length <= RECORD_BYTES_MAX).sum()
+    lengths.filter(|length| *length <= record_bytes_max).sum()
 }
 
 /// Which of the bytes of the record at `at`, before `end`, are those from `earlier` on.
@@ -264,5 +280,3 @@ fn zeros_from(content: &[u8], start: usize, end: usize) -> usize {
     }
     at.min(end) - start
 }
-
-const _: () = assert!(RECORD_BYTES_MAX < BLOCK_BYTES_MAX);
