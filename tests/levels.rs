@@ -137,6 +137,12 @@ fn whole_archives_on_disk() {
     check_rows(&levels(&fixture(incremental), &arguments), &[1, 2]);
     let ledger = ledger("ledger-at-40.tar.zst", dir.path());
     check_rows(&levels(&ledger, &arguments), &[1, 2]);
+    let presets = ["fast", "balanced", "small", "clustered fast", "clustered balanced", "clustered small"];
+    for input in [&fixture(incremental), &ledger] {
+        let lines = levels(input, &[&arguments[..], &["--presets"]].concat());
+        let codecs = lines.iter().filter_map(|line| line["codec"].as_str());
+        assert_eq!(codecs.collect::<Vec<_>>(), [&["zstd", "zstd"][..], &presets].concat());
+    }
     assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0, "nothing is left");
 }
 

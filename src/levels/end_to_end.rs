@@ -1,18 +1,19 @@
 //! Measuring whole archives on disk: `archive` and `restore` themselves, at every level, in a scratch directory.
 //!
 //! The tar stream of the first archive of each level is decoded and its hash compared with that of the ledger's own
-//! content. Computing the latter reads the whole ledger once, which is also the warm-up.
+//! content; where records are clustered, the state is checked. Computing the hash reads the whole ledger once, which is also the warm-up.
 
 use {
     crate::{
         archive::{
             ArchiveOptions, ArchiveReport, archive,
             encode::{Codec, encode_frames},
-            layout::content_buffer,
+            layout::{RecordLayout, content_buffer},
         },
         levels::{
             LevelRow, RepeatOptions,
             codec::FrameCodec,
+            flags::codec_of,
             report::Subject,
             runs::{Runs, row},
         },
@@ -33,10 +34,11 @@ use {
         },
     },
     slotpress_read::{
-        archive::{Archive, IndexPolicy},
+        archive::{Archive, IndexPolicy, named::NamedArchive},
         plan::Plan,
         state::check::{CheckMode, CheckOptions},
         store::work_dir::{WorkDir, remove_stale_dirs},
+        verify::{VerifyOptions, verify_archives},
     },
     std::{
         fs,
@@ -113,7 +115,7 @@ impl<'a> EndToEnd<'a> {
         }
     }
 
-    /// Measures each level of zstd in turn; `on_row` gets each row when it is ready.
+    /// Measures each level of zstd, or preset, in turn; `on_row` gets each row when it is ready.
     pub fn measure(
         &self,
         codecs: &[FrameCodec],
@@ -129,6 +131,8 @@ impl<'a> EndToEnd<'a> {
 
     fn measure_level(&self, codec: &FrameCodec, progress: &dyn Progress) -> Result<LevelRow> {
         let RepeatOptions { repeat, min_time, .. } = self.options.repeat;
+        let made_with = codec_of(codec.name, codec.level)
+            .ok_or_else(|| Error::usage(format!("no archive is made with {}", codec.label())))?;
         let (mut archiving, mut restoring) = (Runs::new("archive"), Runs::new("restore"));
         let mut output_bytes = 0;
         memory::reset_peak();
@@ -136,14 +140,20 @@ impl<'a> EndToEnd<'a> {
         let start = Instant::now();
         // A round is a run of each.
         while archiving.taken.len() < repeat.max(1) || start.elapsed() < min_time * 2 {
-            let report = self.archive(codec.level, progress)?;
+            let report = self.archive(made_with.clone(), progress)?;
             archiving.taken.push(report.elapsed);
             output_bytes = report.output_bytes;
             restoring.taken.push(self.restore(&report.path_in(self.scratch.path()), progress)?);
             // Read before the check of the first round, which is not measured.
             peak_memory_bytes = peak_memory_bytes.max(memory::peak_bytes().unwrap_or(0));
             if archiving.taken.len() == 1 {
-                self.check(codec.level, &report, progress)?;
+                let is_same = match made_with.layout {
+                    RecordLayout::Verbatim => self.has_the_same_content(&report, progress)?,
+                    RecordLayout::Clustered => self.has_the_same_state(&report, progress)?,
+                };
+                if !is_same {
+                    return Err(not_the_same(&codec.label()));
+                }
                 memory::reset_peak();
             }
         }
@@ -151,13 +161,13 @@ impl<'a> EndToEnd<'a> {
         Ok(LevelRow { peak_memory_bytes, ..row })
     }
 
-    fn archive(&self, level: i32, progress: &dyn Progress) -> Result<ArchiveReport> {
+    fn archive(&self, codec: Codec, progress: &dyn Progress) -> Result<ArchiveReport> {
         let options = ArchiveOptions {
             paths: self.paths.clone(),
             out_dir: self.scratch.path().to_path_buf(),
             slot: self.options.slot,
             base_slot: self.base_slot,
-            codec: Codec::zstd(level),
+            codec,
             frame_size_bytes: self.options.frame_size_bytes,
             threads: self.options.repeat.threads,
             memory_bytes: None,
@@ -181,7 +191,7 @@ impl<'a> EndToEnd<'a> {
     }
 
     /// Compares the hash of the archive's tar stream.
-    fn check(&self, level: i32, report: &ArchiveReport, progress: &dyn Progress) -> Result<()> {
+    fn has_the_same_content(&self, report: &ArchiveReport, progress: &dyn Progress) -> Result<bool> {
         let path = report.path_in(self.scratch.path());
         let file = Archive::open(&path, IndexPolicy::Ignore, &Default::default())?;
         progress.stage("Checking", Some(file.length_bytes()));
@@ -190,14 +200,23 @@ impl<'a> EndToEnd<'a> {
             hasher.update(content);
             Ok(())
         })?;
-        if hasher.finalize() == self.hash {
-            return Ok(());
-        }
-        Err(Error::failed(format!("zstd {level} does not round-trip: the archive holds other bytes")).with_hint(
-            "the memory, the disk or the processor may be faulty: test them; an archive made on this machine may be \
-             damaged",
-        ))
+        Ok(hasher.finalize() == self.hash)
     }
+
+    /// Where records lie in another order, the accounts are compared; of an incremental archive, which has only some of
+    /// them, what can be.
+    fn has_the_same_state(&self, report: &ArchiveReport, progress: &dyn Progress) -> Result<bool> {
+        let archive = NamedArchive::from_path(report.path_in(self.scratch.path()));
+        let mode = if self.base_slot.is_some() { CheckMode::Frames } else { CheckMode::State };
+        let options = VerifyOptions::default().threads(self.options.repeat.threads).check(mode);
+        Ok(verify_archives(&archive, None, &options, progress)?.ok)
+    }
+}
+
+fn not_the_same(label: &str) -> Error {
+    Error::failed(format!("{label} does not round-trip: the archive holds other bytes")).with_hint(
+        "the memory, the disk or the processor may be faulty: test them; an archive made on this machine may be damaged",
+    )
 }
 
 fn unpack(archive: &Path, scratch: &Path, threads: usize, progress: &dyn Progress) -> Result<LedgerPaths> {

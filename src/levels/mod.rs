@@ -186,3 +186,8 @@ pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
 pub fn has_codecs(rows: &[LevelRow]) -> bool {
     rows.iter().any(|row| row.codec != REFERENCE_CODEC)
 }
+
+/// The characters of the longest name, if some rows are of other codecs than zstd.
+pub fn codec_width(rows: &[LevelRow]) -> Option<usize> {
+    has_codecs(rows).then(|| rows.iter().map(|row| row.label().len()).max().unwrap_or_default())
+}

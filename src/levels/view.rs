@@ -2,9 +2,9 @@
 
 use {
     super::{
-        LevelRow,
+        LevelRow, codec_width,
         doubts::doubts,
-        has_codecs, in_order, picture,
+        in_order, picture,
         recommend::{Choice, Recommendation, recommend},
         reference_row,
         report::{Advice, Block, Cell, Column, Section, Table, Unit, Value, table::Emphasis},
@@ -20,22 +20,23 @@ const CPU_MARK: char = '*';
 #[derive(Clone, Copy, Debug)]
 pub struct LevelsView<'a> {
     reference: &'a LevelRow,
-    /// Show the codecs in place of the CPU load, which is the same for all.
-    has_codecs: bool,
+    /// Show codecs, whose names have at most so many characters, in place of the CPU load, which is the same for all.
+    codec_width: Option<usize>,
 }
 
 impl<'a> LevelsView<'a> {
-    /// Rows of several codecs, or of zstd alone, compared with a reference.
-    pub fn new(reference: &'a LevelRow, has_codecs: bool) -> Self {
-        Self { reference, has_codecs }
+    /// Rows of codecs with names of at most `codec_width` characters, or of levels of zstd alone, compared with a reference.
+    pub fn new(reference: &'a LevelRow, codec_width: Option<usize>) -> Self {
+        Self { reference, codec_width }
     }
 
     /// The rows, in this order.
     pub fn table(&self, rows: &[&LevelRow]) -> Table {
-        let Self { reference, has_codecs } = *self;
-        let name = match has_codecs {
-            true => Column::shown("codec", Unit::Text).wide(11),
-            false => Column::shown("level", Unit::Text).left(false).wide(5),
+        let Self { reference, codec_width } = *self;
+        let has_codecs = codec_width.is_some();
+        let name = match codec_width {
+            Some(width) => Column::shown("codec", Unit::Text).wide(width.max(11)),
+            None => Column::shown("level", Unit::Text).left(false).wide(5),
         };
         let against = if has_codecs { reference.label() } else { reference.level.to_string() };
         let versus = if has_codecs { "vs".to_string() } else { format!("vs {against}") };
@@ -139,7 +140,7 @@ fn or_absent<V: Into<Value>>(value: Option<V>) -> Value {
 pub fn section(rows: &[LevelRow]) -> Option<Section> {
     let reference = reference_row(rows)?;
     let recommendation = recommend(rows);
-    let mut table = LevelsView::new(reference, has_codecs(rows)).table(&in_order(rows));
+    let mut table = LevelsView::new(reference, codec_width(rows)).table(&in_order(rows));
     if let Some(recommendation) = recommendation.as_ref().filter(|_| rows.len() > 1) {
         for (row, (emphasis, _)) in in_order(rows).into_iter().zip(&mut table.rows) {
             if recommendation.knee.is_of(row) {

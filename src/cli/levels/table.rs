@@ -41,6 +41,9 @@ pub struct TableArgs {
     /// Measure whole archives and restores on disk instead
     #[arg(long, conflicts_with = "sample")]
     end_to_end: bool,
+    /// Measure the presets of `archive` too, with and without --layout clustered
+    #[arg(long, requires = "end_to_end")]
+    presets: bool,
     /// Directory for the temporary archives and ledgers of --end-to-end [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR", requires = "end_to_end")]
     scratch: Option<PathBuf>,
@@ -49,11 +52,14 @@ pub struct TableArgs {
 }
 
 pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
-    let list = args.codecs.list()?;
+    let mut list = args.codecs.list()?;
     if args.end_to_end && !list.is_zstd() {
         return Err(
             Error::usage("--end-to-end makes archives with zstd").with_hint("leave out --codec or --end-to-end")
         );
+    }
+    if args.presets {
+        list.add_presets();
     }
     args.input.check()?;
     let exports = args.exports.files(args.input.path())?;
@@ -82,7 +88,7 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
 
 /// Shows rows as they come, and what follows from them.
 struct Screen<'a> {
-    has_codecs: bool,
+    codec_width: Option<usize>,
     subject: Subject,
     exports: Exports,
     rows: Vec<LevelRow>,
@@ -91,7 +97,7 @@ struct Screen<'a> {
 
 impl<'a> Screen<'a> {
     fn new(list: &CodecList, subject: Subject, exports: Exports, ui: &'a Ui) -> Self {
-        Self { has_codecs: !list.is_zstd(), subject, exports, rows: Vec::new(), ui }
+        Self { codec_width: list.width(), subject, exports, rows: Vec::new(), ui }
     }
 
     fn is_table(&self) -> bool {
@@ -105,7 +111,7 @@ impl<'a> Screen<'a> {
     fn row(&mut self, row: LevelRow) -> Result<()> {
         self.rows.push(row);
         let (Some(row), Some(reference)) = (self.rows.last(), reference_row(&self.rows)) else { return Ok(()) };
-        let (table, columns) = (LevelsView::new(reference, self.has_codecs).table(&[row]), self.ui.columns());
+        let (table, columns) = (LevelsView::new(reference, self.codec_width).table(&[row]), self.ui.columns());
         if self.is_table() && self.rows.len() == 1 {
             print_name(&self.subject, self.ui);
             self.print(terminal::header_lines(&table, columns));

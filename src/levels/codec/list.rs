@@ -4,7 +4,7 @@ use {
     super::{FrameCodec, Parts, bzip2, lz4, lzo, none, snappy, zlib, zstd},
     crate::{
         archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-        levels::{REFERENCE_CODEC, REFERENCE_LEVEL},
+        levels::{REFERENCE_CODEC, REFERENCE_LEVEL, flags::PRESETS},
     },
     slotpress_base::error::{Error, Result},
     std::{collections::BTreeSet, ops::RangeInclusive, str::FromStr},
@@ -68,6 +68,17 @@ impl CodecList {
     /// Whether all of them are levels of zstd.
     pub fn is_zstd(&self) -> bool {
         self.0.iter().all(|codec| codec.name == REFERENCE_CODEC)
+    }
+
+    /// The characters of the longest name, unless all of them are levels of zstd.
+    pub fn width(&self) -> Option<usize> {
+        let widths = self.0.iter().map(|codec| codec.label().len());
+        (!self.is_zstd()).then(|| widths.max().unwrap_or_default())
+    }
+
+    /// Adds the presets of whole archives.
+    pub fn add_presets(&mut self) {
+        self.0.extend(PRESETS.map(FrameCodec::preset));
     }
 
     /// Reads a list. A codec without levels of its own takes its default ones; zstd those of `zstd_levels`.

@@ -117,7 +117,7 @@ fn every_view_in_every_format() {
 #[test]
 fn rows_under_load_are_marked() {
     let rows = codec_rows();
-    let view = LevelsView::new(&rows[0], true);
+    let view = LevelsView::new(&rows[0], Some(11));
     let line = |row: &LevelRow| terminal::row_line(&view.table(&[row]), 0, 80);
     assert!(line(&rows[2]).contains("1.40* "), "{}", line(&rows[2]));
     assert!(!line(&rows[1]).contains('*'), "{}", line(&rows[1]));
@@ -133,7 +133,7 @@ fn extremes_keep_their_columns_apart() {
     row.compress.median = 98_765.0;
     row.decompress.median = 0.02;
     row.cpu_percent = 6400.0;
-    let line = terminal::row_line(&LevelsView::new(&rows[0], false).table(&[&row]), 0, 80);
+    let line = terminal::row_line(&LevelsView::new(&rows[0], None).table(&[&row]), 0, 80);
     assert_eq!(line.split_whitespace().count(), 16, "{line}");
 }
 
