@@ -124,6 +124,11 @@ pub use slotpress_serve::{
     tls::TlsFiles,
     transfers::{Answered as ServedAnswer, Finished as ServedTransfer},
 };
+#[cfg(feature = "stores")]
+#[doc(inline)]
+pub use slotpress_stores::{
+    Condition, Metadata, Object, Put, S3Options, Small, Store, StoreOptions, Target, Upload, UploadState,
+};
 #[doc(inline)]
 pub use {
     archive::{

@@ -110,7 +110,7 @@ impl OpenSink<'_> {
 
 /// Writes a file, and stops before its file system is full.
 struct Watched<'a> {
-    to: StreamWriter<'a>,
+    to: StreamWriter<&'a File>,
     file: &'a File,
     path: &'a Path,
     watch: SpaceWatch,

@@ -125,16 +125,20 @@ impl Client {
         Self { inner: Arc::clone(&self.inner), is_operator: false }
     }
 
+    /// Its connections, which may lead anywhere and follow no redirects, for requests that others make.
+    pub fn connections(&self) -> &reqwest::Client {
+        self.inner.connections(Reach::Anywhere)
+    }
+
     pub(super) fn scope<'a>(&self, named: &'a Url) -> Scope<'a> {
         Scope { named: self.is_operator.then_some(named), allow_private: self.inner.options.allow_private }
     }
 
     /// Waits for `work` on the calling thread, until it is asked to stop.
-    pub(super) fn wait<T>(
-        &self,
-        stop: &dyn Progress,
-        work: impl Future<Output = Result<T, NetError>>,
-    ) -> Result<T, NetError> {
+    ///
+    /// # Errors
+    /// Of the work; or the user asked to stop.
+    pub fn wait<T>(&self, stop: &dyn Progress, work: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
         runtime.handle().block_on(async {
             let mut ticks = interval(STOP_CHECK);
