@@ -8,6 +8,7 @@ use {
         rate::Bucket,
         redirect::{Reach, Scope},
         shown,
+        stores::Stores,
     },
     reqwest::{
         Certificate, Proxy,
@@ -66,6 +67,8 @@ pub struct Client {
     pub(super) inner: Arc<Inner>,
     /// Whether the URLs that are asked for were named by the operator, and may be private themselves.
     pub(super) is_operator: bool,
+    /// What reads from stores.
+    pub(super) stores: Option<Arc<dyn Stores>>,
 }
 
 #[derive(Debug)]
@@ -115,14 +118,20 @@ impl Client {
             runtime: Some(runtime),
             options: options.clone(),
         };
-        Ok(Self { inner: Arc::new(inner), is_operator: true })
+        Ok(Self { inner: Arc::new(inner), is_operator: true, stores: options.stores.clone() })
     }
 
     /// The same client for URLs that others named (peers, listings): none of them may be private, unless the options
     /// allow it.
     #[must_use]
     pub fn for_told_urls(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), is_operator: false }
+        Self { is_operator: false, ..self.clone() }
+    }
+
+    /// The same client, which reads from these stores.
+    #[must_use]
+    pub fn with_stores(&self, stores: Arc<dyn Stores>) -> Self {
+        Self { stores: Some(stores), ..self.clone() }
     }
 
     /// Its connections, which may lead anywhere and follow no redirects, for requests that others make.

@@ -52,7 +52,7 @@ pub(super) fn checked(url: Url) -> Result<Url> {
 impl Client {
     fn stores(&self, url: &Url) -> Result<&dyn Stores, NetError> {
         let none = || NetError::new(NetErrorKind::Forbidden, url, "this program was built without stores");
-        self.inner.options.stores.as_deref().ok_or_else(none)
+        self.stores.as_deref().ok_or_else(none)
     }
 
     pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {

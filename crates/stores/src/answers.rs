@@ -70,8 +70,9 @@ struct Requests {
 impl HttpService for Requests {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         // A URL was parsed to make the request.
-        let url =
-            Url::parse(&request.uri().to_string()).map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let parsed = Url::parse(&request.uri().to_string());
+        let mut url = parsed.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        url.set_query(None);
         let limit = self.limit(&request);
         let answered = match timeout(limit, answer(&self.http, &url, request)).await {
             Ok(answered) => answered,

@@ -124,7 +124,7 @@ impl Store {
             Target::S3(url) => Kind::S3(InBucket {
                 bucket: options.s3.bucket(client, url)?,
                 url: url.clone(),
-                client: client.clone(),
+                client: client.with_stores(Arc::new(options.s3.clone())),
                 options: options.clone(),
             }),
         };
