@@ -1,7 +1,7 @@
 //! A directory as a store: temporary names and renames, and locks where a condition needs them.
 
 use {
-    crate::store::{Condition, Object, Put, Small, already_there},
+    crate::store::{Condition, Object, Put, Small},
     rustix::{fs::FlockOperation, io::Errno},
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
@@ -12,7 +12,7 @@ use {
     },
     slotpress_read::store::{
         dir_lock::{Locked, try_lock},
-        publish::{TEMPORARY_PREFIX, Unpublished, check_output_dir},
+        publish::{TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir},
     },
     std::{
         fs::{self, File, Metadata},
@@ -114,7 +114,7 @@ impl Directory {
 
     pub fn upload(&self, name: &str, replace: bool) -> Result<FileUpload> {
         if !replace && self.path_of(name).exists() {
-            return Err(already_there(&self.shown(name)));
+            return Err(already_exists(&self.path_of(name)));
         }
         // Those that replace a file each have the name for a moment.
         let file = match replace {

@@ -19,7 +19,7 @@ use {
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(600);
 
 /// The most bytes that parts of one upload take in memory, unless told otherwise.
-const MEMORY_BYTES_DEFAULT: u64 = 512 * 1024 * 1024;
+const MEMORY_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
 
 /// How buckets are reached. Credentials are no option: they come from the environment, a profile of AWS's configuration, or the
 /// machine's metadata service.

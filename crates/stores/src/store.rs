@@ -8,9 +8,13 @@ use {
         error::{Error, Result},
         progress::{CancelToken, Progress},
     },
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
     slotpress_net::{Client, NetError, Url, below, patience::patiently, shown, url_source::UrlSource},
-    slotpress_read::archive::source::{LocalFile, SharedSource},
-    std::{future::Future, sync::Arc, time::SystemTime},
+    slotpress_read::{
+        archive::source::{LocalFile, SharedSource},
+        store::publish::already_exists,
+    },
+    std::{future::Future, path::Path, sync::Arc, time::SystemTime},
 };
 
 /// Documents that are put or read at once are no longer than this: an index of thousands of archives takes some megabytes.
@@ -49,6 +53,19 @@ pub struct Metadata {
     pub cache_control: Option<String>,
     /// Pairs of one's own (`x-amz-meta-…`), such as the root: lowercase names, text without control characters.
     pub user: Vec<(String, String)>,
+}
+
+impl Metadata {
+    /// Of an archive, which never changes under its name; and what stands for its bytes, where that is known before they
+    /// are sent.
+    pub fn of_archive(name: &ArchiveName, root: Option<Root>) -> Self {
+        Self {
+            content_type: Some(name.extension.content_type().to_string()),
+            // Who compresses or cuts it on the way breaks its tags.
+            cache_control: Some("public, max-age=31536000, immutable, no-transform".to_string()),
+            user: root.map(|root| ("slotpress-root".to_string(), root.to_string())).into_iter().collect(),
+        }
+    }
 }
 
 /// When a small file is put.
@@ -257,7 +274,7 @@ impl Store {
             Kind::Dir(dir) => Ok(Upload::into_dir(dir.upload(name, replace)?)),
             Kind::S3(at) => {
                 if !replace && self.stat(name, progress)?.is_some() {
-                    return Err(already_there(&shown(&at.url_of(name))));
+                    return Err(already_exists(Path::new(&self.shown(name))));
                 }
                 Upload::begin(at, name, metadata, bytes_max, progress)
             }
@@ -294,12 +311,6 @@ impl Store {
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }
-}
-
-/// The error for a name that is taken.
-pub(crate) fn already_there(shown: &str) -> Error {
-    Error::new(slotpress_base::error::ErrorKind::Exists, format!("{shown} exists already"))
-        .with_hint(slotpress_base::error::Hint::Replace)
 }
 
 /// Names come from journals and lists: none may lead elsewhere.

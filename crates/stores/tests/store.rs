@@ -84,10 +84,10 @@ fn small_files(store: &Store) {
     let error = store.get_small("latest.json", 3, &NoProgress).expect_err("longer");
     assert!(error.to_string().contains("latest.json"), "{error}");
     let listed = store.list(&NoProgress).expect("listed");
-    assert_eq!(listed.iter().map(|object| (object.name.as_str(), object.length_bytes)).collect::<Vec<_>>(), [(
-        "latest.json",
-        4
-    )]);
+    assert_eq!(
+        listed.iter().map(|object| (object.name.as_str(), object.length_bytes)).collect::<Vec<_>>(),
+        [("latest.json", 4)]
+    );
     assert_eq!(Some(listed[0].clone()), store.stat("latest.json", &NoProgress).expect("asked"));
     store.delete("latest.json", &NoProgress).expect("deleted");
     store.delete("latest.json", &NoProgress).expect("not there");
@@ -246,7 +246,12 @@ fn words_for_what_is_refused() {
     let hours_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
     let skewed = format!("Date: {}", httpdate::fmt_http_date(hours_ago));
     for (of, instead, code, words) in [
-        (vec!["partNumber=2&"], Instead::Refused(500, "InternalError"), 4, "the server answers 500 InternalError: said"),
+        (
+            vec!["partNumber=2&"],
+            Instead::Refused(500, "InternalError"),
+            4,
+            "the server answers 500 InternalError: said",
+        ),
         (vec!["partNumber=2&"], Instead::Closed, 4, "closed without an answer"),
         (vec!["POST ", "uploads"], Instead::Refused(403, "AccessDenied"), 1, "the store does not allow it"),
         (vec!["HEAD "], Instead::Refused(403, ""), 1, "the store does not allow it"),

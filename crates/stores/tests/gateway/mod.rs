@@ -179,9 +179,11 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     let refuse = |status: u16, code: &str, field: &str, body: &mut dyn Read| {
         let _ = std::io::copy(body, &mut std::io::sink());
         let is_head = head.starts_with("HEAD ");
-        let xml = if is_head { String::new() } else { format!("<Error><Code>{code}</Code><Message>said</Message></Error>") };
+        let xml =
+            if is_head { String::new() } else { format!("<Error><Code>{code}</Code><Message>said</Message></Error>") };
         let length = xml.len();
-        let _ = write!(&client, "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{field}Connection: close\r\n\r\n{xml}");
+        let _ =
+            write!(&client, "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{field}Connection: close\r\n\r\n{xml}");
     };
     match &instead {
         Some(Instead::Refused(status, code)) => return refuse(*status, code, "", &mut body),
@@ -193,7 +195,8 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
     // One request for a connection: then each has a head that is looked at.
-    let sent = write!(gateway, "{head}Connection: close\r\n\r\n").is_ok() && std::io::copy(&mut body, &mut gateway).is_ok();
+    let sent =
+        write!(gateway, "{head}Connection: close\r\n\r\n").is_ok() && std::io::copy(&mut body, &mut gateway).is_ok();
     if sent && matches!(instead, Some(Instead::AnswerLost)) {
         let _ = gateway.read_to_end(&mut Vec::new());
         return;
