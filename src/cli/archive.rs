@@ -113,7 +113,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let codec = args.codec.codec(ui)?;
-    let output = Output::open(&args.output, &args.connection)?;
+    let output = Output::open(&args.output, args.memory, &args.connection)?;
     let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
     let threads = args.workers.that_fit(worker_bytes, output.memory_bytes(), ui)?;
     let options = ArchiveOptions {
@@ -124,7 +124,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         codec,
         frame_size_bytes: args.codec.frame_size,
         threads,
-        memory_bytes: args.memory,
+        memory_bytes: output.left_of(args.memory),
         replace: args.force,
         force_base: args.force_base,
         read_back: args.verify.then(|| values::read_back(args.memory)),

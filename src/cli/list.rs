@@ -116,8 +116,10 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
 #[cfg(feature = "net")]
 fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
     #[cfg(feature = "stores")]
-    if slotpress_stores::Target::is_s3(text) {
-        return super::stores::catalog(&super::stores::open(&text.parse()?, args.network.connection())?, ui);
+    if !text.starts_with("http")
+        && let Some(store) = super::stores::store_of(&args.place, None, args.network.connection())?
+    {
+        return super::stores::catalog(&store, ui);
     }
     let client = Client::new(&args.network.options())?;
     let source = text.parse::<SourceArg>()?;

@@ -17,13 +17,13 @@ pub enum Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Looks at it, and asks no store yet.
-    pub fn open(output: &'a Path, args: &ConnectionArgs) -> Result<Self> {
+    /// Looks at it, and asks no store yet. An upload takes at most half of the memory that the command may take.
+    pub fn open(output: &'a Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Self> {
         #[cfg(feature = "stores")]
-        if let Some(store) = super::stores::store_of(output, args)? {
+        if let Some(store) = super::stores::store_of(output, memory_bytes, args)? {
             return Ok(Self::Store(store));
         }
-        let _ = args;
+        let _ = (memory_bytes, args);
         if output.as_os_str() != "-" {
             check_output_dir(output)?;
         }
@@ -37,6 +37,11 @@ impl<'a> Output<'a> {
             #[cfg(feature = "stores")]
             Self::Store(store) => store.options().memory_bytes,
         }
+    }
+
+    /// What it leaves of the memory that the command may take.
+    pub fn left_of(&self, memory_bytes: Option<u64>) -> Option<u64> {
+        memory_bytes.map(|bytes| bytes.saturating_sub(self.memory_bytes()))
     }
 
     /// Whether its space cannot be looked at.

@@ -80,7 +80,7 @@ struct SummaryLine {
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
     args.dirs.iter().try_for_each(|target| {
         #[cfg(feature = "stores")]
-        if let Some(store) = super::stores::store_of(target, &args.connection)? {
+        if let Some(store) = super::stores::store_of(target, None, &args.connection)? {
             if args.keep_free.is_some() {
                 return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
             }

@@ -96,7 +96,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         false => Source::File(args.archive.clone()),
     };
     let (codec, check) = (args.codec.codec(ui)?, args.check.options(args.memory));
-    let output = Output::open(&args.output, &args.connection)?;
+    let output = Output::open(&args.output, args.memory, &args.connection)?;
     let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes + output.memory_bytes();
     let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
     let threads = args.workers.that_fit(worker_bytes, other_bytes, ui)?;
@@ -104,7 +104,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         codec,
         frame_size_bytes: args.codec.frame_size,
         threads,
-        memory_bytes: args.memory,
+        memory_bytes: output.left_of(args.memory),
         base_slot: args.base_slot,
         base: args.base.clone(),
         check,

@@ -36,24 +36,15 @@ impl StoreArgs {
     }
 }
 
-/// The store of a target that is one: paths are none.
+/// The store of a target that is one: paths are none. An upload takes at most half of so much memory.
 ///
 /// # Errors
 /// It is a URL of something else; the endpoint or the credentials in the environment make no sense.
-pub fn store_of(target: &Path, args: &ConnectionArgs) -> Result<Option<Store>> {
-    match target.to_str().filter(|text| text.contains("://")) {
-        Some(text) => open(&text.parse()?, args).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Opens a target.
-///
-/// # Errors
-/// As of [`Store::open`].
-pub fn open(target: &Target, args: &ConnectionArgs) -> Result<Store> {
-    let options = StoreOptions::default().s3(args.stores().s3());
-    Store::open(target, &options, &Client::new(&args.options())?)
+pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
+    let Some(text) = target.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
+    let mut options = StoreOptions::default().s3(args.stores().s3());
+    options.memory_bytes = memory_bytes.map_or(options.memory_bytes, |bytes| options.memory_bytes.min(bytes / 2));
+    Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
 }
 
 /// The archives in a store.

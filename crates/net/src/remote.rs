@@ -5,7 +5,7 @@ use {
         Client, NetError, NetErrorKind, Url,
         content_range::ContentRange,
         request::{Ask, check_encoding, field, refused, send},
-        shown,
+        shown, stores,
     },
     reqwest::{
         Method, Response, StatusCode,
@@ -115,7 +115,10 @@ impl Client {
                 }
                 false => (response, at),
             };
-            let remote = remote_of(url, at, &response, round_trip)?;
+            let remote = match remote_of(url, at, &response, round_trip) {
+                Err(error) if url.scheme() == stores::SCHEME => return Err(self.explained(url, error).await),
+                remote => remote?,
+            };
             Ok(Remote { is_operator: self.is_operator, ..remote })
         })
     }

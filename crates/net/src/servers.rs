@@ -282,24 +282,20 @@ impl Client {
     }
 
     fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
-        let names = match url.scheme() {
-            stores::SCHEME => self.store_names(url, stop)?,
-            _ => listed_names(&self.small(url, LISTING_BYTES_MAX, stop)?),
-        };
-        self.heads(url, names, stop)
+        if url.scheme() != stores::SCHEME {
+            return self.heads(url, listed_names(&self.small(url, LISTING_BYTES_MAX, stop)?), stop);
+        }
+        // What is there is what counts; a list that was put beside it says more of it.
+        let mut offers = self.heads(url, self.store_names(url, stop)?, stop)?;
+        if let Some(listed) = self.listing(url, stop)? {
+            tell_more(&mut offers, &listed);
+        }
+        Ok(offers)
     }
 
     fn offers_of_list(&self, url: &Url, listed: &Listed, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
-        let listed_at = SystemTime::now();
         let mut offers = self.heads(url, listed.archives.iter().map(|listed| listed.name.clone()).collect(), stop)?;
-        for offer in &mut offers {
-            offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
-            let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
-            offer.root = listed.root;
-            // An age needs no clock that agrees with this one's.
-            let age = listed.age_seconds.map(Duration::from_secs);
-            offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
-        }
+        tell_more(&mut offers, listed);
         Ok(offers)
     }
 
@@ -315,6 +311,19 @@ impl Client {
             }
         }
         Ok(offers)
+    }
+}
+
+/// What a list that has just come says of archives beside their names.
+fn tell_more(offers: &mut [Offer], listed: &Listed) {
+    let listed_at = SystemTime::now();
+    for offer in offers {
+        offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
+        let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
+        offer.root = listed.root;
+        // An age needs no clock that agrees with this one's.
+        let age = listed.age_seconds.map(Duration::from_secs);
+        offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
     }
 }
 

@@ -25,6 +25,9 @@ pub trait Stores: fmt::Debug + Send + Sync {
     /// The URL to which a request is sent right away; its query may be a key.
     fn signed<'a>(&'a self, client: &'a Client, method: &'a Method, url: &'a Url) -> Answer<'a, Url>;
 
+    /// Why a file cannot be read, where the store says more of it than a status.
+    fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()>;
+
     /// The names of files right below a URL.
     fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>>;
 }
@@ -64,6 +67,14 @@ impl Client {
         match signed.scheme() {
             "http" | "https" => Ok(signed),
             _ => Err(NetError::new(NetErrorKind::Forbidden, url, format!("a store at {}", shown(&signed)))),
+        }
+    }
+
+    /// A refusal in the words of those who know what it means; one that may pass stays as it is.
+    pub(super) async fn explained(&self, url: &Url, error: NetError) -> NetError {
+        match self.stores(url) {
+            Ok(stores) if !error.is_retryable() => stores.why_not(self, url).await.err().unwrap_or(error),
+            _ => error,
         }
     }
 

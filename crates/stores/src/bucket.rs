@@ -57,6 +57,11 @@ impl Bucket {
         let profile = if options.anonymous { None } else { Profile::of_environment()? };
         if let Some(endpoint) = &options.endpoint {
             let endpoint = parse_url(endpoint).map_err(|error| error.within("the endpoint"))?;
+            let is_secret = !endpoint.username().is_empty() || endpoint.password().is_some();
+            if is_secret || endpoint.query().is_some() || !endpoint.scheme().starts_with("http") {
+                return Err(Error::usage("the endpoint is not the URL of a service")
+                    .with_hint("it is https://HOST[:PORT]; credentials come from the environment"));
+            }
             builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint.as_str().trim_end_matches('/'));
         }
         let is_region_set = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().any(|name| std::env::var_os(name).is_some());

@@ -90,6 +90,10 @@ impl Stores for S3Options {
         Box::pin(async move { self.bucket_for_net(client, url)?.signed(method, url).await })
     }
 
+    fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()> {
+        Box::pin(async move { self.bucket_for_net(client, url)?.stat(url.clone()).await.map(drop) })
+    }
+
     fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>> {
         Box::pin(async move {
             let objects = self.bucket_for_net(client, url)?.list(url).await;

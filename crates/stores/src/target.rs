@@ -5,7 +5,7 @@ use {
         error::{Error, Result},
         text::ShowPath,
     },
-    slotpress_net::{Url, below, is_url, parse_url, shown, stores::SCHEME},
+    slotpress_net::{Url, below, parse_url, shown, stores::SCHEME},
     std::{fmt, path::PathBuf, str::FromStr},
 };
 
@@ -26,11 +26,6 @@ impl Target {
             Self::Dir(dir) => Self::Dir(dir.join(name)),
             Self::S3(url) => Self::S3(below(&below(url, name), "")),
         }
-    }
-
-    /// Whether an argument means a bucket, rather than a path or a server.
-    pub fn is_s3(text: &str) -> bool {
-        is_url(text) && Self::from_str(text).is_ok()
     }
 }
 
