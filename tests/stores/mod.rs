@@ -240,7 +240,7 @@ fn a_bucket_is_pruned() {
     assert_eq!(prune(&["--keep-free", "1GiB"]).code, Some(2));
 }
 
-/// Who asks: keys of the environment, of a profile, of a program, nobody.
+/// Who asks: keys of the environment, of a profile, of a program, or none.
 #[needs("versitygw")]
 #[test]
 fn credentials() {
@@ -259,7 +259,7 @@ fn credentials() {
     let list = |settings: &[(&str, &str)], flags: &[&str]| {
         let mut command = command(&gateway, &["list", &target()]);
         command.args(flags).env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
-        // Nobody listens there: a machine without a metadata service.
+        // Nothing listens there: a machine without a metadata service.
         command.env("AWS_CONFIG_FILE", &config).env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9");
         command.envs(settings.iter().copied());
         said(command)

@@ -1,4 +1,4 @@
-//! A store, whatever is behind it: small documents under conditions, and large files in one piece or not at all.
+//! A store, a directory or a bucket: small documents under conditions, and large files in one piece or not at all.
 
 use {
     crate::{
@@ -61,7 +61,7 @@ impl Metadata {
     pub fn of_archive(name: &ArchiveName, root: Option<Root>) -> Self {
         Self {
             content_type: Some(name.extension.content_type().to_string()),
-            // Who compresses or cuts it on the way breaks its tags.
+            // A proxy that compresses or cuts it breaks its tags.
             cache_control: Some("public, max-age=31536000, immutable, no-transform".to_string()),
             user: root.map(|root| ("slotpress-root".to_string(), root.to_string())).into_iter().collect(),
         }

@@ -25,7 +25,7 @@ use {
     tokio::time::timeout,
 };
 
-/// How often somebody who waits for a part asks whether to stop.
+/// How often a wait for a part looks whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// An upload that is given up is forgotten by the store, if that answers so soon; its lifecycle rule does it otherwise.
