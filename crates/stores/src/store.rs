@@ -102,7 +102,7 @@ pub struct Store {
 #[derive(Clone, Debug)]
 enum Kind {
     Dir(Directory),
-    S3(InBucket),
+    S3(Box<InBucket>),
 }
 
 /// A prefix of a bucket.
@@ -138,12 +138,12 @@ impl Store {
     pub fn open(target: &Target, options: &StoreOptions, client: &Client) -> Result<Self> {
         let kind = match target {
             Target::Dir(dir) => Kind::Dir(Directory::open(dir)?),
-            Target::S3(url) => Kind::S3(InBucket {
+            Target::S3(url) => Kind::S3(Box::new(InBucket {
                 bucket: options.s3.bucket(client, url)?,
                 url: url.clone(),
                 client: client.with_stores(Arc::new(options.s3.clone())),
                 options: options.clone(),
-            }),
+            })),
         };
         Ok(Self { target: target.clone(), kind, options: options.clone() })
     }

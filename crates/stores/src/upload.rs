@@ -283,7 +283,7 @@ impl PartsUpload {
         }
     }
 
-    fn finish(mut self: Box<Self>, progress: &dyn Progress) -> Result<Option<String>> {
+    fn finish(mut self, progress: &dyn Progress) -> Result<Option<String>> {
         // An upload has at least one part.
         if !self.filling.is_empty() || self.begun_parts == 0 {
             self.send(progress)?;
