@@ -78,6 +78,11 @@
 //! how old the state will be at boot, `fetch` downloads with resume, `bootstrap` restores while it downloads, and `serve` is
 //! the server for all of these.
 //!
+//! # Stores
+//!
+//! With the feature `stores`, a `Store` is a directory or a bucket that archives go to (`Sink::Store`), and with `S3Options` in
+//! `ClientOptions::stores`, URLs `s3://BUCKET/KEY` are read like those of servers.
+//!
 //! # Measure levels
 //!
 //! With the feature `levels`, `measure_levels` compresses and decompresses content at each level on all cores, as [`archive()`] would.
@@ -123,6 +128,11 @@ pub use slotpress_serve::{
     run as serve,
     tls::TlsFiles,
     transfers::{Answered as ServedAnswer, Finished as ServedTransfer},
+};
+#[cfg(feature = "stores")]
+#[doc(inline)]
+pub use slotpress_stores::{
+    Condition, Metadata, Object, Put, S3Options, Small, Store, StoreOptions, Target, Upload, UploadState,
 };
 #[doc(inline)]
 pub use {

@@ -47,6 +47,8 @@ mod screen;
 #[cfg(feature = "serve")]
 mod serve;
 mod state_check;
+#[cfg(feature = "stores")]
+mod stores;
 mod synth;
 mod terminal;
 mod threads;

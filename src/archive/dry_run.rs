@@ -51,7 +51,7 @@ pub fn preview(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
     let _watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    let Begun { plan, name, .. } = begin(options, threads, progress)?;
+    let Begun { plan, name, .. } = begin(options, &[], threads, progress)?;
     let path = name.path_in(&options.out_dir);
     if path.exists() && !options.replace {
         return Err(already_exists(&path));

@@ -163,18 +163,19 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
 ///
 /// # Errors
 /// Those of [`archive`]. A stream may have got a part of the archive.
-pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progress) -> Result<ArchiveReport> {
+pub fn archive_to<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
-    if options.read_back.is_some() && matches!(sink, Sink::Stream(_)) {
-        return Err(Error::usage("an archive written to a stream cannot be read back")
-            .with_hint("write into a directory, or check the stream with: slotpress verify"));
+    if options.read_back.is_some() && !matches!(sink, Sink::Dir { .. }) {
+        return Err(Error::usage("an archive that goes elsewhere than into a directory cannot be read back")
+            .with_hint("write into a directory, or check it where it arrives with: slotpress verify"));
     }
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(&options.codec, options.frame_size_bytes, options.threads, options.memory_bytes, 0)?;
 
     // The lists and the bank file are read more than once: what of them was not resident is dropped at the end.
     let _watch = options.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
-    let Begun { plan, name, _lock } = begin(options, threads, progress)?;
+    let there = if options.base_slot.is_some() { sink.archives(progress)? } else { Vec::new() };
+    let Begun { plan, name, _lock } = begin(options, &there, threads, progress)?;
     sink.check_name(&name.to_string())?;
     warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
@@ -190,7 +191,7 @@ pub fn archive_to(options: &ArchiveOptions, sink: Sink<'_>, progress: &dyn Progr
     progress.steps(&steps);
     progress.detail(&describe(&plan, options, threads));
     progress.stage("Archiving", Some(input_bytes));
-    let mut sink = sink.open(Some(&name.to_string()))?;
+    let mut sink = sink.open(Some(&name), input_bytes, progress)?;
     let Written { length_bytes: output_bytes, frames, root } =
         write_archive(&plan, options, threads, &mut sink, progress)?;
 
@@ -223,8 +224,8 @@ struct Begun {
     _lock: Option<LedgerLock>,
 }
 
-/// Takes the ledger's lock, and plans the archive.
-fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> Result<Begun> {
+/// Takes the ledger's lock, and plans the archive. `there` is what the sink has.
+fn begin(options: &ArchiveOptions, there: &[ArchiveName], threads: usize, progress: &dyn Progress) -> Result<Begun> {
     progress.stage("Planning", None);
     let _lock = match options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive() {
         true => Some(LedgerLock::acquire(&options.paths.ledger)?),
@@ -232,7 +233,7 @@ fn begin(options: &ArchiveOptions, threads: usize, progress: &dyn Progress) -> R
     };
     let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-        check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir())?;
+        check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir(), there)?;
     }
     let layout = snapshot.layout;
     let plan_options = PlanOptions { base_slot: options.base_slot, threads, io_policy: options.io_policy.clone() };
@@ -345,8 +346,9 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
 
 /// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
 /// so on an older base, closed accounts could come back. Archives at or above the slot that is archived are no base of it.
-fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path) -> Result<()> {
+fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path, there: &[ArchiveName]) -> Result<()> {
     let mut archives = find_archives([out_dir, snapshots_dir])?;
+    archives.extend(there.iter().map(|name| (name.clone(), name.path_in(out_dir))));
     archives.retain(|(name, _)| name.slot < slot);
     let places = format!("{} or {}", out_dir.shown(), snapshots_dir.shown());
     match newest_full_slot(&archives) {

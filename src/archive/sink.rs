@@ -1,10 +1,14 @@
-//! Where the bytes of an archive go: into a file that gets its name at the end, or into a stream.
+//! Where the bytes of an archive go: into a file or a store, where it gets its name at the end, or into a stream.
 
+#[cfg(feature = "stores")]
+use slotpress_stores::{Metadata, Store, Upload};
 use {
     slotpress_base::{
         error::{Error, Result},
         io::{IoHint, space::SpaceWatch, writer::StreamWriter},
+        progress::Progress,
     },
+    slotpress_format::ledger::names::ArchiveName,
     slotpress_read::store::publish::{Unpublished, already_exists},
     std::{
         fs::File,
@@ -22,6 +26,14 @@ pub enum Sink<'a> {
         /// Whether an archive of the same name is replaced.
         replace: bool,
     },
+    /// Into a store, under its name.
+    #[cfg(feature = "stores")]
+    Store {
+        /// The directory or bucket.
+        store: &'a Store,
+        /// Whether an archive of the same name is replaced.
+        replace: bool,
+    },
     /// Into a stream, such as a pipe to another program.
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -35,23 +47,63 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Opens it for writing, of an archive of this name, where that is known.
-    pub(crate) fn open(self, name: Option<&str>) -> Result<OpenSink<'a>> {
+    /// The archives that are there already, beside those of directories: an incremental archive may build on one.
+    pub(crate) fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
+        match self {
+            #[cfg(feature = "stores")]
+            Self::Store { store, .. } => {
+                let objects = store.list(progress)?;
+                Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
+            }
+            _ => {
+                let _ = progress;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Opens it for writing, of an archive of this name, where that is known, and of about so many bytes at most.
+    pub(crate) fn open(
+        self,
+        name: Option<&ArchiveName>,
+        bytes_max: u64,
+        progress: &'a dyn Progress,
+    ) -> Result<OpenSink<'a>> {
         match self {
             Self::Dir { dir, replace } => {
                 // Those that replace an archive each have the name for a moment.
-                let Some(name) = name.filter(|_| !replace) else {
+                let Some(name) = name.filter(|_| !replace).map(ToString::to_string) else {
                     return Ok(OpenSink::File { file: Unpublished::create(dir)?, replace });
                 };
-                let file = Unpublished::create_for(dir, name)?;
+                let file = Unpublished::create_for(dir, &name)?;
                 // The run that made it may have ended since it was looked for.
-                Self::Dir { dir, replace }.check_name(name)?;
+                Self::Dir { dir, replace }.check_name(&name)?;
                 Ok(OpenSink::File { file, replace })
             }
-            Self::Stream(stream) => Ok(OpenSink::Stream(stream)),
+            #[cfg(feature = "stores")]
+            Self::Store { store, replace } => {
+                let Some(name) = name else {
+                    return Err(Error::usage("what comes from a stream has no name yet, which a store needs first")
+                        .with_hint("give a file instead, or write into a directory"));
+                };
+                // What does not compress is stored, with a header for each block and frame; an index follows.
+                let bytes_max = bytes_max.saturating_add(bytes_max / 128).saturating_add(TAIL_BYTES_MAX);
+                let metadata = Metadata::of_archive(name, None);
+                let upload = store.upload(&name.to_string(), &metadata, bytes_max, replace, progress)?;
+                let path = PathBuf::from(store.shown(&name.to_string()));
+                Ok(OpenSink::Store { upload: Box::new(upload), path, progress })
+            }
+            Self::Stream(stream) => {
+                let _ = (bytes_max, progress);
+                Ok(OpenSink::Stream(stream))
+            }
         }
     }
 }
+
+/// Hashes, index and seek table of mainnet's archives take 4 MB.
+#[cfg(feature = "stores")]
+const TAIL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// A sink that is being written to.
 pub(crate) enum OpenSink<'a> {
@@ -62,6 +114,16 @@ pub(crate) enum OpenSink<'a> {
         /// Whether an archive of the same name is replaced.
         replace: bool,
     },
+    /// An upload.
+    #[cfg(feature = "stores")]
+    Store {
+        /// What was sent so far.
+        upload: Box<Upload>,
+        /// Where it will be.
+        path: PathBuf,
+        /// Who is told, and asked whether to stop.
+        progress: &'a dyn Progress,
+    },
     /// A stream.
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -71,6 +133,8 @@ impl OpenSink<'_> {
     pub fn path(&self) -> PathBuf {
         match self {
             Self::File { file, .. } => file.path().to_path_buf(),
+            #[cfg(feature = "stores")]
+            Self::Store { path, .. } => path.clone(),
             Self::Stream(_) => PathBuf::from("standard output"),
         }
     }
@@ -79,7 +143,7 @@ impl OpenSink<'_> {
     pub fn file_path(&self) -> Option<&Path> {
         match self {
             Self::File { file, .. } => Some(file.path()),
-            Self::Stream(_) => None,
+            _ => None,
         }
     }
 
@@ -92,6 +156,8 @@ impl OpenSink<'_> {
                 path: file.path(),
                 watch: SpaceWatch::default(),
             }),
+            #[cfg(feature = "stores")]
+            Self::Store { upload, progress, .. } => Box::new(Sent { upload, progress: *progress }),
             Self::Stream(stream) => Box::new(stream),
         }
     }
@@ -100,6 +166,11 @@ impl OpenSink<'_> {
     pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
         match self {
             Self::File { file, replace } => file.publish(name, replace).map(Some),
+            #[cfg(feature = "stores")]
+            Self::Store { upload, path, progress } => match path.file_name().is_some_and(|promised| promised == name) {
+                true => upload.finish(progress).map(|_| Some(path)),
+                false => Err(Error::damaged(format!("the archive turned out to be {name}, not what its name says"))),
+            },
             Self::Stream(stream) => {
                 stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
                 Ok(None)
@@ -110,7 +181,7 @@ impl OpenSink<'_> {
 
 /// Writes a file, and stops before its file system is full.
 struct Watched<'a> {
-    to: StreamWriter<'a>,
+    to: StreamWriter<&'a File>,
     file: &'a File,
     path: &'a Path,
     watch: SpaceWatch,
@@ -125,5 +196,24 @@ impl Write for Watched<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
+    }
+}
+
+/// Sends what is written.
+#[cfg(feature = "stores")]
+struct Sent<'a> {
+    upload: &'a mut Upload,
+    progress: &'a dyn Progress,
+}
+
+#[cfg(feature = "stores")]
+impl Write for Sent<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.upload.write(bytes, self.progress).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -6,12 +6,14 @@ use {
         check,
         codec::{self, CodecArgs},
         manners::MannersArgs,
+        network::ConnectionArgs,
+        output::Output,
         stdout,
         ui::Ui,
         values,
     },
     crate::archive::{
-        ArchiveOptions, ArchiveReport, archive, archive_to,
+        ArchiveOptions, ArchiveReport, archive_to,
         dry_run::{ArchivePreview, preview},
         encode::Codec,
         sink::Sink,
@@ -40,8 +42,9 @@ use {
 pub struct ArchiveArgs {
     /// The ledger directory of a stopped validator, or an unpacked archive
     ledger: PathBuf,
-    /// The directory for the archive, or - for standard output; the file name is computed from slot and hash
-    #[arg(short, long = "output", value_name = "OUT_DIR")]
+    /// The directory or store (s3://BUCKET/PREFIX) for the archive, or - for standard output; the file name is computed from
+    /// slot and hash
+    #[arg(short, long = "output", value_name = "TARGET")]
     output: PathBuf,
     /// Make an incremental archive, based on the full archive of this slot
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
@@ -75,6 +78,8 @@ pub struct ArchiveArgs {
     force_base: bool,
     #[command(flatten)]
     manners: MannersArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 #[derive(Serialize)]
@@ -108,7 +113,9 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
     let is_stdout = codec::is_stdout(&args.output, ui)?;
     let codec = args.codec.codec(ui)?;
-    let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), 0, ui)?;
+    let output = Output::open(&args.output, args.memory, &args.connection)?;
+    let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
+    let threads = args.workers.that_fit(worker_bytes, output.memory_bytes(), ui)?;
     let options = ArchiveOptions {
         paths: args.directories.paths(&args.ledger),
         out_dir: args.output.clone(),
@@ -117,31 +124,31 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         codec,
         frame_size_bytes: args.codec.frame_size,
         threads,
-        memory_bytes: args.memory,
+        memory_bytes: output.left_of(args.memory),
         replace: args.force,
         force_base: args.force_base,
         read_back: args.verify.then(|| values::read_back(args.memory)),
         io_policy: args.manners.apply(ui),
     };
     if args.dry_run {
-        if is_stdout {
-            return Err(Error::usage("--dry-run needs an output directory, and cannot be used with standard output"));
+        if is_stdout || output.is_store() {
+            return Err(Error::usage("--dry-run needs an output directory: it compares sizes with the space there"));
         }
         return match preview(&options, ui) {
             Err(error) if args.skip_existing => skip_existing(error, ui),
             preview => print_preview(&preview?, ui),
         };
     }
-    let report = if is_stdout {
+    let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
+    let sink = match &mut stdout {
+        Some(stdout) => Sink::Stream(stdout),
+        None => output.sink(args.force),
+    };
+    let report = match archive_to(&options, sink, ui) {
+        Err(error) if args.skip_existing => return skip_existing(error, ui),
         // A wait that the user ended is not a fault of the pipe.
-        archive_to(&options, Sink::Stream(&mut stdout::for_data(ui)?), ui).map_err(|error| {
-            if error.kind() == ErrorKind::Failed { ui.check().err().unwrap_or(error) } else { error }
-        })?
-    } else {
-        match archive(&options, ui) {
-            Err(error) if args.skip_existing => return skip_existing(error, ui),
-            report => report?,
-        }
+        Err(error) if error.kind() == ErrorKind::Failed => return Err(ui.check().err().unwrap_or(error)),
+        report => report?,
     };
     print_report(&report, &options.codec, ui);
     Ok(())

@@ -32,7 +32,8 @@ use {
 /// everything is checked and on disk.
 #[derive(Debug, Args)]
 pub struct BootstrapArgs {
-    /// A server, a mirror or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive
+    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
+    /// s3://BUCKET/PREFIX
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
     sources: Vec<String>,
     #[command(flatten)]

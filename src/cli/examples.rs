@@ -45,7 +45,8 @@ slotpress bootstrap --cluster mainnet-beta --ledger /mnt/ledger --dry-run",
     (
         &["fetch"],
         "slotpress fetch http://HOST:8899 -o /mnt/archives
-slotpress fetch https://mirror.example/snapshot-1-HASH.tar.zst --streams 16",
+slotpress fetch https://mirror.example/snapshot-1-HASH.tar.zst --streams 16
+slotpress fetch s3://BUCKET/mainnet -o /mnt/archives",
     ),
     (
         &["find"],
@@ -68,7 +69,8 @@ slotpress serve /mnt/snapshots --listen 0.0.0.0:443 \\
     (
         &["list"],
         "slotpress list /mnt/snapshots
-slotpress list /mnt/snapshots --json",
+slotpress list /mnt/snapshots --json
+slotpress list s3://BUCKET/mainnet --endpoint https://s3.example",
     ),
     (
         &["prune"],

@@ -25,7 +25,8 @@ use {
 /// slotpress are compared with their hashes, and can come from several servers at once.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// A server, a mirror or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive
+    /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
+    /// s3://BUCKET/PREFIX
     #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
     sources: Vec<String>,
     /// The directory for the archives

@@ -23,6 +23,10 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
         Hint::GiveBase => "if it is an incremental archive, give its full archive with --base",
         Hint::GiveBaseSlot => "an incremental archive needs the slot of its full archive: --base-slot",
         Hint::GiveCaFile => "if the server's authority is your own, give its certificate with --ca-file",
+        Hint::GiveCredentials => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public \
+             buckets are read with --anonymous"
+        }
         Hint::GiveFullArchive => "give its full archive too, or check only frames: --check frames",
         Hint::GiveRpc => {
             "give an RPC server (--rpc), which reports the current slot; without --max-age, archives of unknown age are used"
@@ -30,6 +34,7 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
         Hint::GiveSources => "give --source, --rpc or --cluster",
         Hint::LeaveOutExpectHash => "--expect-hash is compared with the state: leave it out with --check frames",
         Hint::MoreMemory => "give more --memory, or a --temporary-dir with room for 20 bytes per account",
+        Hint::MoreMemoryForParts => "give more --memory: a store takes at most 10,000 parts",
         Hint::NameAccounts => {
             "name every accounts path with --accounts, as the validator does; a deleted storage cannot be \
                                replaced"

@@ -23,11 +23,11 @@ use {
 
 /// List archives, which belong together, and which ones a node would choose
 ///
-/// For a server, the list comes from its interface for programs (`slotpress serve`), or from its redirects and the listing
+/// Of a store, it is what the bucket has. For a server, the list comes from its interface for programs (`slotpress serve`), or from its redirects and the listing
 /// of a mirror. It is what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// The directory of archives, or the URL of a server or a mirror
+    /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror
     #[arg(value_name = "DIR|URL")]
     place: PathBuf,
     /// List only the archives that a node would choose
@@ -115,6 +115,12 @@ fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
 /// What a server says that it has.
 #[cfg(feature = "net")]
 fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
+    #[cfg(feature = "stores")]
+    if !text.starts_with("http")
+        && let Some(store) = super::stores::store_of(&args.place, None, args.network.connection())?
+    {
+        return super::stores::catalog(&store, ui);
+    }
     let client = Client::new(&args.network.options())?;
     let source = text.parse::<SourceArg>()?;
     if let SourceArg::Server(url) = &source

@@ -27,6 +27,7 @@ mod manners;
 mod manual;
 mod meter;
 mod network;
+mod output;
 mod planned;
 mod prune;
 mod recompress;
@@ -36,6 +37,8 @@ mod serve;
 mod spent;
 mod stdout;
 mod stopping;
+#[cfg(feature = "stores")]
+mod stores;
 mod synth;
 pub mod ui;
 mod usage;

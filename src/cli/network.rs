@@ -26,17 +26,55 @@ use {
     std::{path::PathBuf, sync::Arc},
 };
 
-/// How to reach servers.
+/// How to reach servers and stores that were named.
 #[cfg(feature = "net")]
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
-pub struct NetworkArgs {
+pub struct ConnectionArgs {
     /// Also trust the certificate authorities in this PEM file
     #[arg(long, value_name = "FILE", env = "SLOTPRESS_CA_FILE")]
     ca_file: Option<PathBuf>,
     /// The proxy for all connections [default: from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY]
     #[arg(long, value_name = "URL", env = "SLOTPRESS_PROXY")]
     proxy: Option<String>,
+    #[cfg(feature = "stores")]
+    #[command(flatten)]
+    stores: super::stores::StoreArgs,
+}
+
+#[cfg(feature = "net")]
+impl ConnectionArgs {
+    /// What the flags say, the rest as usual.
+    pub fn options(&self) -> ClientOptions {
+        let mut options = ClientOptions::default();
+        options.ca_file = self.ca_file.clone();
+        options.proxy = self.proxy.clone();
+        #[cfg(feature = "stores")]
+        {
+            options.stores = Some(Arc::new(self.stores.s3()));
+        }
+        options
+    }
+
+    /// How stores are reached.
+    #[cfg(feature = "stores")]
+    pub fn stores(&self) -> &super::stores::StoreArgs {
+        &self.stores
+    }
+}
+
+/// How to reach servers and stores: not at all.
+#[cfg(not(feature = "net"))]
+#[derive(Clone, Debug, Args)]
+pub struct ConnectionArgs {}
+
+/// How to reach servers.
+#[cfg(feature = "net")]
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub struct NetworkArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// Follow redirects to private addresses
     #[arg(long)]
     allow_private: bool,
@@ -161,10 +199,13 @@ pub struct NetworkArgs {}
 impl NetworkArgs {
     /// What the flags say, the rest as usual.
     pub fn options(&self) -> ClientOptions {
-        let mut options = ClientOptions::default().allow_private(self.allow_private);
-        options.ca_file = self.ca_file.clone();
-        options.proxy = self.proxy.clone();
-        options
+        self.connection.options().allow_private(self.allow_private)
+    }
+
+    /// The rest.
+    #[cfg(feature = "stores")]
+    pub fn connection(&self) -> &ConnectionArgs {
+        &self.connection
     }
 }
 

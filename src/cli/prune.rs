@@ -1,7 +1,7 @@
 //! `slotpress prune`
 
 use {
-    super::{ui::Ui, values},
+    super::{network::ConnectionArgs, ui::Ui, values},
     clap::Args,
     serde::Serialize,
     slotpress_base::text::ShowPath,
@@ -22,14 +22,14 @@ use {
     },
 };
 
-/// Remove old archives from directories and their subdirectories `remote`
+/// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
 /// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
 /// kept incremental one is based. Only archives are removed.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
-    /// Directories of archives; each is pruned on its own
-    #[arg(value_name = "DIR", required = true)]
+    /// Directories or stores (s3://BUCKET/PREFIX) of archives; each is pruned on its own
+    #[arg(value_name = "TARGET", required = true)]
     dirs: Vec<PathBuf>,
     /// Number of newest full archives to keep
     #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free"],
@@ -51,6 +51,8 @@ pub struct PruneArgs {
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 #[derive(Serialize)]
@@ -76,18 +78,34 @@ struct SummaryLine {
 
 /// Removes what may go.
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
-    args.dirs.iter().try_for_each(|dir| prune(dir, args, ui))
+    args.dirs.iter().try_for_each(|target| {
+        #[cfg(feature = "stores")]
+        if let Some(store) = super::stores::store_of(target, None, &args.connection)? {
+            if args.keep_free.is_some() {
+                return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
+            }
+            let catalog = super::stores::catalog(&store, ui)?;
+            return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
+        }
+        let _ = &args.connection;
+        prune(target, &scan::scan_with_copies(std::slice::from_ref(target))?, &remove, args, ui)
+    })
 }
 
-fn prune(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
-    let catalog = scan::scan_with_copies(&[dir.to_path_buf()])?;
+fn prune(
+    dir: &Path,
+    catalog: &Catalog,
+    remove: &dyn Fn(&Archive) -> Result<()>,
+    args: &PruneArgs,
+    ui: &Ui,
+) -> Result<()> {
     let keep = Keep {
         full: args.keep_full.map_or(usize::MAX, |count| count as usize),
         incremental: args.keep_incremental.map_or(usize::MAX, |count| count as usize),
         within: args.keep_within.unwrap_or_default(),
-        bytes_max: bytes_max(&catalog, dir, args)?,
+        bytes_max: bytes_max(catalog, dir, args)?,
     };
-    let plan = plan(&catalog, &keep, unix_ns(SystemTime::now()));
+    let plan = plan(catalog, &keep, unix_ns(SystemTime::now()));
     let mut summary = SummaryLine {
         path: dir.to_string_lossy().into_owned(),
         dry_run: args.dry_run,

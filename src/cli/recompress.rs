@@ -7,7 +7,8 @@ use {
         check::{self, CheckArgs},
         codec::{self, CodecArgs},
         manners::MannersArgs,
-        network::refuse_url,
+        network::{ConnectionArgs, refuse_url},
+        output::Output,
         stdout,
         ui::Ui,
         values,
@@ -35,8 +36,8 @@ use {
 pub struct RecompressArgs {
     /// The archive, or - for standard input
     archive: PathBuf,
-    /// The directory for the new archive, or - for standard output
-    #[arg(short, long = "output", value_name = "OUT_DIR")]
+    /// The directory or store (s3://BUCKET/PREFIX) for the new archive, or - for standard output
+    #[arg(short, long = "output", value_name = "TARGET")]
     output: PathBuf,
     #[command(flatten)]
     codec: CodecArgs,
@@ -62,6 +63,8 @@ pub struct RecompressArgs {
     check: CheckArgs,
     #[command(flatten)]
     manners: MannersArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 #[derive(Serialize)]
@@ -93,14 +96,15 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         false => Source::File(args.archive.clone()),
     };
     let (codec, check) = (args.codec.codec(ui)?, args.check.options(args.memory));
-    let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes;
+    let output = Output::open(&args.output, args.memory, &args.connection)?;
+    let other_bytes = decoding_side_bytes(args.codec.frame_size) + check.memory_bytes + output.memory_bytes();
     let worker_bytes = || worker_memory_bytes(&codec, args.codec.frame_size);
     let threads = args.workers.that_fit(worker_bytes, other_bytes, ui)?;
     let options = RecompressOptions {
         codec,
         frame_size_bytes: args.codec.frame_size,
         threads,
-        memory_bytes: args.memory,
+        memory_bytes: output.left_of(args.memory),
         base_slot: args.base_slot,
         base: args.base.clone(),
         check,
@@ -109,7 +113,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     let mut stdout = is_stdout.then(|| stdout::for_data(ui)).transpose()?;
     let sink = match &mut stdout {
         Some(stdout) => Sink::Stream(stdout),
-        None => Sink::Dir { dir: &args.output, replace: args.force },
+        None => output.sink(args.force),
     };
     match recompress(source, sink, &options, ui) {
         Ok(report) => print_report(&report, &options.codec, ui),

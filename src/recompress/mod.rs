@@ -159,6 +159,9 @@ const FRAMES_UNDER_WAY: usize = 2;
 /// What the decoding side takes at most for frames of 32 MiB and one decoder: three frames decoded, two compressed.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
+/// The result is longer than the source by less than this: archives are compressed to an eighth of their tar at best.
+const RATIO_MAX: u64 = 8;
+
 /// What everything but the workers that compress takes at most, in bytes.
 pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
@@ -170,11 +173,11 @@ pub(crate) fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
 /// Of [`ErrorKind::Damaged`] where the source is not sound to its end, or is not what its name says; of
 /// [`ErrorKind::Usage`] for a stream into a stream, unless [`CheckMode::Frames`] asks to go without the state; an incremental
 /// archive without its full one, with the same exception; a disk that fails or is full. Nothing gets an archive's name then; a stream may have got a part of it.
-pub fn recompress(
+pub fn recompress<'a>(
     source: Source,
-    sink: Sink<'_>,
+    sink: Sink<'a>,
     options: &RecompressOptions,
-    progress: &dyn Progress,
+    progress: &'a dyn Progress,
 ) -> Result<RecompressReport> {
     recompress_open(source, sink, options, progress).map_err(|error| match error.kind() {
         // A wait that the user ended is not a fault of the pipe.
@@ -193,11 +196,11 @@ fn check_room(dir: &Path, source_bytes: u64, progress: &dyn Progress) -> Result<
     Ok(())
 }
 
-fn recompress_open(
+fn recompress_open<'a>(
     source: Source,
-    sink: Sink<'_>,
+    sink: Sink<'a>,
     options: &RecompressOptions,
-    progress: &dyn Progress,
+    progress: &'a dyn Progress,
 ) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
     check_frame_size(options.frame_size_bytes)?;
@@ -228,12 +231,13 @@ fn recompress_open(
     };
     let base = base.as_ref().map(|(base, base_slot)| (base, *base_slot));
     let extension = options.codec.extension();
-    let name = input.name().map(|name| ArchiveName { extension, ..name.clone() }.to_string());
-    name.as_ref().map_or(Ok(()), |name| sink.check_name(name))?;
+    let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
+    name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
     if let (Sink::Dir { dir, .. }, Some(length_bytes)) = (&sink, input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }
-    let mut sink = sink.open(name.as_deref())?;
+    let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
+    let mut sink = sink.open(name.as_ref(), bytes_max, progress)?;
     let sink_path = sink.path();
     let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
     steps.extend(base.map(|(base, _)| Step::new("Verifying", Some(base.length_bytes()))));

@@ -34,6 +34,7 @@ const PROGRAMS: &[&str] = &[
     "strace",
     "tar",
     "umount",
+    "versitygw",
     "wget",
     "zstd",
 ];

@@ -48,6 +48,10 @@ hints! {
     GiveBaseSlot: "an incremental archive needs the slot of its full archive: `base_slot`",
     /// Trust an authority of one's own.
     GiveCaFile: "if the server's authority is your own, give its certificate with `ca_file`",
+    /// Say who asks a store.
+    GiveCredentials:
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and allow it in the bucket's policy; public \
+         buckets are read with `anonymous`",
     /// Give the full archive too, or leave the state unchecked.
     GiveFullArchive: "give its full archive too, or check only frames: `CheckMode::Frames`",
     /// Name a server that knows the current slot, or accept archives of unknown age.
@@ -59,6 +63,8 @@ hints! {
     LeaveOutExpectHash: "`expect_hash` is compared with the state: leave it out with `CheckMode::Frames`",
     /// Allow more memory, or another directory for temporary files.
     MoreMemory: "give more `memory_bytes`, or a `temporary_dir` with room for 20 bytes per account",
+    /// Allow more memory for an upload.
+    MoreMemoryForParts: "give more `memory_bytes`: a store takes at most 10,000 parts",
     /// Name the accounts directories of a ledger.
     NameAccounts: "name every accounts path of the validator with `accounts`; a deleted storage cannot be replaced",
     /// Name the ledger, and its snapshots directory.

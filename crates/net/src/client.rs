@@ -8,6 +8,7 @@ use {
         rate::Bucket,
         redirect::{Reach, Scope},
         shown,
+        stores::Stores,
     },
     reqwest::{
         Certificate, Proxy,
@@ -66,6 +67,8 @@ pub struct Client {
     pub(super) inner: Arc<Inner>,
     /// Whether the URLs that are asked for were named by the operator, and may be private themselves.
     pub(super) is_operator: bool,
+    /// What reads from stores.
+    pub(super) stores: Option<Arc<dyn Stores>>,
 }
 
 #[derive(Debug)]
@@ -115,14 +118,25 @@ impl Client {
             runtime: Some(runtime),
             options: options.clone(),
         };
-        Ok(Self { inner: Arc::new(inner), is_operator: true })
+        Ok(Self { inner: Arc::new(inner), is_operator: true, stores: options.stores.clone() })
     }
 
     /// The same client for URLs that others named (peers, listings): none of them may be private, unless the options
     /// allow it.
     #[must_use]
     pub fn for_told_urls(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), is_operator: false }
+        Self { is_operator: false, ..self.clone() }
+    }
+
+    /// The same client, which reads from these stores.
+    #[must_use]
+    pub fn with_stores(&self, stores: Arc<dyn Stores>) -> Self {
+        Self { stores: Some(stores), ..self.clone() }
+    }
+
+    /// Its connections, which may lead anywhere and follow no redirects, for requests that others make.
+    pub fn connections(&self) -> &reqwest::Client {
+        self.inner.connections(Reach::Anywhere)
     }
 
     pub(super) fn scope<'a>(&self, named: &'a Url) -> Scope<'a> {
@@ -130,11 +144,10 @@ impl Client {
     }
 
     /// Waits for `work` on the calling thread, until it is asked to stop.
-    pub(super) fn wait<T>(
-        &self,
-        stop: &dyn Progress,
-        work: impl Future<Output = Result<T, NetError>>,
-    ) -> Result<T, NetError> {
+    ///
+    /// # Errors
+    /// Of the work; or the user asked to stop.
+    pub fn wait<T>(&self, stop: &dyn Progress, work: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
         runtime.handle().block_on(async {
             let mut ticks = interval(STOP_CHECK);

@@ -70,22 +70,26 @@ impl NetError {
         Self { kind: NetErrorKind::Interrupted, message: "interrupted".to_string(), hint: None, retry_after: None }
     }
 
-    /// An answer with a status that is no success.
-    pub(super) fn status(url: &Url, status: reqwest::StatusCode, retry_after: Option<&str>) -> Self {
-        let reason = status.canonical_reason().unwrap_or("unknown status");
-        let kind = match status.as_u16() {
+    /// An error that has no place on the network.
+    pub fn without_url(kind: NetErrorKind, why: &str) -> Self {
+        Self { kind, message: one_line(why), hint: None, retry_after: None }
+    }
+
+    /// An answer with a status that is no success, for this reason.
+    pub fn status(url: &Url, status: u16, reason: &str, retry_after: Option<&str>) -> Self {
+        let kind = match status {
             404 | 410 => NetErrorKind::Gone,
             412 | 416 => NetErrorKind::Changed,
             code => NetErrorKind::Status(code),
         };
-        let mut error = Self::new(kind, url, format!("the server answers {} {reason}", status.as_u16()));
+        let mut error = Self::new(kind, url, format!("the server answers {status} {reason}"));
         let seconds = retry_after.and_then(|text| text.trim().parse::<u64>().ok());
         error.retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
         error
     }
 
     /// A failure that the HTTP library tells, before or while the head of an answer came.
-    pub(super) fn of_request(url: &Url, error: &reqwest::Error) -> Self {
+    pub fn of_request(url: &Url, error: &reqwest::Error) -> Self {
         let causes = Causes::of(error);
         let why = &causes.last;
         if causes.is_forbidden {

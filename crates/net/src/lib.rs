@@ -37,6 +37,7 @@ mod remote;
 mod request;
 mod rpc;
 pub mod servers;
+pub mod stores;
 mod transfer;
 pub mod url_source;
 
@@ -46,7 +47,7 @@ pub use {
     error::{NetError, NetErrorKind},
     options::ClientOptions,
     remote::Remote,
-    reqwest::Url,
+    reqwest::{self, Url},
     rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX},
     transfer::Outcome,
 };
@@ -74,7 +75,7 @@ pub fn shown(url: &Url) -> String {
 /// Whether an argument is a URL that this module reads, rather than a path.
 pub fn is_url(argument: &str) -> bool {
     let scheme = |scheme: &str| argument.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-    scheme("http://") || scheme("https://")
+    scheme("http://") || scheme("https://") || scheme(stores::SCHEME_PREFIX)
 }
 
 /// The URL that was meant by `HOST:PORT`, or by that with a path, where a port makes that plain and nothing can be secret.
@@ -102,7 +103,8 @@ pub fn parse_url(text: &str) -> Result<Url> {
     match url.scheme() {
         "http" | "https" if url.host().is_some() => Ok(url),
         "http" | "https" => Err(Error::usage(format!("{} has no host", shown(&url)))),
-        other => Err(Error::usage(format!("{other}:// is not supported: URLs start with http:// or https://"))),
+        stores::SCHEME => stores::checked(url),
+        other => Err(Error::usage(format!("{other}:// is not supported: URLs start with http://, https:// or s3://"))),
     }
 }
 

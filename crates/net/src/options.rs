@@ -1,8 +1,9 @@
 //! How a [`Client`](super::Client) connects.
 
 use {
+    crate::stores::Stores,
     derive_setters::Setters,
-    std::{path::PathBuf, time::Duration},
+    std::{path::PathBuf, sync::Arc, time::Duration},
 };
 
 /// Times, certificates, proxy and bounds of a client. The defaults suit servers on other continents.
@@ -24,6 +25,8 @@ pub struct ClientOptions {
     /// The proxy for everything. Without it, those that `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name.
     #[setters(into)]
     pub proxy: Option<String>,
+    /// What reads from stores: without it, `s3://` is not asked.
+    pub stores: Option<Arc<dyn Stores>>,
     /// Servers may lead to private addresses.
     pub allow_private: bool,
     /// The most bytes of bodies in a second, all transfers of the client together.
@@ -39,6 +42,7 @@ impl Default for ClientOptions {
             document_timeout: Duration::from_secs(60),
             ca_file: None,
             proxy: None,
+            stores: None,
             allow_private: false,
             max_rate_bytes_per_second: None,
         }

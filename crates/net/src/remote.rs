@@ -5,6 +5,7 @@ use {
         Client, NetError, NetErrorKind, Url,
         content_range::ContentRange,
         request::{Ask, check_encoding, field, refused, send},
+        shown, stores,
     },
     reqwest::{
         Method, Response, StatusCode,
@@ -73,7 +74,11 @@ impl Remote {
 
     /// The server that has it: scheme, host and port.
     pub fn origin(&self) -> String {
-        self.url.origin().ascii_serialization()
+        // Stores have none in the URL standard's sense.
+        match self.url.origin() {
+            origin if origin.is_tuple() => origin.ascii_serialization(),
+            _ => shown(&self.url.join("/").unwrap_or_else(|_| self.url.clone())),
+        }
     }
 
     /// When it was changed, where the server tells a time that can be: not one that is still to come.
@@ -110,7 +115,10 @@ impl Client {
                 }
                 false => (response, at),
             };
-            let remote = remote_of(url, at, &response, round_trip)?;
+            let remote = match remote_of(url, at, &response, round_trip) {
+                Err(error) if url.scheme() == stores::SCHEME => return Err(self.explained(url, error).await),
+                remote => remote?,
+            };
             Ok(Remote { is_operator: self.is_operator, ..remote })
         })
     }

@@ -4,6 +4,7 @@ use {
     super::{
         Client, NetError, NetErrorKind, Url,
         redirect::{REDIRECTS_MAX, Scope, follow},
+        stores,
     },
     reqwest::{
         Method, Response, StatusCode,
@@ -31,8 +32,12 @@ impl Ask<'_> {
 pub async fn send(client: &Client, scope: &Scope<'_>, from: &Url, ask: &Ask<'_>) -> Result<(Response, Url), NetError> {
     let mut url = from.clone();
     for _ in 0..=REDIRECTS_MAX {
-        let connections = client.inner.connections(scope.reach(&url)?);
-        let mut request = connections.request(ask.method.clone(), url.clone()).headers(ask.headers.clone());
+        // Signed anew for each request: no download outlives its signature.
+        let (to, connections) = match url.scheme() {
+            stores::SCHEME => (client.signed(&ask.method, &url).await?, client.connections()),
+            _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
+        };
+        let mut request = connections.request(ask.method.clone(), to).headers(ask.headers.clone());
         if let Some(body) = ask.body {
             request = request.body(body.to_vec());
         }
@@ -66,7 +71,8 @@ fn no_answer(url: &Url, limit: Duration) -> NetError {
 
 /// The error for an answer that is no success.
 pub fn refused(url: &Url, response: &Response) -> NetError {
-    NetError::status(url, response.status(), field(response.headers(), RETRY_AFTER))
+    let reason = response.status().canonical_reason().unwrap_or("unknown status");
+    NetError::status(url, response.status().as_u16(), reason, field(response.headers(), RETRY_AFTER))
 }
 
 /// A field of an answer, where it is there and text.

@@ -7,7 +7,8 @@
 
 use {
     super::{
-        Client, NetError, NetErrorKind, Remote, Url, is_url, listing::LISTING_BYTES_MAX, parse_url, shown, url_of_host,
+        Client, NetError, NetErrorKind, Remote, Url, is_url, listing::LISTING_BYTES_MAX, parse_url, shown, stores,
+        url_of_host,
     },
     serde::{Serialize, Serializer},
     slotpress_base::text::ShowPath,
@@ -72,6 +73,7 @@ impl SourceArg {
         let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
         match () {
             () if last.contains(".tar") => Self::Archive(url),
+            () if url.scheme() == stores::SCHEME => Self::Mirror(below(&url, "")),
             () if last.is_empty() && url.path() != "/" => Self::Mirror(url),
             () => Self::Server(url),
         }
@@ -98,7 +100,9 @@ impl FromStr for SourceArg {
         }
         // Another scheme would be looked for as a file.
         if let Some((scheme, _)) = text.split_once("://") {
-            return Err(Error::usage(format!("{scheme}:// is not supported: URLs start with http:// or https://")));
+            return Err(Error::usage(format!(
+                "{scheme}:// is not supported: URLs start with http://, https:// or s3://"
+            )));
         }
         let path = Path::new(text);
         let metadata = fs::metadata(path).or_path("open", path).map_err(|error| match url_of_host(text) {
@@ -278,21 +282,20 @@ impl Client {
     }
 
     fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
-        let listing = self.small(url, LISTING_BYTES_MAX, stop)?;
-        self.heads(url, listed_names(&listing), stop)
+        if url.scheme() != stores::SCHEME {
+            return self.heads(url, listed_names(&self.small(url, LISTING_BYTES_MAX, stop)?), stop);
+        }
+        // What is there is what counts; a list that was put beside it says more of it.
+        let mut offers = self.heads(url, self.store_names(url, stop)?, stop)?;
+        if let Some(listed) = self.listing(url, stop)? {
+            tell_more(&mut offers, &listed);
+        }
+        Ok(offers)
     }
 
     fn offers_of_list(&self, url: &Url, listed: &Listed, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
-        let listed_at = SystemTime::now();
         let mut offers = self.heads(url, listed.archives.iter().map(|listed| listed.name.clone()).collect(), stop)?;
-        for offer in &mut offers {
-            offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
-            let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
-            offer.root = listed.root;
-            // An age needs no clock that agrees with this one's.
-            let age = listed.age_seconds.map(Duration::from_secs);
-            offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
-        }
+        tell_more(&mut offers, listed);
         Ok(offers)
     }
 
@@ -308,6 +311,19 @@ impl Client {
             }
         }
         Ok(offers)
+    }
+}
+
+/// What a list that has just come says of archives beside their names.
+fn tell_more(offers: &mut [Offer], listed: &Listed) {
+    let listed_at = SystemTime::now();
+    for offer in offers {
+        offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
+        let Some(listed) = listed.archives.iter().find(|listed| listed.name == offer.name) else { continue };
+        offer.root = listed.root;
+        // An age needs no clock that agrees with this one's.
+        let age = listed.age_seconds.map(Duration::from_secs);
+        offer.modified = age.and_then(|age| listed_at.checked_sub(age)).or(offer.modified);
     }
 }
 
@@ -376,7 +392,9 @@ mod tests {
         assert!(matches!(parse(&format!("https://host/snapshot-5-{HASH}.tar.zst?x=1")), SourceArg::Archive(_)));
         assert!(matches!(parse("http://host:8899/snapshot.tar.bz2"), SourceArg::Archive(_)));
         assert!(matches!(parse("/"), SourceArg::LocalDir(_)));
-        assert!(SourceArg::from_str("s3://bucket/x").is_err() && SourceArg::from_str("/no/such/path").is_err());
+        assert!(matches!(parse("s3://bucket/x"), SourceArg::Mirror(url) if url.as_str() == "s3://bucket/x/"));
+        assert!(matches!(parse(&format!("s3://bucket/snapshot-5-{HASH}.tar.zst")), SourceArg::Archive(_)));
+        assert!(SourceArg::from_str("gs://bucket/x").is_err() && SourceArg::from_str("/no/such/path").is_err());
         let url = parse("https://user:secret@host/dir/?token=secret");
         assert!(!url.to_string().contains("secret"), "{url}");
     }

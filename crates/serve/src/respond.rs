@@ -21,7 +21,7 @@ use {
         http::request::Parts,
     },
     slotpress_base::{bytes::range_bytes, text::cut},
-    slotpress_format::{archive::listing, ledger::names::Extension},
+    slotpress_format::archive::listing,
     slotpress_read::catalog::{Archive, scan},
     std::{
         net::SocketAddr,
@@ -260,7 +260,7 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     *response.status_mut() = status;
     describe(response.headers_mut(), &version);
     response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
-    response = with(response, CONTENT_TYPE, content_type(archive.name.extension));
+    response = with(response, CONTENT_TYPE, archive.name.extension.content_type());
     // A proxy that compresses or cuts it breaks its tags.
     response = with(response, CACHE_CONTROL, "no-transform");
     if status == StatusCode::PARTIAL_CONTENT {
@@ -287,15 +287,6 @@ fn describe(headers: &mut HeaderMap, version: &Version) {
         if let Ok(value) = HeaderValue::from_str(&text) {
             headers.insert(name, value);
         }
-    }
-}
-
-fn content_type(extension: Extension) -> &'static str {
-    match extension {
-        Extension::TarZstd => "application/zstd",
-        Extension::TarGzip => "application/gzip",
-        Extension::Tar => "application/x-tar",
-        Extension::TarLz4 | Extension::TarBzip2 => "application/octet-stream",
     }
 }
 

@@ -5,6 +5,7 @@ use {
     super::{IoHint, calls::write_back, direct},
     rustix::fs::{Advice, fadvise},
     std::{
+        borrow::Borrow,
         collections::VecDeque,
         fs::File,
         io::{self, Write},
@@ -26,8 +27,8 @@ const FILES_MAX: usize = 128;
 
 /// Writes a new file from its beginning to its end, as a hint says. [`Write::flush`] ends it.
 #[derive(Debug)]
-pub struct StreamWriter<'a> {
-    file: &'a File,
+pub struct StreamWriter<F> {
+    file: F,
     mode: Mode,
     written: u64,
 }
@@ -39,12 +40,14 @@ enum Mode {
     Direct { buffer: direct::Buffer, filled: usize },
 }
 
-impl<'a> StreamWriter<'a> {
+impl<F: Borrow<File>> StreamWriter<F> {
     /// Writes to a file that was just made.
-    pub fn new(file: &'a File, hint: IoHint) -> Self {
+    pub fn new(file: F, hint: IoHint) -> Self {
         let mode = match hint {
             IoHint::None => Mode::Plain,
-            IoHint::Direct if direct::set(file, true) => Mode::Direct { buffer: direct::Buffer::new(), filled: 0 },
+            IoHint::Direct if direct::set(file.borrow(), true) => {
+                Mode::Direct { buffer: direct::Buffer::new(), filled: 0 }
+            }
             IoHint::Gentle | IoHint::Direct => Mode::Gentle { started: 0, on_disk: 0 },
         };
         Self { file, mode, written: 0 }
@@ -53,12 +56,12 @@ impl<'a> StreamWriter<'a> {
     fn write_behind(&mut self) -> io::Result<()> {
         let Mode::Gentle { started, on_disk } = &mut self.mode else { return Ok(()) };
         while self.written - *started >= WINDOW_BYTES {
-            write_back(self.file, &(*started..*started + WINDOW_BYTES), false)?;
+            write_back(self.file.borrow(), &(*started..*started + WINDOW_BYTES), false)?;
             *started += WINDOW_BYTES;
             if *started - *on_disk >= WINDOWS_UNDER_WAY * WINDOW_BYTES {
-                write_back(self.file, &(*on_disk..*on_disk + WINDOW_BYTES), true)?;
+                write_back(self.file.borrow(), &(*on_disk..*on_disk + WINDOW_BYTES), true)?;
                 *on_disk += WINDOW_BYTES;
-                drop_written(self.file, *on_disk);
+                drop_written(self.file.borrow(), *on_disk);
             }
         }
         Ok(())
@@ -67,19 +70,19 @@ impl<'a> StreamWriter<'a> {
     /// Goes on without `O_DIRECT`, with what the buffer still holds.
     fn leave_direct(&mut self) -> io::Result<()> {
         let Mode::Direct { buffer, filled } = &mut self.mode else { return Ok(()) };
-        direct::set(self.file, false);
-        self.file.write_all(&buffer.bytes()[..*filled])?;
+        direct::set(self.file.borrow(), false);
+        self.file.borrow().write_all(&buffer.bytes()[..*filled])?;
         self.written += *filled as u64;
         self.mode = Mode::Gentle { started: self.written, on_disk: 0 };
         Ok(())
     }
 }
 
-impl Write for StreamWriter<'_> {
+impl<F: Borrow<File>> Write for StreamWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         crate::threads::panic_point("file writer");
         let Mode::Direct { buffer, filled } = &mut self.mode else {
-            let written = self.file.write(bytes)?;
+            let written = self.file.borrow().write(bytes)?;
             self.written += written as u64;
             self.write_behind()?;
             return Ok(written);
@@ -89,7 +92,7 @@ impl Write for StreamWriter<'_> {
         room[..length].copy_from_slice(&bytes[..length]);
         *filled += length;
         if *filled == buffer.bytes().len() {
-            match self.file.write(buffer.bytes()) {
+            match self.file.borrow().write(buffer.bytes()) {
                 Ok(written) if written == *filled => {
                     self.written += written as u64;
                     *filled = 0;
@@ -113,9 +116,9 @@ impl Write for StreamWriter<'_> {
     fn flush(&mut self) -> io::Result<()> {
         self.leave_direct()?;
         if let Mode::Gentle { started, on_disk } = &mut self.mode {
-            write_back(self.file, &(*on_disk..self.written), true)?;
+            write_back(self.file.borrow(), &(*on_disk..self.written), true)?;
             (*started, *on_disk) = (self.written, self.written);
-            drop_written(self.file, self.written);
+            drop_written(self.file.borrow(), self.written);
         }
         Ok(())
     }

@@ -104,6 +104,16 @@ impl Extension {
             Self::TarGzip => "tar.gz",
         }
     }
+
+    /// How servers and stores call what is in such a file.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::TarZstd => "application/zstd",
+            Self::TarGzip => "application/gzip",
+            Self::Tar => "application/x-tar",
+            Self::TarLz4 | Self::TarBzip2 => "application/octet-stream",
+        }
+    }
 }
 
 /// What the file name of a snapshot archive says.

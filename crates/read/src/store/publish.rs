@@ -22,7 +22,7 @@ use {
 
 /// Agave removes files of this prefix from its archives directory when it starts, so even without another run of
 /// slotpress nothing of a killed one stays.
-const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
+pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 
 /// Files that are made before it is given up: each time, another process has to look in the moment between two calls.
 const ATTEMPTS_MAX: usize = 100;

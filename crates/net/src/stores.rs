@@ -1,0 +1,109 @@
+//! Stores as servers: a URL `s3://BUCKET/KEY` stands for a file like any other, and what is asked of it is signed right before
+//! it is sent. How that is done is not known here: [`Stores`] is given to the client.
+
+use {
+    super::{Client, NetError, NetErrorKind, Url, shown},
+    reqwest::Method,
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
+    slotpress_format::ledger::names::ArchiveName,
+    std::{fmt, future::Future, pin::Pin},
+};
+
+/// The scheme of URLs of stores.
+pub const SCHEME: &str = "s3";
+
+pub(super) const SCHEME_PREFIX: &str = "s3://";
+
+/// What is done on the client's threads.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetError>> + Send + 'a>>;
+
+/// Knows how stores are asked, and with whose credentials.
+pub trait Stores: fmt::Debug + Send + Sync {
+    /// The URL to which a request is sent right away; its query may be a key.
+    fn signed<'a>(&'a self, client: &'a Client, method: &'a Method, url: &'a Url) -> Answer<'a, Url>;
+
+    /// Why a file cannot be read, where the store says more of it than a status.
+    fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()>;
+
+    /// The names of files right below a URL.
+    fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>>;
+}
+
+/// Characters of a key that need no encoding, in a URL or a signature: there is one spelling of each key.
+fn is_plain(char: char) -> bool {
+    char.is_ascii_alphanumeric() || "._-=/+".contains(char)
+}
+
+/// A URL of a store that was given by an operator.
+pub(super) fn checked(url: Url) -> Result<Url> {
+    let is_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    let bucket = url.host_str().unwrap_or_default();
+    let is_bucket =
+        !bucket.is_empty() && url.port().is_none() && bucket.chars().all(|char| is_plain(char) && char != '/');
+    let has_gap = url.path().trim_start_matches('/').contains("//");
+    match is_only_path && url.password().is_none() && is_bucket && !has_gap && url.path().chars().all(is_plain) {
+        true => Ok(url),
+        // What was given is not repeated: it may hold a key.
+        false => Err(Error::usage("an argument is not a store's URL: s3://BUCKET/PREFIX")
+            .with_hint("a prefix has letters, digits and ._-=+/; keys come from the environment, never from a URL")),
+    }
+}
+
+impl Client {
+    fn stores(&self, url: &Url) -> Result<&dyn Stores, NetError> {
+        let none = || NetError::new(NetErrorKind::Forbidden, url, "this program was built without stores");
+        self.stores.as_deref().ok_or_else(none)
+    }
+
+    pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
+        // A server that was not named has no say in what is signed.
+        if !self.is_operator {
+            return Err(NetError::new(NetErrorKind::Forbidden, url, "a store that was not given as a source"));
+        }
+        let signed = self.stores(url)?.signed(self, method, url).await?;
+        match signed.scheme() {
+            "http" | "https" => Ok(signed),
+            _ => Err(NetError::new(NetErrorKind::Forbidden, url, format!("a store at {}", shown(&signed)))),
+        }
+    }
+
+    /// A refusal in the words of those who know what it means; one that may pass stays as it is.
+    pub(super) async fn explained(&self, url: &Url, error: NetError) -> NetError {
+        match self.stores(url) {
+            Ok(stores) if !error.is_retryable() => stores.why_not(self, url).await.err().unwrap_or(error),
+            _ => error,
+        }
+    }
+
+    /// The archives in a store, by name.
+    pub(super) fn store_names(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
+        let names = self.wait(stop, async { self.stores(url)?.names(self, url).await })?;
+        Ok(names.iter().filter_map(|name| ArchiveName::parse(name)).collect())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    #[test]
+    fn urls_of_stores() {
+        let parse = crate::parse_url;
+        for text in ["s3://bucket", "s3://bucket/", "s3://my.bucket-1/a/b_c/", "s3://bucket/year=2026/x.tar.zst"] {
+            assert_eq!(parse(text).expect("a URL").as_str(), text);
+        }
+        for text in [
+            "s3://",
+            "s3:///x",
+            "s3://key:secret@bucket/x",
+            "s3://bucket/x?X-Amz-Signature=secret",
+            "s3://b/a b",
+            "s3://b:1/",
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+}

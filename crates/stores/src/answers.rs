@@ -1,0 +1,218 @@
+//! One request to a store, up to the end of its answer: how long it may take, how long the answer may be, and what an answer
+//! that is no success says.
+//!
+//! The library that signs requests would read answers of any length, and limits each request to 30 s.
+
+use {
+    crate::store::SMALL_BYTES_MAX,
+    async_trait::async_trait,
+    http_body::Body,
+    object_store::{
+        ClientConfigKey, ClientOptions,
+        client::{
+            HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+            HttpService,
+        },
+    },
+    slotpress_base::{error::Hint, text::one_line},
+    slotpress_net::{
+        NetError, NetErrorKind, Url,
+        reqwest::{
+            self, Method, StatusCode,
+            header::{DATE, HeaderMap, RETRY_AFTER},
+        },
+    },
+    std::{
+        error::Error as _,
+        fmt,
+        future::poll_fn,
+        pin::Pin,
+        time::{Duration, SystemTime},
+    },
+    tokio::time::timeout,
+};
+
+/// For the answer to a small question.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What carries a body gets a second more for each so many bytes: a slower line is as good as none. One that is dead is noticed
+/// after 30 s, when nothing was acknowledged.
+const SENT_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
+
+/// Completing an upload of hundreds of gigabytes takes minutes; a gateway before a file system may copy all of it.
+const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// The machine's own credential service is near, or not there.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A list of 1,000 files takes half a megabyte.
+const ANSWER_BYTES_MAX: u64 = SMALL_BYTES_MAX;
+
+/// Makes the requests of `object_store` by connections of [`slotpress_net`].
+#[derive(Debug)]
+pub struct Connector(pub reqwest::Client);
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        // Only what asks the machine itself is set to allow it.
+        let is_metadata = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allows| allows == "true");
+        Ok(HttpClient::new(Requests { http: self.0.clone(), is_metadata }))
+    }
+}
+
+#[derive(Debug)]
+struct Requests {
+    http: reqwest::Client,
+    is_metadata: bool,
+}
+
+#[async_trait]
+impl HttpService for Requests {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // A URL was parsed to make the request.
+        let parsed = Url::parse(&request.uri().to_string());
+        let mut url = parsed.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        url.set_query(None);
+        let limit = self.limit(&request);
+        let answered = match timeout(limit, answer(&self.http, &url, request)).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                let why = format!("no answer within {} s", limit.as_secs());
+                Err(Box::new(Failure::Net(NetError::new(NetErrorKind::Timeout, &url, why))))
+            }
+        };
+        answered.map_err(|failure| {
+            let failure = if self.is_metadata { Box::new(Failure::Net(no_credentials(&url))) } else { failure };
+            HttpError::new_boxed(HttpErrorKind::Unknown, failure)
+        })
+    }
+}
+
+impl Requests {
+    fn limit(&self, request: &HttpRequest) -> Duration {
+        let query = request.uri().query().unwrap_or_default();
+        let sent = Duration::from_secs(request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN);
+        match () {
+            () if self.is_metadata => METADATA_TIMEOUT,
+            () if request.method() == Method::POST && query.contains("uploadId=") => COMPLETE_TIMEOUT,
+            () => ANSWER_TIMEOUT.saturating_add(sent),
+        }
+    }
+}
+
+/// Why a request failed: what `object_store` hands through.
+#[derive(Debug)]
+pub enum Failure {
+    /// On the way.
+    Net(NetError),
+    /// The store says no.
+    Refused(Refused),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(error) => error.fmt(f),
+            Self::Refused(refused) => write!(f, "{} {}", refused.status, refused.code),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a store says that refuses.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    pub status: StatusCode,
+    /// S3's word for it, where it came; answers to `HEAD` have none.
+    pub code: String,
+    /// A sentence of the store.
+    pub message: String,
+    /// Where the bucket is, where the store says it.
+    pub region: Option<String>,
+    pub retry_after: Option<String>,
+    /// How far the store's clock is from this machine's.
+    pub clocks_differ_by: Duration,
+}
+
+async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, Box<Failure>> {
+    let is_post = request.method() == Method::POST;
+    let response =
+        HttpService::call(http, request).await.map_err(|error| Box::new(Failure::Net(of_transport(url, &error))))?;
+    let (head, body) = response.into_parts();
+    let body = read(url, body).await.map_err(|error| Box::new(Failure::Net(error)))?;
+    // An upload is completed with a status that is sent before it is known whether it can be.
+    let is_late = head.status.is_success() && is_post && find(&body, b"<Error>").is_some();
+    if head.status.is_success() && !is_late {
+        return Ok(HttpResponse::from_parts(head, body.into()));
+    }
+    let mut refused = refused(head.status, &head.headers, &body);
+    if is_late {
+        refused.status = status_of(&refused.code);
+    }
+    Err(Box::new(Failure::Refused(refused)))
+}
+
+async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let frame = frame.map_err(|error| of_transport(url, &error))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (bytes.len() as u64).saturating_add(data.len() as u64) > ANSWER_BYTES_MAX {
+            return Err(NetError::new(NetErrorKind::TooLong, url, "an answer of more than 8 MiB"));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+fn of_transport(url: &Url, error: &HttpError) -> NetError {
+    match error.source().and_then(|cause| cause.downcast_ref::<reqwest::Error>()) {
+        // What was sent before is no reason not to try again: all requests of a store may be sent twice.
+        Some(error) if error.is_body() || error.is_decode() => {
+            NetError::new(NetErrorKind::Truncated { got_bytes: 0 }, url, "the connection ended early")
+        }
+        Some(error) => NetError::of_request(url, error),
+        None => NetError::new(NetErrorKind::BadAnswer, url, error),
+    }
+}
+
+fn no_credentials(url: &Url) -> NetError {
+    let why =
+        "no credentials: the environment and the profile have none, and the machine's metadata service gives none";
+    NetError::new(NetErrorKind::Forbidden, url, why).with_hint(Hint::GiveCredentials)
+}
+
+fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refused {
+    let text = String::from_utf8_lossy(body);
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(one_line(rest.split_once('<')?.0))
+    };
+    let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(one_line);
+    let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
+    let now = SystemTime::now();
+    let clocks_differ_by = date.map(|date| date.duration_since(now).unwrap_or_else(|before| before.duration()));
+    Refused {
+        status,
+        code: element("Code").unwrap_or_default(),
+        message: element("Message").unwrap_or_default(),
+        region: field("x-amz-bucket-region").or_else(|| element("Region")),
+        retry_after: field(RETRY_AFTER.as_str()),
+        clocks_differ_by: clocks_differ_by.unwrap_or_default(),
+    }
+}
+
+/// The status that belongs to a code.
+fn status_of(code: &str) -> StatusCode {
+    match code {
+        "SlowDown" | "ServiceUnavailable" => StatusCode::SERVICE_UNAVAILABLE,
+        "NoSuchUpload" => StatusCode::NOT_FOUND,
+        "InternalError" => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}

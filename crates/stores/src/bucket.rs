@@ -1,0 +1,228 @@
+//! One bucket: what is asked of it, each time once. Who asks tries again.
+
+use {
+    crate::{
+        answers::Connector,
+        credentials::{Profile, anonymous},
+        failure::of_store,
+        options::S3Options,
+        store::{Condition, Metadata, Object, Put, SMALL_BYTES_MAX, Small},
+    },
+    object_store::{
+        Attribute, Attributes, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
+        PutOptions, PutPayload, RetryConfig, UpdateVersion,
+        aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
+        list::{PaginatedListOptions, PaginatedListStore},
+        multipart::{MultipartStore, PartId},
+        path::Path as Key,
+        signer::Signer,
+    },
+    slotpress_base::error::{Error, Result},
+    slotpress_net::{Client, NetError, NetErrorKind, Url, parse_url, reqwest::Method},
+    std::{fmt, time::Duration},
+};
+
+/// Files below one prefix that are listed: at a full archive and an incremental one each hour, those of ten years.
+const LISTED_MAX: usize = 200_000;
+
+/// How long a signed URL is good: it is used at once, and the transfer may go on after that.
+const SIGNED_FOR: Duration = Duration::from_secs(900);
+
+/// A bucket, and who asks.
+pub struct Bucket {
+    s3: AmazonS3,
+    is_anonymous: bool,
+}
+
+/// Without what is signed with.
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.s3)
+    }
+}
+
+type Answer<T> = Result<T, NetError>;
+
+impl Bucket {
+    /// Prepares; asks nothing.
+    pub fn open(client: &Client, name: &str, options: &S3Options) -> Result<Self> {
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(name)
+            .with_http_connector(Connector(client.connections().clone()))
+            // What bounds a request stands in `answers`, and `slotpress_net::patience` tries again.
+            .with_client_options(ClientOptions::new().with_allow_http(false))
+            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            // Some stores refuse to delete many at once.
+            .with_disable_bulk_delete(true);
+        let profile = if options.anonymous { None } else { Profile::of_environment()? };
+        if let Some(endpoint) = &options.endpoint {
+            let endpoint = parse_url(endpoint).map_err(|error| error.within("the endpoint"))?;
+            let is_secret = !endpoint.username().is_empty() || endpoint.password().is_some();
+            if is_secret || endpoint.query().is_some() || !endpoint.scheme().starts_with("http") {
+                return Err(Error::usage("the endpoint is not the URL of a service")
+                    .with_hint("it is https://HOST[:PORT]; credentials come from the environment"));
+            }
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint.as_str().trim_end_matches('/'));
+        }
+        let is_region_set = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().any(|name| std::env::var_os(name).is_some());
+        let of_profile = profile.as_ref().and_then(|profile| profile.region.clone()).filter(|_| !is_region_set);
+        if let Some(region) = options.region.clone().or(of_profile) {
+            builder = builder.with_region(region);
+        }
+        if options.anonymous {
+            builder = builder.with_credentials(anonymous()).with_skip_signature(true);
+        } else if let Some(credentials) = profile.and_then(Profile::credentials) {
+            builder = builder.with_credentials(credentials);
+        }
+        let s3 = builder.build().map_err(|error| Error::usage(format!("cannot prepare for s3://{name}: {error}")))?;
+        Ok(Self { s3, is_anonymous: options.anonymous })
+    }
+
+    /// A URL that is good for a request right now.
+    pub async fn signed(&self, method: &Method, url: &Url) -> Answer<Url> {
+        let signed = self.s3.signed_url(method.clone(), &key(url)?, SIGNED_FOR).await;
+        let mut signed = signed.map_err(|error| of_store(url, &error))?;
+        if self.is_anonymous {
+            signed.set_query(None);
+        }
+        Ok(signed)
+    }
+
+    /// The files right below a URL.
+    pub async fn list(&self, url: &Url) -> Answer<Vec<Object>> {
+        let prefix = url.path().trim_start_matches('/');
+        let mut objects: Vec<Object> = Vec::new();
+        let mut page_token = None;
+        loop {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                page_token: page_token.take(),
+                ..PaginatedListOptions::default()
+            };
+            let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+            let page = self.s3.list_paginated(prefix, options).await.map_err(|error| of_store(url, &error))?;
+            let is_empty = page.result.objects.is_empty() && page.result.common_prefixes.is_empty();
+            objects
+                .extend(page.result.objects.into_iter().filter_map(|meta| object(&meta, prefix.unwrap_or_default())));
+            if objects.len() > LISTED_MAX {
+                let why = format!("more than {LISTED_MAX} files");
+                return Err(NetError::new(NetErrorKind::TooLong, url, why));
+            }
+            match page.page_token {
+                // A page without anything and another one after it could go on for ever.
+                Some(token) if !is_empty => page_token = Some(token),
+                _ => return Ok(objects),
+            }
+        }
+    }
+
+    /// What there is at a URL.
+    pub async fn stat(&self, url: Url) -> Answer<Option<Object>> {
+        let Some(meta) = there(&url, self.s3.head(&key(&url)?).await)? else { return Ok(None) };
+        Ok(object(&meta, parent(meta.location.as_ref())))
+    }
+
+    pub async fn get_small(&self, url: Url, bytes_max: u64) -> Answer<Option<Small>> {
+        let Some(found) = there(&url, self.s3.get_opts(&key(&url)?, GetOptions::default()).await)? else {
+            return Ok(None);
+        };
+        let (e_tag, length_bytes) = (found.meta.e_tag.clone(), found.meta.size);
+        if length_bytes > bytes_max.min(SMALL_BYTES_MAX) {
+            let why = format!("has {length_bytes} bytes, more than the {bytes_max} that are read");
+            return Err(NetError::new(NetErrorKind::TooLong, &url, why));
+        }
+        let bytes = found.bytes().await.map_err(|error| of_store(&url, &error))?;
+        Ok(Some(Small { bytes: bytes.to_vec(), e_tag }))
+    }
+
+    pub async fn put_small(&self, url: &Url, bytes: &[u8], metadata: &Metadata, condition: &Condition) -> Answer<Put> {
+        let mode = match condition {
+            Condition::Always => PutMode::Overwrite,
+            Condition::Absent => PutMode::Create,
+            Condition::Unchanged(e_tag) => PutMode::Update(UpdateVersion { e_tag: Some(e_tag.clone()), version: None }),
+        };
+        let options = PutOptions { mode, attributes: attributes(metadata), ..PutOptions::default() };
+        match self.s3.put_opts(&key(url)?, PutPayload::from(bytes.to_vec()), options).await {
+            Ok(put) => Ok(Put::Done(put.e_tag)),
+            Err(error) => match of_store(url, &error) {
+                error if error.kind() == NetErrorKind::Changed => Ok(Put::Refused),
+                // What is to be unchanged and is gone has changed.
+                error if error.kind() == NetErrorKind::Gone && matches!(condition, Condition::Unchanged(_)) => {
+                    Ok(Put::Refused)
+                }
+                error => Err(error),
+            },
+        }
+    }
+
+    pub async fn delete(&self, url: Url) -> Answer<()> {
+        there(&url, self.s3.delete(&key(&url)?).await).map(drop)
+    }
+
+    /// Begins an upload; returns its number.
+    pub async fn begin(&self, url: Url, metadata: &Metadata) -> Answer<String> {
+        let options = PutMultipartOptions { attributes: attributes(metadata), ..PutMultipartOptions::default() };
+        self.s3.create_multipart_opts(&key(&url)?, options).await.map_err(|error| of_store(&url, &error))
+    }
+
+    /// Sends a part, counted from 0; returns its tag.
+    pub async fn part(&self, url: &Url, upload_id: &str, number: usize, payload: PutPayload) -> Answer<String> {
+        let put = self.s3.put_part(&key(url)?, &upload_id.to_string(), number, payload).await;
+        put.map(|part| part.content_id).map_err(|error| of_store(url, &error))
+    }
+
+    /// Makes one file of all parts.
+    pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> Answer<Option<String>> {
+        let parts = tags.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
+        let completed = self.s3.complete_multipart(&key(url)?, &upload_id.to_string(), parts).await;
+        completed.map(|put| put.e_tag).map_err(|error| of_store(url, &error))
+    }
+
+    /// Forgets an upload.
+    pub async fn abort(&self, url: Url, upload_id: String) -> Answer<()> {
+        there(&url, self.s3.abort_multipart(&key(&url)?, &upload_id).await).map(drop)
+    }
+}
+
+/// The key of a URL, which has no character that could be spelled in two ways.
+fn key(url: &Url) -> Answer<Key> {
+    Key::parse(url.path()).map_err(|error| NetError::new(NetErrorKind::Forbidden, url, error))
+}
+
+/// What was answered, if anything is there.
+fn there<T>(url: &Url, answer: object_store::Result<T>) -> Answer<Option<T>> {
+    match answer.map_err(|error| of_store(url, &error)) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind() == NetErrorKind::Gone => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parent(key: &str) -> &str {
+    key.rsplit_once('/').map_or("", |(parent, _)| key.get(..=parent.len()).unwrap_or_default())
+}
+
+/// Without the marks that some programs leave for directories.
+fn object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
+    let name = meta.location.as_ref().strip_prefix(prefix).filter(|name| !name.is_empty() && !name.contains('/'))?;
+    Some(Object {
+        name: name.to_string(),
+        length_bytes: meta.size,
+        modified: meta.last_modified.into(),
+        e_tag: meta.e_tag.clone(),
+    })
+}
+
+fn attributes(metadata: &Metadata) -> Attributes {
+    let mut attributes = Attributes::new();
+    if let Some(content_type) = &metadata.content_type {
+        attributes.insert(Attribute::ContentType, content_type.clone().into());
+    }
+    if let Some(cache_control) = &metadata.cache_control {
+        attributes.insert(Attribute::CacheControl, cache_control.clone().into());
+    }
+    for (name, value) in &metadata.user {
+        attributes.insert(Attribute::Metadata(name.clone().into()), value.clone().into());
+    }
+    attributes
+}

@@ -1,0 +1,217 @@
+//! Credentials of a profile of AWS's configuration: keys, or a program that prints them (`credential_process`).
+//!
+//! `object_store` knows those of the environment, of web identities, containers and machines, and no profiles. None of them is
+//! ever part of an error, a log or a debug output.
+
+use {
+    crate::profile::{self, Section},
+    async_trait::async_trait,
+    object_store::{
+        CredentialProvider, StaticCredentialProvider,
+        aws::{AwsCredential, AwsCredentialProvider},
+    },
+    rustix::process::{Pid, Signal, kill_process_group},
+    serde::Deserialize,
+    slotpress_base::{
+        error::{Error, Result},
+        text::ShowPath,
+    },
+    std::{
+        env, fmt, fs,
+        io::Read,
+        os::unix::process::CommandExt,
+        path::PathBuf,
+        process::{Child, Command, Stdio},
+        sync::Arc,
+        time::{Duration, SystemTime},
+    },
+    tokio::{sync::Mutex, task::spawn_blocking, time::timeout},
+};
+
+/// Programs ask servers; none takes longer than this.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What such a program prints has some hundreds of bytes, with a session token some thousands.
+const PRINTED_BYTES_MAX: u64 = 64 * 1024;
+
+/// Credentials are renewed so long before they expire: no request takes longer until it is checked.
+const RENEW_BEFORE: Duration = Duration::from_secs(300);
+
+/// Larger files are no configuration.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What requests that are not signed are made with.
+pub fn anonymous() -> AwsCredentialProvider {
+    let credential = AwsCredential { key_id: "anonymous".to_string(), secret_key: String::new(), token: None };
+    Arc::new(StaticCredentialProvider::new(credential))
+}
+
+/// A profile of AWS's configuration.
+pub struct Profile {
+    pub region: Option<String>,
+    credentials: Option<Source>,
+}
+
+enum Source {
+    Keys(AwsCredential),
+    Program(String),
+}
+
+impl Profile {
+    /// The profile that applies: `AWS_PROFILE`, or the default one. Its credentials do where the environment has none.
+    ///
+    /// # Errors
+    /// `AWS_PROFILE` names one that is not there; a file cannot be read.
+    pub fn of_environment() -> Result<Option<Self>> {
+        let named = env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
+        let name = named.as_deref().unwrap_or("default");
+        let file = |variable: &str, usual: &str| match env::var_os(variable) {
+            Some(path) => Some(PathBuf::from(path)),
+            None => env::var_os("HOME").map(|home| PathBuf::from(home).join(".aws").join(usual)),
+        };
+        let config = read(file("AWS_CONFIG_FILE", "config"))?;
+        let credentials = read(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"))?;
+        let headings = [format!("profile {name}"), name.to_string()];
+        let of_config = headings.iter().find_map(|heading| profile::section(&config, heading));
+        let of_credentials = profile::section(&credentials, name);
+        if of_config.is_none() && of_credentials.is_none() {
+            return match named {
+                Some(_) => Err(Error::usage("AWS_PROFILE names a profile that no file has").with_hint(
+                    "profiles are in ~/.aws/config and ~/.aws/credentials, or where AWS_CONFIG_FILE and \
+                                AWS_SHARED_CREDENTIALS_FILE say",
+                )),
+                None => Ok(None),
+            };
+        }
+        let sections: Vec<Section> = of_credentials.into_iter().chain(of_config).collect();
+        let value = |key: &str| sections.iter().find_map(|section| section.get(key)).cloned();
+        let keys = || {
+            let (key_id, secret_key) = (value("aws_access_key_id")?, value("aws_secret_access_key")?);
+            Some(Source::Keys(AwsCredential { key_id, secret_key, token: value("aws_session_token") }))
+        };
+        let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let credentials = match is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE") {
+            true => None,
+            false => keys().or_else(|| value("credential_process").map(Source::Program)),
+        };
+        Ok(Some(Self { region: value("region"), credentials }))
+    }
+
+    /// What gives credentials, where the profile says it.
+    pub fn credentials(self) -> Option<AwsCredentialProvider> {
+        Some(match self.credentials? {
+            Source::Keys(keys) => Arc::new(StaticCredentialProvider::new(keys)),
+            Source::Program(command) => Arc::new(Program { command, kept: Mutex::new(None) }),
+        })
+    }
+}
+
+fn read(path: Option<PathBuf>) -> Result<String> {
+    let Some(path) = path else { return Ok(String::new()) };
+    let read = || {
+        let mut text = String::new();
+        fs::File::open(&path)?.take(FILE_BYTES_MAX).read_to_string(&mut text).map(|_| text)
+    };
+    match read() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(|error| Error::failed(format!("cannot read {}: {error}", path.shown()))),
+    }
+}
+
+/// A program that prints credentials.
+struct Program {
+    command: String,
+    kept: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+}
+
+/// The command may hold keys.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("credential_process")
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for Program {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let mut kept = self.kept.lock().await;
+        if let Some((credential, expires)) = &*kept
+            && expires
+                .is_none_or(|expires| SystemTime::now().checked_add(RENEW_BEFORE).is_some_and(|soon| soon < expires))
+        {
+            return Ok(credential.clone());
+        }
+        let printed = run(&self.command).await.and_then(|printed| parse(&printed));
+        let (credential, expires) =
+            printed.map_err(|why| object_store::Error::Generic { store: "S3", source: Box::new(failed(why)) })?;
+        let credential = Arc::new(credential);
+        *kept = Some((credential.clone(), expires));
+        Ok(credential)
+    }
+}
+
+fn failed(why: &str) -> slotpress_net::NetError {
+    let why = format!("no credentials: the profile's credential_process {why}");
+    slotpress_net::NetError::without_url(slotpress_net::NetErrorKind::Forbidden, &why)
+        .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")
+}
+
+/// What it prints; what it says on standard error may be secret, too.
+async fn run(command: &str) -> Result<Vec<u8>, &'static str> {
+    let mut child = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|_| "cannot be started")?;
+    let stdout = child.stdout.take();
+    let reading = spawn_blocking(move || {
+        let mut printed = Vec::new();
+        let read = stdout.map(|stdout| stdout.take(PRINTED_BYTES_MAX).read_to_end(&mut printed));
+        read.is_some_and(|read| read.is_ok()).then_some(printed)
+    });
+    let printed = timeout(PROGRAM_TIMEOUT, reading).await;
+    if printed.is_err() {
+        end(&mut child);
+    }
+    let status = spawn_blocking(move || child.wait()).await;
+    match (printed, status) {
+        (Err(_), _) => Err("took longer than a minute"),
+        (Ok(Ok(Some(printed))), Ok(Ok(status))) if status.success() => Ok(printed),
+        _ => Err("failed"),
+    }
+}
+
+/// With all that it has started.
+fn end(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Printed {
+    version: u32,
+    access_key_id: String,
+    secret_access_key: String,
+    session_token: Option<String>,
+    expiration: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+fn parse(printed: &[u8]) -> Result<(AwsCredential, Option<SystemTime>), &'static str> {
+    let printed: Printed = serde_json::from_slice(printed).map_err(|_| "prints no credentials")?;
+    if printed.version != 1 {
+        return Err("prints a version that is not known");
+    }
+    let credential = AwsCredential {
+        key_id: printed.access_key_id,
+        secret_key: printed.secret_access_key,
+        token: printed.session_token,
+    };
+    Ok((credential, printed.expiration.map(SystemTime::from)))
+}

@@ -1,0 +1,103 @@
+//! How stores are reached.
+
+use {
+    crate::bucket::Bucket,
+    derive_setters::Setters,
+    slotpress_base::error::Result,
+    slotpress_net::{
+        Client, NetError, Url,
+        stores::{Answer, Stores},
+    },
+    std::{
+        collections::BTreeMap,
+        sync::{Arc, Mutex, PoisonError},
+        time::Duration,
+    },
+};
+
+/// A store of which nothing is heard for so long is given up: longer than a service takes to be moved to another machine.
+const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(600);
+
+/// The most bytes that parts of one upload take in memory, unless told otherwise.
+const MEMORY_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+
+/// How buckets are reached. Credentials are no option: they come from the environment, a profile of AWS's configuration, or the
+/// machine's metadata service.
+#[derive(Clone, Debug, Default, Setters)]
+#[setters(strip_option)]
+#[non_exhaustive]
+pub struct S3Options {
+    /// The URL of a service that speaks S3; AWS's otherwise, or what `AWS_ENDPOINT_URL` says.
+    #[setters(into)]
+    pub endpoint: Option<String>,
+    /// The region; otherwise what `AWS_REGION` or the profile says.
+    #[setters(into)]
+    pub region: Option<String>,
+    /// Requests are not signed: for public buckets.
+    pub anonymous: bool,
+    /// Buckets that were asked for; clones share them, and their credentials.
+    #[setters(skip)]
+    buckets: Buckets,
+}
+
+/// By name.
+type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
+
+/// How targets are written.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option)]
+#[non_exhaustive]
+pub struct StoreOptions {
+    /// How buckets are reached.
+    pub s3: S3Options,
+    /// The most memory for the parts of one upload, in bytes: the size of parts times those that are in flight.
+    pub memory_bytes: u64,
+    /// A store that fails, and of which nothing of use came for so long, is given up.
+    pub give_up_after: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { s3: S3Options::default(), memory_bytes: MEMORY_BYTES_DEFAULT, give_up_after: GIVE_UP_AFTER_DEFAULT }
+    }
+}
+
+impl S3Options {
+    /// The bucket of a URL.
+    pub(crate) fn bucket(&self, client: &Client, url: &Url) -> Result<Arc<Bucket>> {
+        let name = url.host_str().unwrap_or_default().to_string();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bucket) = buckets.get(&name) {
+            return Ok(bucket.clone());
+        }
+        let bucket = Arc::new(Bucket::open(client, &name, self)?);
+        buckets.insert(name, bucket.clone());
+        Ok(bucket)
+    }
+
+    fn bucket_for_net(&self, client: &Client, url: &Url) -> Result<Arc<Bucket>, NetError> {
+        self.bucket(client, url).map_err(|error| crate::failure::as_net(url, &error))
+    }
+}
+
+impl Stores for S3Options {
+    fn signed<'a>(
+        &'a self,
+        client: &'a Client,
+        method: &'a slotpress_net::reqwest::Method,
+        url: &'a Url,
+    ) -> Answer<'a, Url> {
+        Box::pin(async move { self.bucket_for_net(client, url)?.signed(method, url).await })
+    }
+
+    fn why_not<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, ()> {
+        Box::pin(async move { self.bucket_for_net(client, url)?.stat(url.clone()).await.map(drop) })
+    }
+
+    fn names<'a>(&'a self, client: &'a Client, url: &'a Url) -> Answer<'a, Vec<String>> {
+        Box::pin(async move {
+            let objects = self.bucket_for_net(client, url)?.list(url).await;
+            Ok(objects?.into_iter().map(|object| object.name).collect())
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! How a file is cut into parts, and how far an upload has come. Pure.
+
+use {
+    serde::{Deserialize, Serialize},
+    slotpress_base::{
+        error::{Error, Hint, Result},
+        quantity::bytes,
+    },
+};
+
+/// Parts of one file at most: S3's limit.
+pub const PARTS_MAX: u64 = 10_000;
+
+/// The least size of a part: S3 takes 5 MiB, smaller ones cost requests and time.
+pub const PART_BYTES_MIN: u64 = 16 * 1024 * 1024;
+
+/// The largest part that S3 takes.
+const PART_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
+
+/// Parts have whole mebibytes.
+const UNIT_BYTES: u64 = 1024 * 1024;
+
+/// Parts that are sent at the same time at most: what fills a line of 10 Gbit/s to another continent.
+const IN_FLIGHT_MAX: u64 = 8;
+
+/// How parts are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// The length of each but the last: some stores insist that they are equal.
+    pub part_bytes: u64,
+    /// How many are sent at the same time; one more is being filled.
+    pub in_flight: usize,
+}
+
+impl Parts {
+    /// For a file of at most `bytes_max`, in so much memory.
+    pub fn new(bytes_max: u64, memory_bytes: u64) -> Result<Self> {
+        let part_bytes = bytes_max.div_ceil(PARTS_MAX).next_multiple_of(UNIT_BYTES).max(PART_BYTES_MIN);
+        if part_bytes > PART_BYTES_MAX {
+            return Err(Error::failed(format!("{} do not fit into {PARTS_MAX} parts of a store", bytes(bytes_max))));
+        }
+        Self::of_size(part_bytes, memory_bytes)
+    }
+
+    /// With parts of this size, which an earlier process has chosen.
+    pub fn of_size(part_bytes: u64, memory_bytes: u64) -> Result<Self> {
+        let fit = memory_bytes.checked_div(part_bytes).unwrap_or_default();
+        if fit < 2 || part_bytes > PART_BYTES_MAX {
+            let needed = bytes(part_bytes.saturating_mul(2));
+            return Err(Error::failed(format!(
+                "an upload in parts of {} takes {needed} of memory: more than {}",
+                bytes(part_bytes),
+                bytes(memory_bytes)
+            ))
+            .with_hint(Hint::MoreMemoryForParts));
+        }
+        let in_flight = fit.saturating_sub(1).min(IN_FLIGHT_MAX) as usize;
+        Ok(Self { part_bytes, in_flight })
+    }
+}
+
+/// How far an upload has come: for a journal, from which another process goes on. It holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct UploadState {
+    /// The store's number of the upload.
+    pub upload_id: String,
+    /// The length of each part in bytes.
+    pub part_bytes: u64,
+    /// The tags of the parts that are there, from the first on without a gap.
+    pub tags: Vec<String>,
+}
+
+impl UploadState {
+    /// Bytes that need not be sent again.
+    pub fn done_bytes(&self) -> u64 {
+        self.part_bytes.saturating_mul(self.tags.len() as u64)
+    }
+
+    /// Refuses what no upload has left.
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_plain = |text: &str| text.len() <= 4096 && !text.contains(char::is_control);
+        let has_sense = (UNIT_BYTES..=PART_BYTES_MAX).contains(&self.part_bytes)
+            && self.tags.len() as u64 <= PARTS_MAX
+            && !self.upload_id.is_empty()
+            && is_plain(&self.upload_id)
+            && self.tags.iter().all(|tag| is_plain(tag));
+        if has_sense { Ok(()) } else { Err(Error::failed("the journal's upload makes no sense")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn parts_suffice_and_fit(bytes_max in 0u64..1 << 42, memory_bytes in 0u64..1 << 36) {
+            match Parts::new(bytes_max, memory_bytes) {
+                Ok(parts) => {
+                    prop_assert!(parts.part_bytes * PARTS_MAX >= bytes_max);
+                    prop_assert!((parts.in_flight as u64 + 1) * parts.part_bytes <= memory_bytes);
+                    prop_assert!((1..=IN_FLIGHT_MAX as usize).contains(&parts.in_flight));
+                }
+                Err(_) => prop_assert!(bytes_max.div_ceil(PARTS_MAX).max(PART_BYTES_MIN) * 2 + 2 * UNIT_BYTES > memory_bytes),
+            }
+        }
+    }
+}

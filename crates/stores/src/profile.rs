@@ -1,0 +1,53 @@
+//! AWS's configuration files: sections of `key = value`. Pure.
+
+use std::collections::BTreeMap;
+
+/// Keys, in lowercase, and values.
+pub type Section = BTreeMap<String, String>;
+
+/// The section of this heading. Lines that are indented belong to a nested key, and are passed over.
+pub fn section(text: &str, heading: &str) -> Option<Section> {
+    let mut found: Option<Section> = None;
+    let mut is_in = false;
+    for line in text.lines() {
+        let is_nested = line.starts_with([' ', '\t']);
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['#', ';']) || is_nested {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            is_in = name.0.split_whitespace().eq(heading.split_whitespace());
+            if is_in {
+                found.get_or_insert_default();
+            }
+        } else if is_in && let Some((key, value)) = line.split_once('=') {
+            let value = value.split_once(" #").map_or(value, |(value, _)| value);
+            found.get_or_insert_default().insert(key.trim().to_lowercase(), value.trim().to_string());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    #[test]
+    fn sections() {
+        let text = "# mine\n[default]\nregion=eu-west-1\n[profile  archives]\n  nested = x\ns3 =\n  region = nested\n\
+                    Region = eu-north-1 # cold\ncredential_process = /opt/keys --for \"x=y\"\n[other]\nregion = x\n";
+        let value = |heading: &str, key: &str| section(text, heading)?.get(key).cloned();
+        assert_eq!(value("default", "region").as_deref(), Some("eu-west-1"));
+        assert_eq!(value("profile archives", "region").as_deref(), Some("eu-north-1"));
+        assert_eq!(value("profile archives", "credential_process").as_deref(), Some("/opt/keys --for \"x=y\""));
+        assert_eq!(value("profile archives", "nested"), None);
+        assert!(section(text, "archives").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text(text in "(\\[?[a-z =#;\\]]{0,12}\n){0,12}") {
+            let _ = section(&text, "a");
+        }
+    }
+}

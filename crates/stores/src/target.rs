@@ -1,0 +1,82 @@
+//! What a TARGET argument is.
+
+use {
+    slotpress_base::{
+        error::{Error, Result},
+        text::ShowPath,
+    },
+    slotpress_net::{Url, below, parse_url, shown, stores::SCHEME},
+    std::{fmt, path::PathBuf, str::FromStr},
+};
+
+/// Where archives are published: a directory, or `s3://BUCKET/PREFIX`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A directory on a local disk.
+    Dir(PathBuf),
+    /// What lies right below a prefix of a bucket; the URL ends in `/`.
+    S3(Url),
+}
+
+impl Target {
+    /// A target below this one: a subdirectory, or a longer prefix.
+    #[must_use]
+    pub fn join(&self, name: &str) -> Self {
+        match self {
+            Self::Dir(dir) => Self::Dir(dir.join(name)),
+            Self::S3(url) => Self::S3(below(&below(url, name), "")),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    /// A path, which need not be there, or the URL of a bucket.
+    fn from_str(text: &str) -> Result<Self> {
+        if !text.contains("://") {
+            return Ok(Self::Dir(PathBuf::from(text)));
+        }
+        let url = match text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("s3://")) {
+            true => parse_url(text)?,
+            false => {
+                return Err(Error::usage("a target is a directory or s3://BUCKET/PREFIX")
+                    .with_hint("for a service that speaks S3, give its URL as the endpoint"));
+            }
+        };
+        debug_assert_eq!(url.scheme(), SCHEME);
+        Ok(Self::S3(below(&url, "")))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dir(dir) => dir.shown().fmt(f),
+            Self::S3(url) => f.write_str(&shown(url)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        let parse = |text: &str| text.parse::<Target>().expect("a target");
+        for (text, url) in [
+            ("s3://bucket", "s3://bucket/"),
+            ("s3://bucket/a/b", "s3://bucket/a/b/"),
+            ("S3://bucket/a/b/", "s3://bucket/a/b/"),
+        ] {
+            assert_eq!(parse(text).to_string(), url);
+        }
+        assert_eq!(parse("s3://bucket/a").join("kept").to_string(), "s3://bucket/a/kept/");
+        assert_eq!(parse("/a/b"), Target::Dir("/a/b".into()));
+        for text in ["https://host/x", "gs://bucket", "s3://key:secret@bucket/"] {
+            let error = text.parse::<Target>().expect_err(text);
+            assert!(error.kind().exit_code() == 2 && !format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A large file on its way: bytes come in order, parts go on threads of their own, each until it is there.
+
+use {
+    crate::{
+        directory::FileUpload,
+        parts::{PARTS_MAX, Parts, UploadState},
+        store::{InBucket, Metadata},
+    },
+    crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded},
+    object_store::PutPayload,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        progress::{self, CancelToken, NoProgress, Progress},
+        quantity::bytes as show_bytes,
+        threads::{cannot_start, guarded, panic_point},
+    },
+    slotpress_net::{NetError, NetErrorKind, Url, shown},
+    std::{
+        collections::BTreeMap,
+        mem,
+        sync::{Arc, Mutex, MutexGuard, PoisonError},
+        thread::{Builder, JoinHandle},
+        time::Duration,
+    },
+    tokio::time::timeout,
+};
+
+/// How often a wait for a part looks whether to stop.
+const STOP_CHECK: Duration = Duration::from_millis(50);
+
+/// An upload that is given up is forgotten by the store, if that answers so soon; its lifecycle rule does it otherwise.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Warnings of threads that wait to be told.
+const WARNINGS_MAX: usize = 100;
+
+/// A large file that is being written. It appears when [`Upload::finish`] returns, whole, or not at all. One that is dropped is
+/// forgotten; one that is [kept](Upload::keep) can be gone on with.
+#[derive(Debug)]
+pub struct Upload(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    File(Box<FileUpload>),
+    Parts(Box<PartsUpload>),
+}
+
+impl Upload {
+    pub(crate) fn into_dir(file: FileUpload) -> Self {
+        Self(Kind::File(Box::new(file)))
+    }
+
+    pub(crate) fn begin(
+        at: &InBucket,
+        name: &str,
+        metadata: &Metadata,
+        bytes_max: u64,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let parts = Parts::new(bytes_max, at.options.memory_bytes)?;
+        let upload_id = at.ask(progress, || at.bucket.begin(at.url_of(name), metadata))?;
+        Ok(Self(Kind::Parts(Box::new(PartsUpload::start(at, name, upload_id, parts, Vec::new())?))))
+    }
+
+    pub(crate) fn resume(at: &InBucket, name: &str, state: &UploadState) -> Result<Self> {
+        state.check()?;
+        let parts = Parts::of_size(state.part_bytes, at.options.memory_bytes)?;
+        let upload = PartsUpload::start(at, name, state.upload_id.clone(), parts, state.tags.clone())?;
+        Ok(Self(Kind::Parts(Box::new(upload))))
+    }
+
+    /// Where writing begins: what an earlier process has sent is not sent again.
+    pub fn resumed_bytes(&self) -> u64 {
+        match &self.0 {
+            Kind::File(_) => 0,
+            Kind::Parts(upload) => upload.resumed_bytes,
+        }
+    }
+
+    /// Writes the next bytes. Waits while as many parts are on their way as may be.
+    ///
+    /// # Errors
+    /// A part cannot be sent, or the disk fails; there are more bytes than were announced; the user wants to stop.
+    pub fn write(&mut self, bytes: &[u8], progress: &dyn Progress) -> Result<()> {
+        match &mut self.0 {
+            Kind::File(upload) => upload.write(bytes),
+            Kind::Parts(upload) => upload.write(bytes, progress),
+        }
+    }
+
+    /// How far it has come; `None` in a directory, which keeps nothing of an upload.
+    pub fn state(&self) -> Option<UploadState> {
+        match &self.0 {
+            Kind::File(_) => None,
+            Kind::Parts(upload) => Some(upload.state()),
+        }
+    }
+
+    /// Everything was written: gives it its name. Returns its tag, where the store says it.
+    ///
+    /// # Errors
+    /// As of [`Upload::write`]; the name is taken, in a directory; the store has not what was sent.
+    pub fn finish(self, progress: &dyn Progress) -> Result<Option<String>> {
+        match self.0 {
+            Kind::File(upload) => upload.finish(),
+            Kind::Parts(upload) => upload.finish(progress),
+        }
+    }
+
+    /// Ends, and leaves what was sent for another process.
+    pub fn keep(self) -> Option<UploadState> {
+        match self.0 {
+            Kind::File(_) => None,
+            Kind::Parts(mut upload) => {
+                upload.end_threads(&NoProgress);
+                upload.is_over = true;
+                Some(upload.state())
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct PartsUpload {
+    shared: Arc<Shared>,
+    parts: Parts,
+    resumed_bytes: u64,
+    /// With them, all that was written.
+    length_bytes: u64,
+    /// Parts that were handed to threads, with those of an earlier process.
+    begun_parts: u64,
+    /// What is not yet a part.
+    filling: Vec<u8>,
+    to_threads: Option<Sender<(usize, PutPayload)>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Whether nothing is left that the store should forget.
+    is_over: bool,
+}
+
+/// What threads share; their [`Progress`], too.
+#[derive(Debug)]
+struct Shared {
+    at: InBucket,
+    url: Url,
+    upload_id: String,
+    stop: CancelToken,
+    tags: Mutex<BTreeMap<usize, String>>,
+    failure: Mutex<Option<Error>>,
+    warnings: Mutex<Vec<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Progress for Shared {
+    fn warn(&self, message: &str) {
+        let mut warnings = lock(&self.warnings);
+        if warnings.len() < WARNINGS_MAX {
+            warnings.push(message.to_string());
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.stop.is_interrupted()
+    }
+}
+
+impl Shared {
+    fn send(&self, number: usize, payload: &PutPayload) -> Result<()> {
+        panic_point("part sender");
+        let tag = self.at.ask(self, || self.at.bucket.part(&self.url, &self.upload_id, number, payload.clone()))?;
+        lock(&self.tags).insert(number, tag);
+        Ok(())
+    }
+
+    fn send_all(&self, parts: &Receiver<(usize, PutPayload)>) {
+        for (number, payload) in parts {
+            if let Err(error) = guarded(|| self.send(number, &payload)) {
+                lock(&self.failure).get_or_insert(error);
+                // The others go on for nothing.
+                self.stop.cancel();
+                return;
+            }
+        }
+    }
+}
+
+impl PartsUpload {
+    fn start(at: &InBucket, name: &str, upload_id: String, parts: Parts, tags: Vec<String>) -> Result<Self> {
+        let begun_parts = tags.len() as u64;
+        let shared = Arc::new(Shared {
+            at: at.clone(),
+            url: at.url_of(name),
+            upload_id,
+            stop: CancelToken::default(),
+            tags: Mutex::new(tags.into_iter().enumerate().collect()),
+            failure: Mutex::default(),
+            warnings: Mutex::default(),
+        });
+        let (sender, receiver) = bounded(0);
+        let resumed_bytes = parts.part_bytes.saturating_mul(begun_parts);
+        let mut upload = Self {
+            shared,
+            parts,
+            resumed_bytes,
+            length_bytes: resumed_bytes,
+            begun_parts,
+            filling: Vec::new(),
+            to_threads: Some(sender),
+            threads: Vec::new(),
+            is_over: false,
+        };
+        for _ in 0..parts.in_flight {
+            let (shared, receiver) = (upload.shared.clone(), receiver.clone());
+            let thread = Builder::new().name("slotpress-part".to_string()).spawn(move || shared.send_all(&receiver));
+            upload.threads.push(thread.map_err(|error| cannot_start(&error))?);
+        }
+        Ok(upload)
+    }
+
+    fn write(&mut self, mut bytes: &[u8], progress: &dyn Progress) -> Result<()> {
+        let part_bytes = self.parts.part_bytes as usize;
+        self.length_bytes = self.length_bytes.saturating_add(bytes.len() as u64);
+        while !bytes.is_empty() {
+            if self.filling.capacity() == 0 {
+                self.filling.reserve_exact(part_bytes);
+            }
+            let room = part_bytes.saturating_sub(self.filling.len()).min(bytes.len());
+            let (now, later) = bytes.split_at(room);
+            self.filling.extend_from_slice(now);
+            bytes = later;
+            if self.filling.len() == part_bytes {
+                self.send(progress)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what is there to a thread, as soon as one has nothing to do.
+    fn send(&mut self, progress: &dyn Progress) -> Result<()> {
+        if self.begun_parts >= PARTS_MAX {
+            let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
+            return Err(Error::failed(format!(
+                "{}: longer than the {whole} that it was to have",
+                shown(&self.shared.url)
+            )));
+        }
+        let mut next = (self.begun_parts as usize, PutPayload::from(mem::take(&mut self.filling)));
+        self.begun_parts = self.begun_parts.saturating_add(1);
+        loop {
+            self.check(progress)?;
+            let Some(to_threads) = &self.to_threads else { return Err(Error::interrupted()) };
+            match to_threads.send_timeout(next, STOP_CHECK) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Timeout(not_taken)) => next = not_taken,
+                // All have ended: each with an error.
+                Err(SendTimeoutError::Disconnected(_)) => {
+                    self.check(progress)?;
+                    return Err(Error::failed("the threads of an upload have ended"));
+                }
+            }
+        }
+    }
+
+    /// Tells what threads have to tell, and why it cannot go on.
+    fn check(&self, progress: &dyn Progress) -> Result<()> {
+        for warning in mem::take(&mut *lock(&self.shared.warnings)) {
+            progress.warn(&warning);
+        }
+        progress.check()?;
+        lock(&self.shared.failure).clone().map_or(Ok(()), Err)
+    }
+
+    fn state(&self) -> UploadState {
+        let tags = lock(&self.shared.tags);
+        let whole =
+            tags.iter().enumerate().take_while(|(at, (number, _))| at == *number).map(|(_, (_, tag))| tag.clone());
+        UploadState {
+            upload_id: self.shared.upload_id.clone(),
+            part_bytes: self.parts.part_bytes,
+            tags: whole.collect(),
+        }
+    }
+
+    fn finish(mut self, progress: &dyn Progress) -> Result<Option<String>> {
+        // An upload has at least one part.
+        if !self.filling.is_empty() || self.begun_parts == 0 {
+            self.send(progress)?;
+        }
+        self.to_threads = None;
+        while self.threads.iter().any(|thread| !thread.is_finished()) {
+            progress::wait(progress, STOP_CHECK.min(Duration::from_millis(5)));
+            self.check(progress)?;
+        }
+        self.check(progress)?;
+        let state = self.state();
+        if state.tags.len() as u64 != self.begun_parts {
+            return Err(Error::failed(format!("{}: not all parts have arrived", shown(&self.shared.url))));
+        }
+        let tag = self.complete(&state.tags, progress)?;
+        self.is_over = true;
+        Ok(tag)
+    }
+
+    /// Makes one file of the parts. An answer that was lost is looked for.
+    fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<Option<String>> {
+        let Shared { at, url, upload_id, .. } = &*self.shared;
+        let completed = at.ask(progress, || at.bucket.complete(url, upload_id, tags));
+        let is_dropped = |error: &Error| NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
+        let there = match &completed {
+            Err(error) if !is_dropped(error) => return completed,
+            _ => at.ask(progress, || at.bucket.stat(url.clone()))?,
+        };
+        match there.filter(|there| there.length_bytes == self.length_bytes) {
+            Some(there) => Ok(there.e_tag),
+            None => completed.and_then(|_| {
+                let message = format!("{}: the store says it is complete, and has something else", shown(url));
+                Err(Error::new(ErrorKind::Network, message))
+            }),
+        }
+    }
+
+    fn end_threads(&mut self, progress: &dyn Progress) {
+        self.shared.stop.cancel();
+        self.to_threads = None;
+        for thread in mem::take(&mut self.threads) {
+            // A panic in it is a failure that it has left.
+            let _ = thread.join();
+        }
+        let _ = self.check(progress);
+    }
+}
+
+impl Drop for PartsUpload {
+    fn drop(&mut self) {
+        self.end_threads(&NoProgress);
+        if self.is_over {
+            return;
+        }
+        let Shared { at, url, upload_id, .. } = &*self.shared;
+        let forget = async { timeout(ABORT_TIMEOUT, at.bucket.abort(url.clone(), upload_id.clone())).await };
+        let _ = at.client.wait(&NoProgress, async { Ok(forget.await) });
+    }
+}

@@ -1,0 +1,300 @@
+//! The store, over a directory and over `versitygw`.
+
+#![allow(clippy::expect_used, clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod gateway;
+
+use {
+    gateway::{BUCKET, Gateway, Instead, KEY, SECRET, wait_for},
+    needs::needs,
+    slotpress_base::{
+        error::{Error, ErrorKind},
+        progress::{CancelToken, NoProgress, Progress},
+    },
+    slotpress_net::{Client, ClientOptions, NetError, NetErrorKind},
+    slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target},
+    std::{
+        sync::{LazyLock, Mutex},
+        time::Duration,
+    },
+};
+
+/// Before anything of this process reads its environment: all of it begins with [`store`].
+static ENVIRONMENT: LazyLock<()> = LazyLock::new(|| {
+    let own = [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_CONFIG_FILE", "/dev/null")];
+    for (name, value) in own.into_iter().chain([("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")]) {
+        // SAFETY: nothing else in this process changes the environment, and what reads it does so by the standard library.
+        unsafe { std::env::set_var(name, value) };
+    }
+});
+
+fn options(gateway: &Gateway) -> StoreOptions {
+    let s3 = S3Options::default().endpoint(gateway.endpoint()).region("us-east-1");
+    StoreOptions::default().s3(s3).give_up_after(Duration::from_secs(30)).memory_bytes(4 * PART_BYTES_MIN)
+}
+
+fn store_with(options: &StoreOptions) -> Store {
+    LazyLock::force(&ENVIRONMENT);
+    let target: Target = format!("s3://{BUCKET}/mainnet").parse().expect("a target");
+    Store::open(&target, options, &Client::new(&ClientOptions::default()).expect("a client")).expect("a store")
+}
+
+fn store(gateway: &Gateway) -> Store {
+    store_with(&options(gateway))
+}
+
+/// Bytes that no part of is like another.
+fn content(length: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// What was warned of.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>, CancelToken);
+
+impl Progress for Told {
+    fn warn(&self, message: &str) {
+        self.0.lock().expect("locked").push(message.to_string());
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.1.is_interrupted()
+    }
+}
+
+fn small_files(store: &Store) {
+    let put = |bytes: &[u8], condition: &Condition| {
+        let metadata = Metadata { cache_control: Some("max-age=5".to_string()), ..Metadata::default() };
+        store.put_small("latest.json", bytes, &metadata, condition, &NoProgress).expect("put")
+    };
+    assert_eq!(store.get_small("latest.json", 100, &NoProgress).expect("asked"), None);
+    assert_eq!(store.stat("latest.json", &NoProgress).expect("asked"), None);
+    assert!(matches!(put(b"one", &Condition::Absent), Put::Done(_)));
+    assert_eq!(put(b"two", &Condition::Absent), Put::Refused);
+    let one = store.get_small("latest.json", 100, &NoProgress).expect("asked").expect("there");
+    assert_eq!(one.bytes, b"one");
+    let tag = one.e_tag.expect("a tag");
+    let Put::Done(Some(second)) = put(b"two", &Condition::Unchanged(tag.clone())) else { panic!("not put") };
+    assert_ne!(second, tag);
+    assert_eq!(put(b"three", &Condition::Unchanged(tag)), Put::Refused);
+    assert!(matches!(put(b"four", &Condition::Always), Put::Done(_)));
+    let error = store.get_small("latest.json", 3, &NoProgress).expect_err("longer");
+    assert!(error.to_string().contains("latest.json"), "{error}");
+    let listed = store.list(&NoProgress).expect("listed");
+    assert_eq!(
+        listed.iter().map(|object| (object.name.as_str(), object.length_bytes)).collect::<Vec<_>>(),
+        [("latest.json", 4)]
+    );
+    assert_eq!(Some(listed[0].clone()), store.stat("latest.json", &NoProgress).expect("asked"));
+    store.delete("latest.json", &NoProgress).expect("deleted");
+    store.delete("latest.json", &NoProgress).expect("not there");
+    assert!(store.list(&NoProgress).expect("listed").is_empty());
+    for name in ["", "a/b", "..", "a b", "\u{7f}"] {
+        assert!(store.get_small(name, 1, &NoProgress).is_err(), "{name:?}");
+    }
+}
+
+fn large_files(store: &Store) {
+    let bytes = content(5 * PART_BYTES_MIN as usize / 2);
+    let upload = |replace| store.upload("large", &Metadata::default(), 1 << 30, replace, &NoProgress);
+    let mut first = upload(false).expect("begun");
+    for piece in bytes.chunks(1_000_003) {
+        first.write(piece, &NoProgress).expect("written");
+        assert!(store.list(&NoProgress).expect("listed").is_empty());
+    }
+    first.finish(&NoProgress).expect("finished");
+    assert_eq!(store.stat("large", &NoProgress).expect("asked").expect("there").length_bytes, bytes.len() as u64);
+    let source = store.open_source("large", CancelToken::default()).expect("opened");
+    let mut read = vec![0; 3_000_000];
+    source.read_exact_at(&mut read, 17_000_000).expect("read");
+    assert!(read == bytes[17_000_000..20_000_000]);
+    let mut all = vec![0; bytes.len()];
+    source.read_exact_at(&mut all, 0).expect("read");
+    assert!(all == bytes);
+    assert_eq!(upload(false).expect_err("there").kind(), ErrorKind::Exists);
+    let mut dropped = upload(true).expect("begun");
+    dropped.write(&bytes, &NoProgress).expect("written");
+    drop(dropped);
+    assert_eq!(store.list(&NoProgress).expect("listed").len(), 1);
+    upload(true).expect("begun").finish(&NoProgress).expect("an empty one");
+    assert_eq!(store.stat("large", &NoProgress).expect("asked").expect("there").length_bytes, 0);
+    assert!(store.open_source("gone", CancelToken::default()).is_err());
+}
+
+#[test]
+fn a_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let client = Client::new(&ClientOptions::default()).expect("a client");
+    let store = Store::open(&Target::Dir(dir.path().into()), &StoreOptions::default(), &client).expect("a store");
+    small_files(&store);
+    large_files(&store);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 1, "nothing temporary is left");
+    let missing = Target::Dir(dir.path().join("none"));
+    assert!(Store::open(&missing, &StoreOptions::default(), &client).is_err());
+}
+
+#[needs("versitygw")]
+#[test]
+fn a_bucket() {
+    let gateway = Gateway::start();
+    let store = store(&gateway);
+    small_files(&store);
+    large_files(&store);
+    assert_eq!(gateway.left_parts(), 0);
+}
+
+/// A list has pages of 1,000.
+#[needs("versitygw")]
+#[test]
+fn many_files() {
+    let gateway = Gateway::start();
+    std::fs::create_dir_all(gateway.bucket().join("mainnet/below")).expect("made");
+    for number in 0..1100 {
+        std::fs::write(gateway.bucket().join(format!("mainnet/{number:04}")), "x").expect("written");
+    }
+    std::fs::write(gateway.bucket().join("mainnet/below/not-this"), "x").expect("written");
+    let names: Vec<String> = store(&gateway).list(&NoProgress).expect("listed").into_iter().map(|o| o.name).collect();
+    assert_eq!(names, (0..1100).map(|number| format!("{number:04}")).collect::<Vec<_>>());
+}
+
+/// Another process goes on after the parts that have arrived, and sends none of them again.
+#[needs("versitygw")]
+#[test]
+fn an_upload_is_gone_on_with() {
+    let gateway = Gateway::start();
+    let store = store(&gateway);
+    let bytes = content(5 * PART_BYTES_MIN as usize + 5);
+    let mut first = store.upload("large", &Metadata::default(), 1 << 30, false, &NoProgress).expect("begun");
+    first.write(&bytes[..3 * PART_BYTES_MIN as usize], &NoProgress).expect("written");
+    wait_for("the third part", || first.state().expect("a state").tags.len() == 3);
+    let kept = serde_json::to_string(&first.keep().expect("kept")).expect("JSON");
+    assert!(!kept.contains(SECRET) && !kept.contains(KEY), "{kept}");
+    let state = serde_json::from_str(&kept).expect("a state");
+    let mut second = store.resume("large", &state).expect("resumed").expect("of a bucket");
+    assert_eq!(second.resumed_bytes(), 3 * PART_BYTES_MIN);
+    second.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress).expect("written");
+    second.finish(&NoProgress).expect("finished");
+    assert_eq!(gateway.count(&["PUT ", "partNumber="]), 6);
+    assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
+    // What is complete cannot be gone on with.
+    let mut third = store.resume("large", &state).expect("resumed").expect("of a bucket");
+    let written = third.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress);
+    let error = written.and_then(|()| third.finish(&NoProgress).map(drop)).expect_err("dropped by the store");
+    assert_eq!(NetError::of(&error).map(NetError::kind), Some(NetErrorKind::Gone), "{error}");
+    store.abort("large", &state, &NoProgress).expect("gone already");
+}
+
+#[needs("versitygw")]
+#[test]
+fn a_store_that_fails_for_a_while() {
+    let gateway = Gateway::start();
+    let store = store(&gateway);
+    gateway.fail(&["POST ", "uploads"], 1, Instead::Refused(500, "InternalError"));
+    gateway.fail(&["partNumber=1&"], 2, Instead::Refused(503, "SlowDown"));
+    gateway.fail(&["partNumber=2&"], 1, Instead::Closed);
+    gateway.fail(&["partNumber=2&"], 1, Instead::AnswerLost);
+    gateway.fail(&["partNumber=3&"], 1, Instead::Refused(400, "RequestTimeout"));
+    gateway.fail(&["POST ", "uploadId="], 1, Instead::Refused(200, "InternalError"));
+    gateway.fail(&["POST ", "uploadId="], 1, Instead::AnswerLost);
+    let bytes = content(3 * PART_BYTES_MIN as usize);
+    let told = Told::default();
+    let mut upload = store.upload("large", &Metadata::default(), 1 << 30, false, &told).expect("begun");
+    upload.write(&bytes, &told).expect("written");
+    upload.finish(&told).expect("finished");
+    assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
+    let told = told.0.into_inner().expect("unlocked");
+    assert!(told.iter().any(|told| told.contains("503") && told.contains("SlowDown")), "{told:?}");
+
+    // The answer to a condition is lost: the second request finds what the first has put.
+    gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
+    let put = store.put_small("latest.json", b"one", &Metadata::default(), &Condition::Absent, &NoProgress);
+    assert!(matches!(put, Ok(Put::Done(_))), "{put:?}");
+
+    gateway.set_gone(true);
+    std::thread::scope(|scope| {
+        let listing = scope.spawn(|| store.list(&NoProgress));
+        wait_for("a request", || !listing.is_finished());
+        std::thread::sleep(Duration::from_millis(300));
+        gateway.set_gone(false);
+        assert_eq!(listing.join().expect("no panic").expect("listed").len(), 2);
+    });
+}
+
+/// How it ends with a store that refuses.
+fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
+    let store = store_with(&options(gateway).give_up_after(Duration::from_millis(300)));
+    gateway.fail(of, usize::MAX, instead);
+    let mut upload = match store.upload("large", &Metadata::default(), 1 << 30, false, &NoProgress) {
+        Ok(upload) => upload,
+        Err(error) => return error,
+    };
+    let bytes = content(2 * PART_BYTES_MIN as usize);
+    let error = upload.write(&bytes, &NoProgress).and_then(|()| upload.finish(&NoProgress)).expect_err("refused");
+    gateway.fail_no_more();
+    wait_for("the end of what was on its way", || gateway.left_parts() == 0);
+    assert!(!gateway.bucket().join("mainnet/large").exists());
+    error
+}
+
+#[needs("versitygw")]
+#[test]
+fn words_for_what_is_refused() {
+    let gateway = Gateway::start();
+    let hours_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+    let skewed = format!("Date: {}", httpdate::fmt_http_date(hours_ago));
+    for (of, instead, code, words) in [
+        (
+            vec!["partNumber=2&"],
+            Instead::Refused(500, "InternalError"),
+            4,
+            "the server answers 500 InternalError: said",
+        ),
+        (vec!["partNumber=2&"], Instead::Closed, 4, "closed without an answer"),
+        (vec!["POST ", "uploads"], Instead::Refused(403, "AccessDenied"), 1, "the store does not allow it"),
+        (vec!["HEAD "], Instead::Refused(403, ""), 1, "the store does not allow it"),
+        (vec!["partNumber=1&"], Instead::Refused(400, "ExpiredToken"), 1, "the credentials have expired"),
+        (vec!["POST "], Instead::Refused(403, "SignatureDoesNotMatch"), 1, "does not know the credentials"),
+        (vec!["POST "], Instead::RefusedWith(403, "RequestTimeTooSkewed", skewed), 1, "minutes off the store's"),
+        (
+            vec!["HEAD "],
+            Instead::RefusedWith(301, "", "x-amz-bucket-region: eu-west-1".to_string()),
+            1,
+            "is in the region eu-west-1",
+        ),
+        (vec!["POST "], Instead::Refused(507, "QuotaExceeded"), 1, "the store takes no more"),
+    ] {
+        let error = ended(&gateway, &of, instead);
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(error.kind().exit_code(), code, "{error}");
+        assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
+        gateway.fail_no_more();
+    }
+    let none: Target = "s3://no-such-bucket/x".parse().expect("a target");
+    let client = Client::new(&ClientOptions::default()).expect("a client");
+    let none = Store::open(&none, &options(&gateway), &client).expect("not asked yet");
+    let error = none.list(&NoProgress).expect_err("not there");
+    assert!(error.to_string().contains("there is no bucket no-such-bucket"), "{error}");
+    assert!(error.hint().is_some(), "{error}");
+}
+
+/// The user stops: nothing is left.
+#[needs("versitygw")]
+#[test]
+fn an_upload_that_is_stopped() {
+    let gateway = Gateway::start();
+    let store = store(&gateway);
+    gateway.fail(&["partNumber=2&"], usize::MAX, Instead::Refused(503, "SlowDown"));
+    let told = Told::default();
+    let mut upload = store.upload("large", &Metadata::default(), 1 << 30, false, &told).expect("begun");
+    upload.write(&content(3 * PART_BYTES_MIN as usize), &told).expect("written");
+    wait_for("a refusal", || gateway.count(&["partNumber=2&"]) > 0);
+    told.1.cancel();
+    assert_eq!(upload.finish(&told).expect_err("stopped").kind(), ErrorKind::Interrupted);
+    wait_for("the end of what was on its way", || gateway.left_parts() == 0);
+    assert!(store.list(&NoProgress).expect("listed").is_empty());
+}
