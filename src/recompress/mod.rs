@@ -302,6 +302,13 @@ fn recompress_open(
     };
     judge_expected(&decoded.bank, &options.check).map_err(|error| error.within_damaged(input.place()))?;
     let assurance = Assurance::new(outcome, &decoded.bank, input.has_index());
+    if decoded.left_out > 0 {
+        progress.warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));
+    }
+    if decoded.bank.is_of_firedancer() {
+        progress
+            .warn("this archive is Firedancer's, and only Firedancer loads it; --for agave makes one that Agave loads");
+    }
 
     progress.stage("Syncing", None);
     progress.check()?;
@@ -365,9 +372,10 @@ pub fn recompress_for_agave(
     report.path.ok_or_else(|| Error::failed("the archive has no path"))
 }
 
-/// Rules whose breach ends a recompression: as with a restore, but for windows, which the result does not have.
+/// Rules whose breach ends a recompression: as with a restore, but for windows and empty storages, which the result does not
+/// have, and for what only Firedancer writes, which it loads again.
 fn is_refused(rule: Rule) -> bool {
-    restore::is_refused(rule) && rule != Rule::WindowRefused
+    restore::is_refused(rule) && !rule.is_of_firedancer() && !matches!(rule, Rule::WindowRefused | Rule::EmptyStorage)
 }
 
 /// The encoding side's items: frames as they come over the channel.

@@ -9,7 +9,10 @@ use {
         progress::{Part, Progress},
     },
     slotpress_format::{
-        archive::{assemble::FrameAssembler, entry::Entry},
+        archive::{
+            assemble::FrameAssembler,
+            entry::{Entry, EntryKind},
+        },
         ledger::bank_file::{BankFile, StorageMapItem},
     },
     slotpress_read::{
@@ -42,6 +45,8 @@ pub struct Decoded {
     pub map: Vec<StorageMapItem>,
     /// Bytes of the source.
     pub input_bytes: u64,
+    /// Storages without a record, which were left out.
+    pub left_out: u64,
 }
 
 /// The decoding side: source to frames of tar.
@@ -107,7 +112,8 @@ impl Reading<'_> {
         assembler.finish(&mut |frame| frames.send(frame))?;
         let input_bytes = count.input_bytes.into_inner();
         let entries = reader.contents.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Decoded { entries, bank, map, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
+        let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
+        Ok(Decoded { entries, bank, map, input_bytes: input.length_bytes().unwrap_or(input_bytes), left_out })
     }
 
     /// Without the state, the index is what tells that nothing is missing.
@@ -140,15 +146,23 @@ impl Reading<'_> {
     }
 }
 
-/// The entries, in their order. Their contents go to the one sink of the loop that reads in order.
+/// The entries, in their order, without empty storages, which no client loads. Their contents go to the one sink of the loop
+/// that reads in order.
 #[derive(Default)]
 struct KeptEntries(Mutex<Vec<Entry>>);
+
+/// Whether the entry is a storage without a record.
+fn is_empty_storage(entry: &Entry) -> bool {
+    matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == 0
+}
 
 impl Contents for KeptEntries {
     const ARE_FOR_SINK: bool = true;
 
     fn entry(&self, entry: &Entry) -> Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+        if !is_empty_storage(entry) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+        }
         Ok(())
     }
 }
@@ -183,6 +197,9 @@ struct Reframing<'a, 'f> {
 
 impl EntrySink for Reframing<'_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+        if is_empty_storage(entry) {
+            return Ok(());
+        }
         self.assembler.begin(entry, &mut |frame| self.frames.send(frame))?;
         self.frames.is_inside = true;
         Ok(())
@@ -194,6 +211,9 @@ impl EntrySink for Reframing<'_, '_> {
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
+        if is_empty_storage(entry) {
+            return Ok(());
+        }
         self.assembler.end(entry, &mut |frame| self.frames.send(frame))?;
         self.frames.is_inside = false;
         Ok(())

@@ -52,15 +52,16 @@ pub fn finish_state(
 ) -> Result<StateOutcome> {
     let threads = options.threads;
     let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
-    let first_of_base = storages.len() as u32;
+    let first_of_base = storages.len() as u32 + decoded.left_out as u32;
     if let Some((base, base_slot)) = base {
         state.everything_so_far_is_newer(threads)?;
         let newest = Newest { base_slot, storages: &storages, map: &decoded.map };
         base.add_to(&state, &newest, threads, progress)?;
     }
-    let path = match (sink.file_path(), input) {
-        (Some(path), _) => path.to_path_buf(),
-        (None, Input::File { archive, .. }) => archive.path_buf(),
+    // Storages that were left out shift the numbers of the others.
+    let (path, is_source) = match (sink.file_path().filter(|_| decoded.left_out == 0), input) {
+        (Some(path), _) => (path.to_path_buf(), false),
+        (None, Input::File { archive, .. }) => (archive.path_buf(), true),
         (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
     };
     let outcome = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
@@ -71,7 +72,7 @@ pub fn finish_state(
             let _watch = options.io_policy.io_hint.watch([&path]);
             let mut archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
             // A source is not known to be indexed rightly; what was just written is.
-            if sink.file_path().is_none() {
+            if is_source {
                 archive.tail = None;
             }
             read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;

@@ -27,7 +27,7 @@ use {
         space::{MAINNET_RATIO, RATIO_MIN, SpaceNeeded},
         superseded::read_superseded,
         target::Target,
-        unpack::{Shared, UnpackOptions, Unpacked, unpack},
+        unpack::{Shared, UnpackOptions, Unpacked, is_refused_of_tree, unpack},
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
@@ -151,6 +151,10 @@ fn restore_archives(
         owner: target.owner,
         threads: options.threads,
         hashes: HashCheck::None,
+        refused: match options.layout {
+            RestoreLayout::Boot => is_refused,
+            RestoreLayout::Archive => is_refused_of_tree,
+        },
     };
     let restored = loop {
         match unpack_all(&mut feed, target, &unpack_options, options, progress) {

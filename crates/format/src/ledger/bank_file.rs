@@ -107,6 +107,12 @@ impl BankFile {
         self.lattice_hash.snapshot_hash()
     }
 
+    /// Whether Firedancer wrote it: its bank files hold no vote accounts and no delegations, since its loader takes those from
+    /// the accounts, and no storage map. Every chain of Agave's has a vote account from its genesis on.
+    pub fn is_of_firedancer(&self) -> bool {
+        self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
+    }
+
     /// What the bank hash must be, by its parts; `None` without a blockhash.
     pub fn computed_hash(&self) -> Option<Hash> {
         let parts = BankHashParts {

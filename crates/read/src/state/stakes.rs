@@ -93,7 +93,8 @@ impl StakeAccounts {
         let found = Found { staked, slot: storage.slot, storage: storage.number, fingerprint };
         let mut shard = self.shard(&header.pubkey);
         match shard.get_mut(&header.pubkey) {
-            Some(known) if known.slot < found.slot => *known = found,
+            // Of storages of one slot, the later in the archive.
+            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => *known = found,
             Some(_) => {}
             None if self.count.fetch_add(1, Relaxed) < ACCOUNTS_MAX => {
                 shard.insert(header.pubkey, found);
