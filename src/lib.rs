@@ -137,7 +137,7 @@ pub use {
     },
     recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
     restore::{
-        ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget,
+        ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
         dry_run::{ArchiveToRestore, RestorePreview, preview as preview_restore},
         restore,
     },

@@ -4,12 +4,14 @@ use {
     slotpress_base::{
         error::{Error, Result},
         io::{IoHint, space::SpaceWatch, writer::StreamWriter},
+        kept_dir::KeptDir,
     },
     slotpress_read::store::publish::{Unpublished, already_exists},
     std::{
         fs::File,
         io::{self, Write},
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -21,6 +23,13 @@ pub enum Sink<'a> {
         dir: &'a Path,
         /// Whether an archive of the same name is replaced.
         replace: bool,
+    },
+    /// Into a directory, without a name: what becomes of the file is up to who gets it.
+    Unnamed {
+        /// The directory.
+        dir: &'a Arc<KeptDir>,
+        /// Where the file goes when it is whole.
+        file: &'a mut Option<Unpublished>,
     },
     /// Into a stream, such as a pipe to another program.
     Stream(&'a mut (dyn Write + Send)),
@@ -48,6 +57,7 @@ impl<'a> Sink<'a> {
                 Self::Dir { dir, replace }.check_name(name)?;
                 Ok(OpenSink::File { file, replace })
             }
+            Self::Unnamed { dir, file: to } => Ok(OpenSink::Unnamed { file: Unpublished::create_in(dir)?, to }),
             Self::Stream(stream) => Ok(OpenSink::Stream(stream)),
         }
     }
@@ -62,6 +72,13 @@ pub(crate) enum OpenSink<'a> {
         /// Whether an archive of the same name is replaced.
         replace: bool,
     },
+    /// A file that stays without one.
+    Unnamed {
+        /// The file.
+        file: Unpublished,
+        /// Where it goes when it is whole.
+        to: &'a mut Option<Unpublished>,
+    },
     /// A stream.
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -70,7 +87,7 @@ impl OpenSink<'_> {
     /// The path that errors name.
     pub fn path(&self) -> PathBuf {
         match self {
-            Self::File { file, .. } => file.path().to_path_buf(),
+            Self::File { file, .. } | Self::Unnamed { file, .. } => file.path().to_path_buf(),
             Self::Stream(_) => PathBuf::from("standard output"),
         }
     }
@@ -78,7 +95,7 @@ impl OpenSink<'_> {
     /// The file without its name, where it is one.
     pub fn file_path(&self) -> Option<&Path> {
         match self {
-            Self::File { file, .. } => Some(file.path()),
+            Self::File { file, .. } | Self::Unnamed { file, .. } => Some(file.path()),
             Self::Stream(_) => None,
         }
     }
@@ -86,7 +103,7 @@ impl OpenSink<'_> {
     /// Writes to it, as a hint says. Flushing the writer ends the archive.
     pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
         match self {
-            Self::File { file, .. } => Box::new(Watched {
+            Self::File { file, .. } | Self::Unnamed { file, .. } => Box::new(Watched {
                 to: StreamWriter::new(file.file(), hint),
                 file: file.file(),
                 path: file.path(),
@@ -100,6 +117,10 @@ impl OpenSink<'_> {
     pub fn publish(self, name: &str) -> Result<Option<PathBuf>> {
         match self {
             Self::File { file, replace } => file.publish(name, replace).map(Some),
+            Self::Unnamed { file, to } => {
+                *to = Some(file);
+                Ok(None)
+            }
             Self::Stream(stream) => {
                 stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
                 Ok(None)

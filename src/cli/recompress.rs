@@ -57,6 +57,9 @@ pub struct RecompressArgs {
     /// recompressed as ever
     #[arg(long = "for", value_name = "CLIENT")]
     client: Option<ForArg>,
+    /// With --for: the chain's genesis.bin, for a test cluster whose slots take another time than those of the known ones
+    #[arg(long, value_name = "FILE", requires = "client")]
+    genesis: Option<PathBuf>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
@@ -115,6 +118,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         memory_bytes: args.memory,
         base_slot: args.base_slot,
         base: args.base.clone(),
+        genesis: args.genesis.clone(),
         for_agave: args.client == Some(ForArg::Agave),
         check,
         io_policy: args.manners.apply(ui),

@@ -23,6 +23,7 @@ use {
     slotpress_format::{
         archive::entry::{Entry, EntryKind},
         ledger::{
+            genesis::Genesis,
             rebuilt_bank::{RebuiltBank, cannot},
             record::STORAGE_BYTES_MAX,
             status_cache::STATUS_CACHE_SLOTS_MAX,
@@ -194,7 +195,8 @@ fn read(
         return Err(Error::failed(format!("a bank file of more than {BANK_BYTES_MAX} bytes")));
     }
     let status_cache_front = status_cache_front(&slots_of_cache, &accounts.newest_slots, bank.slot)?;
-    let bank_file = RebuiltBank::new(bank_file, &bank, accounts.staked)?;
+    let genesis = options.genesis.as_deref().map(Genesis::read).transpose()?;
+    let bank_file = RebuiltBank::new(bank_file, &bank, accounts.staked, genesis.as_ref())?;
     let mut fates = place_storages(&entries, base_slot.unwrap_or_default(), bank.slot)?;
     for (entry, fate) in entries.iter().zip(&mut fates) {
         match entry.kind {

@@ -27,7 +27,7 @@ use {
             reading::Reading,
             state::{finish_state, new_state_check, pipe_to_pipe},
         },
-        restore,
+        restore::{self, ToConvert},
     },
     crossbeam_channel::{Receiver, bounded},
     derive_setters::Setters,
@@ -110,6 +110,10 @@ pub struct RecompressOptions {
     /// Make of an archive of Firedancer's one that Agave loads. It is read twice, and so must be a file; so must the result,
     /// which is verified before it gets its name. Others are recompressed as ever.
     pub for_agave: bool,
+    /// The chain's `genesis.bin`, for that: Firedancer does not keep the time of a slot of a cluster that began with another
+    /// than the known ones have.
+    #[setters(into)]
+    pub genesis: Option<PathBuf>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
     /// How to read and write beside other programs.
@@ -127,6 +131,7 @@ impl Default for RecompressOptions {
             base_slot: None,
             base: None,
             for_agave: false,
+            genesis: None,
             check: CheckOptions::default(),
             io_policy: IoPolicy::default(),
         }
@@ -223,7 +228,8 @@ fn recompress_open(
     if checks_state && matches!((&source, &sink), (Source::Stream(_), Sink::Stream(_))) {
         return Err(pipe_to_pipe());
     }
-    if options.for_agave && !(checks_state && matches!((&source, &sink), (Source::File(_), Sink::Dir { .. }))) {
+    let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Dir { .. } | Sink::Unnamed { .. }));
+    if options.for_agave && !(checks_state && is_file_to_file) {
         return Err(convert::not_possible());
     }
     if options.base.is_some() && !checks_state {
@@ -395,28 +401,26 @@ fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u
     }
 }
 
-/// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;
-/// returns its path. For `convert` of the options of `restore`.
+/// Makes of an archive that Agave does not read, such as a `.tar.bz2` of old or one of Firedancer's, one that it reads; returns
+/// its path, where it has one. For `convert` of the options of `restore`.
 ///
 /// # Errors
 /// Those of [`recompress`].
-pub fn recompress_for_agave(
-    archive: &Path,
-    dir: &Path,
-    threads: usize,
-    io_policy: &IoPolicy,
-    progress: &dyn Progress,
-) -> Result<PathBuf> {
+pub fn recompress_for_agave(what: &ToConvert<'_>, sink: Sink<'_>, progress: &dyn Progress) -> Result<Option<PathBuf>> {
+    let ToConvert { archive, base, base_slot, genesis, is_of_firedancer, threads, memory_bytes, io_policy } = *what;
+    // Restoring checks what it reads; Firedancer's must be read to know what is to be written.
+    let mode = if is_of_firedancer { CheckMode::State } else { CheckMode::Frames };
     let options = RecompressOptions {
         threads,
-        // Restoring checks what it reads.
-        check: CheckOptions::default().mode(CheckMode::Frames),
+        base: base.map(Path::to_path_buf),
+        base_slot,
+        for_agave: is_of_firedancer,
+        genesis: genesis.map(Path::to_path_buf),
+        check: CheckOptions::default().mode(mode).memory_bytes(memory_bytes),
         io_policy: io_policy.clone(),
         ..RecompressOptions::default()
     };
-    let sink = Sink::Dir { dir, replace: false };
-    let report = recompress(Source::File(archive.to_path_buf()), sink, &options, progress)?;
-    report.path.ok_or_else(|| Error::failed("the archive has no path"))
+    recompress(Source::File(archive.to_path_buf()), sink, &options, progress).map(|report| report.path)
 }
 
 /// Rules whose breach ends a recompression: as with a restore, but for windows and empty storages, which the result does not

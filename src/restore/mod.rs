@@ -61,7 +61,7 @@ use {
 
 pub use {
     input::{Supplied, Supply, is_standard_input},
-    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget},
+    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert},
     unpack::is_refused,
 };
 
@@ -338,7 +338,12 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    judge_storage_map(map, &storages, base_slot, full.is_some(), &Findings::refusing(is_refused))
+    judge_storage_map(map, &storages, base_slot, full.is_some_and(has_map), &Findings::refusing(is_refused))
+}
+
+/// Whether its storages are those that an incremental archive's storage map may name: Firedancer's are others.
+fn has_map(full: &Unpacked) -> bool {
+    full.bank.storage_count > 0
 }
 
 /// Whether an archive without a telling name is an incremental one: everything that its storage map names beyond what it

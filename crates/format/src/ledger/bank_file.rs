@@ -96,8 +96,12 @@ pub struct BankFile {
 pub struct BankPlaces {
     /// The flag in front of the hashes per tick.
     pub hashes_per_tick: u64,
+    /// The time of a slot, 16 bytes; the slots of a year follow 8 bytes behind it.
+    pub ns_per_slot: u64,
     /// The slot's leader, 32 bytes.
     pub leader: u64,
+    /// The slots of a year in the rent collector, 8 bytes.
+    pub rent_slots_per_year: u64,
     /// The first byte of the bank's stakes.
     pub stakes: u64,
     /// The byte after them.
@@ -154,6 +158,11 @@ impl BankFile {
     /// The bank's epoch, and its slot's place in it.
     fn epoch_and_index(&self) -> (u64, u64) {
         self.epoch_and_index_of(self.slot)
+    }
+
+    /// The first slot of the bank's epoch.
+    pub fn first_slot_of_epoch(&self) -> u64 {
+        self.slot.saturating_sub(self.epoch_and_index().1)
     }
 
     /// The epoch of any slot.
@@ -258,6 +267,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
         r.skip(8)?;
     }
     bank.ticks_per_slot = r.u64()?;
+    bank.places.ns_per_slot = r.position();
     bank.ns_per_slot = u128::from_le_bytes(r.array()?);
     Ok(())
 }
@@ -294,7 +304,9 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     r.skip(16)?; // collector fees, fee calculator: always 0
     r.skip(4 * 8 + 1)?; // fee rate governor
     r.skip(8)?; // collected rent
-    r.skip(8 + EPOCH_SCHEDULE_BYTES + 8 + 8 + 8 + 1)?; // rent collector
+    r.skip(8 + EPOCH_SCHEDULE_BYTES)?; // rent collector
+    bank.places.rent_slots_per_year = r.position();
+    r.skip(8 + 8 + 8 + 1)?;
     bank.slots_per_epoch = r.u64()?;
     let _leader_schedule_slot_offset = r.u64()?;
     bank.is_warmup = r.flag("the warm-up")?;

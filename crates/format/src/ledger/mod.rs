@@ -10,6 +10,7 @@ pub mod bank_hash;
 pub mod blockhash_queue;
 pub mod directory;
 pub mod fields;
+pub mod genesis;
 pub mod held_lock;
 #[allow(
     clippy::indexing_slicing,

@@ -53,6 +53,9 @@ pub const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory11111111111111111
 /// The sysvar that tells whether the rewards of the last epoch are still being paid out.
 pub const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
 
+/// The sysvar of the cluster's time.
+pub const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
+
 /// The feature `reduce_stake_warmup_cooldown`.
 pub const REDUCED_STAKE_CHANGES: [u8; 32] = address("GwtDQBghCTBgmX2cpEGNPxTEBUTQRaDMGTr5qychdGMj");
 

@@ -9,13 +9,14 @@ use {
         activation::StakeHistory,
         bank_file::{BankFile, BankPlaces, ScheduledLeader},
         fields::FieldReader,
+        genesis::Genesis,
         leaders::Voter,
         programs::VOTE,
         stakes::{Delegation, Keep, StoredAccount, VoteState, Voters, read_stakes, skip_nodes_and_voters},
     },
     slotpress_base::{
         bytes::to_usize,
-        error::{Error, Result},
+        error::{Error, Hint, Result},
     },
     std::{
         collections::{BTreeMap, HashMap},
@@ -34,6 +35,8 @@ pub struct StakedAccounts {
     pub history: StakeHistory,
     /// The slot since which less stake may change in an epoch.
     pub reduced_since: Option<u64>,
+    /// How far the cluster's clock has come in the epoch, where anything has told it the time.
+    pub seconds_of_epoch: Option<u64>,
 }
 
 /// A bank file that Agave loads.
@@ -53,16 +56,21 @@ enum Piece {
 }
 
 impl RebuiltBank {
-    /// Of the bytes of a bank file, its fields and its accounts.
+    /// Of the bytes of a bank file, its fields and its accounts; and of the genesis, for a cluster whose slots never took as
+    /// long as Firedancer takes for granted.
     ///
     /// # Errors
     /// Something that Agave asks for cannot be had.
-    pub fn new(source: Vec<u8>, bank: &BankFile, accounts: StakedAccounts) -> Result<Self> {
+    pub fn new(source: Vec<u8>, bank: &BankFile, accounts: StakedAccounts, genesis: Option<&Genesis>) -> Result<Self> {
         let ScheduledLeader::Node(leader) = bank.scheduled_leader else {
             return Err(cannot("the leader of its slot: the epoch stakes do not tell it"));
         };
         let epoch = bank.epoch();
-        let StakedAccounts { vote_accounts, delegations, history, reduced_since } = accounts;
+        let StakedAccounts { vote_accounts, delegations, history, reduced_since, seconds_of_epoch } = accounts;
+        let genesis = genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
+        // Features shorten slots, and never lengthen them.
+        let faster = genesis.filter(|genesis| genesis.ns_per_slot() < bank.ns_per_slot);
+        check_slot_time(faster.map_or(bank.ns_per_slot, Genesis::ns_per_slot), seconds_of_epoch, bank)?;
         if vote_accounts.is_empty() {
             return Err(cannot("the stakes: there is no vote account"));
         }
@@ -101,11 +109,21 @@ impl RebuiltBank {
             (is_delta..is_delta.saturating_add(1), vec![Piece::Made(vec![1])]),
             (epochs_at..epoch_stakes_end, vec![Piece::Made(epoch_stakes)]),
         ];
-        // Where a chain has no fixed number of hashes, Firedancer writes 0, and Agave nothing.
-        let option = source.get(to_usize(hashes_per_tick)..).and_then(|rest| rest.first_chunk::<9>());
-        if option == Some(&[1, 0, 0, 0, 0, 0, 0, 0, 0]) {
-            made.insert(0, (hashes_per_tick..hashes_per_tick.saturating_add(9), vec![Piece::Made(vec![0])]));
+        if let Some(genesis) = faster {
+            let slots_per_year = genesis.slots_per_year().to_le_bytes().to_vec();
+            let BankPlaces { ns_per_slot: at, rent_slots_per_year: rent_at, .. } = bank.places;
+            let year_at = at.saturating_add(16 + 8);
+            made.push((at..at.saturating_add(16), vec![Piece::Made(genesis.ns_per_slot().to_le_bytes().to_vec())]));
+            made.push((year_at..year_at.saturating_add(8), vec![Piece::Made(slots_per_year.clone())]));
+            made.push((rent_at..rent_at.saturating_add(8), vec![Piece::Made(slots_per_year)]));
         }
+        // Where a chain has no fixed number of hashes, Firedancer writes 0 or its own, and Agave nothing.
+        let option = source.get(to_usize(hashes_per_tick)..).and_then(|rest| rest.first_chunk::<9>());
+        let is_free = genesis.is_some_and(|genesis| genesis.hashes_per_tick.is_none());
+        if option.is_some_and(|option| option[0] == 1 && (is_free || *option == [1, 0, 0, 0, 0, 0, 0, 0, 0])) {
+            made.push((hashes_per_tick..hashes_per_tick.saturating_add(9), vec![Piece::Made(vec![0])]));
+        }
+        made.sort_by_key(|(range, _)| range.start);
         let (mut pieces, mut at) = (Vec::new(), 0);
         for (range, made) in made {
             pieces.push(Piece::Kept(at..to_usize(range.start)));
@@ -141,6 +159,36 @@ impl RebuiltBank {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses the genesis of another chain.
+fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesis> {
+    let of_bank = (bank.genesis_creation_time, bank.ticks_per_slot);
+    match (genesis.creation_time, genesis.ticks_per_slot) == of_bank {
+        true => Ok(genesis),
+        false => Err(Error::usage("the genesis is not that of the archive's chain")),
+    }
+}
+
+/// Seconds that the clock may be off: it counts whole ones, and began with a rounded one.
+const CLOCK_SLACK_SECONDS: u128 = 3;
+
+/// Refuses a time of a slot that cannot be: all validators keep the cluster's clock between three quarters and two and a half
+/// times of what the slots of an epoch are meant to take.
+fn check_slot_time(ns_per_slot: u128, seconds_of_epoch: Option<u64>, bank: &BankFile) -> Result<()> {
+    let Some(seconds) = seconds_of_epoch.map(u128::from) else { return Ok(()) };
+    let slots = u128::from(bank.slot.saturating_sub(bank.first_slot_of_epoch()));
+    let meant = ns_per_slot.saturating_mul(slots) / 1_000_000_000;
+    let least = (meant.saturating_mul(3) / 4).saturating_sub(CLOCK_SLACK_SECONDS);
+    let most = (meant.saturating_mul(5) / 2).saturating_add(CLOCK_SLACK_SECONDS);
+    match (least..=most).contains(&seconds) {
+        true => Ok(()),
+        false => Err(cannot(&format!(
+            "the time of a slot: {} ms in the bank file, but {slots} slots took {seconds} s",
+            ns_per_slot / 1_000_000
+        ))
+        .with_hint(Hint::GiveGenesis)),
     }
 }
 

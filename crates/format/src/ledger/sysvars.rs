@@ -36,6 +36,16 @@ pub fn parse_rewards_active(data: &[u8]) -> Result<bool> {
     r.flag("whether rewards are paid out")
 }
 
+/// How far the sysvar `Clock` has come in its epoch, in seconds; `None` where nothing has told it the time.
+pub fn parse_clock(data: &[u8]) -> Result<Option<u64>> {
+    let mut r = FieldReader::new(data, data.len() as u64, "the sysvar Clock");
+    r.skip(8)?; // slot
+    let epoch_start = i64::from_le_bytes(r.array()?);
+    r.skip(8 + 8)?; // epochs
+    let now = i64::from_le_bytes(r.array()?);
+    Ok(u64::try_from(now.saturating_sub(epoch_start)).ok().filter(|seconds| *seconds > 0))
+}
+
 /// Reads the slot in which a feature was activated, from its account; `None` where it waits for that.
 pub fn parse_feature(data: &[u8]) -> Result<Option<u64>> {
     let mut r = FieldReader::new(data, data.len() as u64, "the account of a feature");

@@ -19,12 +19,12 @@ use {
     slotpress_base::{bytes::to_usize, error::Result},
     slotpress_format::ledger::{
         names::{Address, Hash},
-        programs::{EPOCH_REWARDS, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE},
+        programs::{CLOCK, EPOCH_REWARDS, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE},
         rebuilt_bank::{StakedAccounts, cannot},
         records::Record,
         stakes::{DELEGATIONS_MAX, Delegation, Stakes, StoredAccount, VOTE_ACCOUNTS_MAX, VoteAccount},
         status_cache::STATUS_CACHE_SLOTS_MAX,
-        sysvars::{parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history},
+        sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history},
     },
     std::{
         collections::{HashMap, HashSet},
@@ -62,7 +62,7 @@ impl Staked {
 }
 
 /// The sysvars and the feature that a bank file follows from.
-const OTHERS: [[u8; 32]; 4] = [STAKE_HISTORY, EPOCH_REWARDS, SLOT_HISTORY, REDUCED_STAKE_CHANGES];
+const OTHERS: [[u8; 32]; 5] = [CLOCK, STAKE_HISTORY, EPOCH_REWARDS, SLOT_HISTORY, REDUCED_STAKE_CHANGES];
 
 /// Bytes of accounts that are kept whole, at most: mainnet's vote accounts take 25 MB.
 const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -189,6 +189,8 @@ impl StakeAccounts {
                 }
             }
         }
+        let clock = others.get(&CLOCK).ok_or_else(|| cannot("the sysvar Clock"))?;
+        staked.seconds_of_epoch = parse_clock(clock)?;
         staked.delegations.sort_unstable_by_key(|(address, _)| *address);
         let history = others.get(&STAKE_HISTORY).ok_or_else(|| cannot("the sysvar StakeHistory"))?;
         staked.history = parse_stake_history(history)?;

@@ -71,7 +71,9 @@ impl FullReadBack {
         let (full, incremental) = base.map_or((&archive, None), |base| (base, Some(&archive)));
         let report = verify_archives(full, incremental, &self.options(clients, threads), progress)?;
         let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-        let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));
+        // What is below it need not have a name yet.
+        let is_named = |failure: &&Failure| base.is_none() || failure.rule != Rule::NameUnknown;
+        let failure = failures(&report).find(is_named).or_else(|| report.warnings.iter().find(is_ours));
         require(failure, "archive", &name.to_string())?;
         Ok(summary_of(&report))
     }
@@ -98,7 +100,7 @@ impl ReadBack for FullReadBack {
     ) -> Result<ReadBackReport> {
         let slot = snapshot.slot;
         let report = verify_snapshot(snapshot, base_slot, &self.options(&Client::AGAVE, threads), progress)?;
-        require(first_failure(&report), "ledger", &format!("slot {slot}"))?;
+        require(failures(&report).next(), "ledger", &format!("slot {slot}"))?;
         Ok(summary_of(&report))
     }
 }
@@ -117,8 +119,8 @@ fn summary_of(report: &VerifyReport) -> ReadBackReport {
 }
 
 /// What a result must not be kept for: not what its source says in bank file and status cache, or how its version writes.
-fn first_failure(report: &VerifyReport) -> Option<&Failure> {
-    report.failures.iter().find(|failure| !failure.rule.is_of_bank() && !failure.rule.is_of_version())
+fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
+    report.failures.iter().filter(|failure| !failure.rule.is_of_bank() && !failure.rule.is_of_version())
 }
 
 fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {
