@@ -104,6 +104,8 @@ mod doctor;
 #[cfg(feature = "levels")]
 #[cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 mod levels;
+#[cfg(feature = "cli")]
+mod like_firedancer;
 mod recompress;
 // Archives that arrive while they are restored come from `bootstrap`.
 #[cfg_attr(not(all(feature = "cli", feature = "net")), allow(dead_code, unused_imports))]

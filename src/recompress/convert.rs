@@ -355,3 +355,76 @@ impl EntrySink for BankFileSink<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use {super::*, proptest::prelude::*};
+
+    fn storages(lengths: &[u64]) -> Vec<Entry> {
+        let storage =
+            |(id, length): (u32, &u64)| Entry { kind: EntryKind::Storage { slot: 100, id }, content_bytes: *length };
+        (0..).zip(lengths).map(storage).collect()
+    }
+
+    /// Slot, length, and how many parts it has, of each new storage.
+    fn placed(entries: &[Entry], base_slot: u64, slot: u64) -> Vec<(u64, u64, usize)> {
+        let fates = place_storages(entries, base_slot, slot).expect("placed");
+        let mut placed: Vec<(u64, u64, usize)> = Vec::new();
+        let mut is_open = false;
+        for fate in fates {
+            if let Fate::Storage { entry, begins, ends } = fate {
+                let EntryKind::Storage { slot, id } = entry.kind else { panic!("a storage") };
+                assert_eq!(begins, !is_open);
+                is_open = !ends;
+                if begins {
+                    assert_eq!(id as usize, placed.len() + 1);
+                    placed.push((slot, entry.content_bytes, 0));
+                }
+                placed.last_mut().expect("begun").2 += 1;
+            }
+        }
+        assert!(!is_open);
+        placed
+    }
+
+    #[test]
+    fn each_storage_has_a_slot() {
+        assert_eq!(placed(&storages(&[8, 0, 16]), 0, 100), [(99, 8, 1), (100, 16, 1)]);
+        assert_eq!(placed(&storages(&[8, 16, 24]), 97, 100), [(98, 8, 1), (99, 16, 1), (100, 24, 1)]);
+        // More storages than slots: neighbours together.
+        assert_eq!(placed(&storages(&[8, 16, 24]), 99, 100), [(100, 48, 3)]);
+        const M: u64 = 1 << 20;
+        assert_eq!(placed(&storages(&[32 * M; 5]), 97, 100), [(98, 64 * M, 2), (99, 64 * M, 2), (100, 32 * M, 1)]);
+        assert_eq!(placed(&storages(&[32 * M; 5]), 98, 100), [(99, 128 * M, 4), (100, 32 * M, 1)]);
+        // A record does not begin where it would not be found.
+        assert!(place_storages(&storages(&[9, 16]), 99, 100).is_err());
+        assert!(place_storages(&storages(&[STORAGE_BYTES_MAX, 8]), 99, 100).is_err(), "no storage is so long");
+        assert!(place_storages(&storages(&[8]), 100, 100).is_err(), "no slot");
+        let mut apart = storages(&[8, 8]);
+        apart.insert(1, Entry { kind: EntryKind::StatusCache, content_bytes: 1 });
+        assert!(place_storages(&apart, 99, 100).is_err(), "something between them");
+    }
+
+    proptest! {
+        /// Whatever lengths there are, what is placed is all of it, in its order, in slots that are free.
+        #[test]
+        fn nothing_is_lost(lengths in proptest::collection::vec(0u64..1000, 1..60), slots in 1u64..80) {
+            let entries = storages(&lengths.iter().map(|length| length * 8).collect::<Vec<_>>());
+            let placed = placed(&entries, 100 - slots, 100);
+            prop_assert!(placed.len() as u64 <= slots);
+            prop_assert_eq!(placed.iter().map(|it| it.1).sum::<u64>(), entries.iter().map(|it| it.content_bytes).sum::<u64>());
+            prop_assert_eq!(placed.iter().map(|it| it.2).sum::<usize>(), lengths.iter().filter(|it| **it > 0).count());
+            prop_assert!(placed.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0));
+            prop_assert!(placed.last().is_none_or(|it| it.0 == 100));
+        }
+    }
+
+    #[test]
+    fn the_status_cache_gets_the_slots_that_it_lacks() {
+        let front = status_cache_front(&[9], &[9, 7, 3], 9).expect("made");
+        let item = |slot: u64| [&slot.to_le_bytes()[..], &[1], &[0; 8]].concat();
+        assert_eq!(front, [&3u64.to_le_bytes()[..], &item(7), &item(3)].concat());
+        assert!(status_cache_front(&[9], &[8, 7], 9).is_err(), "a history of another slot");
+        assert!(status_cache_front(&[9, 5], &[9, 7], 9).is_err(), "a slot without a block");
+    }
+}

@@ -172,7 +172,7 @@ fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesi
 }
 
 /// Seconds that the clock may be off: it counts whole ones, and began with a rounded one.
-const CLOCK_SLACK_SECONDS: u128 = 3;
+const CLOCK_SLACK_SECONDS: u128 = 2;
 
 /// Refuses a time of a slot that cannot be: all validators keep the cluster's clock between three quarters and two and a half
 /// times of what the slots of an epoch are meant to take.
