@@ -181,7 +181,6 @@ fn read(
     let Surveyed { entries, bank_file, .. } = reader.contents;
     let entries = entries.into_inner().unwrap_or_else(PoisonError::into_inner);
     let bank_file = bank_file.into_inner().unwrap_or_else(PoisonError::into_inner);
-    drop(records);
     let input_bytes = archive.length_bytes();
     let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0 };
     let (outcome, state) = finish_state(state, &decoded, input, base, None, options, progress)?;

@@ -12,7 +12,10 @@ use {
         genesis::Genesis,
         leaders::Voter,
         programs::VOTE,
-        stakes::{Delegation, Keep, StoredAccount, VoteState, Voters, read_stakes, skip_nodes_and_voters},
+        stakes::{
+            Delegation, Keep, STORED_DELEGATION_BYTES, StoredAccount, VoteState, Voters, read_stakes,
+            skip_nodes_and_voters,
+        },
     },
     slotpress_base::{
         bytes::to_usize,
@@ -139,7 +142,7 @@ impl RebuiltBank {
         let bytes = |piece: &Piece| match piece {
             Piece::Kept(range) => range.len(),
             Piece::Made(bytes) => bytes.len(),
-            Piece::Delegations => self.delegations.iter().map(|(address, of)| address.len() + of.bytes().len()).sum(),
+            Piece::Delegations => self.delegations.len().saturating_mul(STORED_DELEGATION_BYTES),
         };
         self.pieces.iter().map(|piece| bytes(piece) as u64).fold(0, u64::saturating_add)
     }

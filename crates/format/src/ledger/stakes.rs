@@ -25,6 +25,9 @@ const STAKE_STATE_BYTES: usize = DELEGATION_AT + DELEGATION_BYTES + 8 + 1;
 /// A delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that once were a rate.
 const DELEGATION_BYTES: usize = 32 + 8 + 8 + 8 + 8;
 
+/// A delegation in a stakes cache: the stake account's address, and the delegation.
+pub const STORED_DELEGATION_BYTES: usize = 32 + DELEGATION_BYTES;
+
 /// Of those, what makes two delegations equal for Agave 4.4 and later.
 const STAKE_BYTES: usize = DELEGATION_BYTES - 8;
 
