@@ -109,6 +109,8 @@ mod doctor;
 #[cfg(feature = "levels")]
 #[cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 mod levels;
+#[cfg(feature = "cli")]
+mod like_firedancer;
 mod recompress;
 // Archives that arrive while they are restored come from `bootstrap`.
 #[cfg_attr(not(all(feature = "cli", feature = "net")), allow(dead_code, unused_imports))]
@@ -147,7 +149,7 @@ pub use {
     },
     recompress::{RecompressOptions, RecompressReport, Source as RecompressSource, recompress, recompress_for_agave},
     restore::{
-        ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget,
+        ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert,
         dry_run::{ArchiveToRestore, RestorePreview, preview as preview_restore},
         restore,
     },

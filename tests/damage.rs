@@ -4,12 +4,10 @@
 use {
     crate::common::*,
     slotpress::{
-        CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, restore,
+        CheckMode, CheckOptions, Error, ErrorKind, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, Sink,
+        ToConvert, restore,
     },
-    slotpress_base::{
-        io::IoPolicy,
-        progress::{NoProgress, Progress},
-    },
+    slotpress_base::progress::{NoProgress, Progress},
     slotpress_format::archive::{
         entry::{Entry, EntryKind},
         index::Index,
@@ -26,7 +24,7 @@ use {
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
 /// What is damaged is found before anything is converted.
-fn convert(_: &Path, _: &Path, _: usize, _: &IoPolicy, _: &dyn Progress) -> Result<PathBuf, Error> {
+fn convert(_: &ToConvert<'_>, _: Sink<'_>, _: &dyn Progress) -> Result<Option<PathBuf>, Error> {
     Err(Error::failed("a damaged archive was to be converted"))
 }
 

@@ -14,6 +14,7 @@ mod damage;
 mod determinism;
 mod environment;
 mod faults;
+mod firedancer;
 mod forged;
 mod frame_hashes;
 mod inspect;

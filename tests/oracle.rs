@@ -344,3 +344,66 @@ fn interop_table() {
     }
     assert!(refused.iter().all(|what| what.contains("the directory")), "every archive loads: {refused:#?}");
 }
+
+/// Archives of Firedancer's, as they are and made for Agave, alone and with Agave's own; and the ledgers that are restored
+/// from them. Prints the rows of docs/interop.md about them. Each answer must be what `verify` says of that version.
+#[test]
+#[ignore = "prints the table of docs/interop.md"]
+fn interop_firedancer() {
+    let oracles = Oracle::required();
+    for (chain, agave, base_slot, slot) in [
+        ("firedancer-2026-08/chain", "agave-4.2.2", 26, 40),
+        ("firedancer-2026-08/chain-4.5", AGAVE_4_5, 26, 40),
+        ("firedancer-2026-08/validator", "agave-validator-4.2.2", 3500, 3550),
+    ] {
+        let dir = temp_dir();
+        let (full, incremental) = (fixture_of(chain, "snapshot-"), fixture_of(chain, "incremental-"));
+        let agave_full = fixture_of(agave, &format!("snapshot-{base_slot}-"));
+        let agave_incremental = fixture_of(agave, &format!("incremental-snapshot-{base_slot}-"));
+        let genesis = agave_full.parent().expect("a parent").to_path_buf();
+        let convert = |archive: &Path, base: Option<&Path>| {
+            let mut command = slotpress();
+            command.arg("recompress").arg(archive).args(["--for", "agave", "-o"]).arg(dir.path());
+            command.arg("--genesis").arg(genesis.join("genesis.bin"));
+            base.map(|base| command.arg("--base").arg(base));
+            command.assert().success();
+            dir.path().join(name(archive))
+        };
+        let (made, newer) = (convert(&full, None), convert(&incremental, Some(&full)));
+        for (what, full, incremental) in [
+            ("as they are", &full, Some(&incremental)),
+            ("made for Agave, full", &made, None),
+            ("made for Agave, full and incremental", &made, Some(&newer)),
+            ("made for Agave, incremental on Agave's full", &agave_full, Some(&newer)),
+            ("Agave's incremental on what was made for Agave", &made, Some(&agave_incremental)),
+        ] {
+            let incremental = incremental.map(PathBuf::as_path);
+            let named = incremental.map(NamedArchive::from_path);
+            let ours = verify_archives(&NamedArchive::from_path(full), named.as_ref(), &verify_options(), &NoProgress);
+            let ours = ours.expect("verified").clients;
+            let cells: Vec<String> = oracles
+                .iter()
+                .map(|oracle| {
+                    let of_agave = incremental.map(|_| agave_incremental.as_path());
+                    let expected = oracle.load(&agave_full, of_agave, &genesis);
+                    cell(oracle, oracle.accepts(full, incremental, &genesis), &expected, &ours, what)
+                })
+                .collect();
+            println!("| Firedancer's archives of slot {slot} | {what} | {} |", cells.join(" | "));
+            assert!(what == "as they are" || cells.iter().all(|cell| cell == "accepted"), "{chain}, {what}: {cells:?}");
+        }
+        let ledger = dir.path().join("ledger");
+        fs::create_dir(&ledger).expect("made");
+        fs::copy(genesis.join("genesis.bin"), ledger.join("genesis.bin")).expect("copied");
+        slotpress().arg("restore").args([&full, &incremental]).arg("--ledger").arg(&ledger).assert().success();
+        for oracle in &oracles {
+            let expected = oracle.load(&agave_full, Some(&agave_incremental), &genesis);
+            let bank_snapshot = ledger.join("snapshots").join(slot.to_string());
+            assert_eq!(oracle.load_dir(&bank_snapshot, &[ledger.join("accounts")], &genesis), expected, "{chain}");
+        }
+        println!(
+            "| Firedancer's archives of slot {slot} | the ledger restored from them |{}",
+            " accepted |".repeat(oracles.len())
+        );
+    }
+}

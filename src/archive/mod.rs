@@ -330,7 +330,7 @@ fn write_archive(
     encode_planned(plan, options, linked_frames(plan, options), threads, progress, &mut |frame| {
         timed(progress, Part::Writing, || writer.frame(&frame))
     })?;
-    let written = writer.finish(plan.entries(), options.frame_size_bytes)?;
+    let written = writer.finish(plan.entries(), None, options.frame_size_bytes)?;
     warn_left_as_is(written.frames.left_as_is, progress);
     Ok(written)
 }

@@ -6,6 +6,7 @@ use {
     slotpress_base::{
         error::{Error, Result},
         io::{IoHint, space::SpaceWatch, writer::StreamWriter},
+        kept_dir::KeptDir,
         progress::Progress,
     },
     slotpress_format::ledger::names::ArchiveName,
@@ -14,6 +15,7 @@ use {
         fs::File,
         io::{self, Write},
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -33,6 +35,13 @@ pub enum Sink<'a> {
         store: &'a Store,
         /// Whether an archive of the same name is replaced.
         replace: bool,
+    },
+    /// Into a directory, without a name: what becomes of the file is up to who gets it.
+    Unnamed {
+        /// The directory.
+        dir: &'a Arc<KeptDir>,
+        /// Where the file goes when it is whole.
+        file: &'a mut Option<Unpublished>,
     },
     /// Into a stream, such as a pipe to another program.
     Stream(&'a mut (dyn Write + Send)),
@@ -97,6 +106,7 @@ impl<'a> Sink<'a> {
                 let _ = (bytes_max, progress);
                 Ok(OpenSink::Stream(stream))
             }
+            Self::Unnamed { dir, file: to } => Ok(OpenSink::Unnamed { file: Unpublished::create_in(dir)?, to }),
         }
     }
 }
@@ -124,6 +134,13 @@ pub(crate) enum OpenSink<'a> {
         /// Who is told, and asked whether to stop.
         progress: &'a dyn Progress,
     },
+    /// A file that stays without one.
+    Unnamed {
+        /// The file.
+        file: Unpublished,
+        /// Where it goes when it is whole.
+        to: &'a mut Option<Unpublished>,
+    },
     /// A stream.
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -132,7 +149,7 @@ impl OpenSink<'_> {
     /// The path that errors name.
     pub fn path(&self) -> PathBuf {
         match self {
-            Self::File { file, .. } => file.path().to_path_buf(),
+            Self::File { file, .. } | Self::Unnamed { file, .. } => file.path().to_path_buf(),
             #[cfg(feature = "stores")]
             Self::Store { path, .. } => path.clone(),
             Self::Stream(_) => PathBuf::from("standard output"),
@@ -142,7 +159,7 @@ impl OpenSink<'_> {
     /// The file without its name, where it is one.
     pub fn file_path(&self) -> Option<&Path> {
         match self {
-            Self::File { file, .. } => Some(file.path()),
+            Self::File { file, .. } | Self::Unnamed { file, .. } => Some(file.path()),
             _ => None,
         }
     }
@@ -150,7 +167,7 @@ impl OpenSink<'_> {
     /// Writes to it, as a hint says. Flushing the writer ends the archive.
     pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
         match self {
-            Self::File { file, .. } => Box::new(Watched {
+            Self::File { file, .. } | Self::Unnamed { file, .. } => Box::new(Watched {
                 to: StreamWriter::new(file.file(), hint),
                 file: file.file(),
                 path: file.path(),
@@ -171,6 +188,10 @@ impl OpenSink<'_> {
                 true => upload.finish(progress).map(|_| Some(path)),
                 false => Err(Error::damaged(format!("the archive turned out to be {name}, not what its name says"))),
             },
+            Self::Unnamed { file, to } => {
+                *to = Some(file);
+                Ok(None)
+            }
             Self::Stream(stream) => {
                 stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
                 Ok(None)

@@ -77,14 +77,20 @@ impl<'a, W: Write> ArchiveWriter<'a, W> {
         self.put(frame.bytes)
     }
 
-    /// Writes what follows the last frame. A plain tar ends with its last block.
-    pub fn finish(mut self, entries: impl Iterator<Item = Entry>, frame_size_bytes: u64) -> Result<Written> {
+    /// Writes what follows the last frame, with a `note` beside the settings. A plain tar ends with its last block.
+    pub fn finish(
+        mut self,
+        entries: impl Iterator<Item = Entry>,
+        note: Option<&str>,
+        frame_size_bytes: u64,
+    ) -> Result<Written> {
         if self.codec.format == Format::Lz4 {
             self.put(&lz4::END_MARK)?;
         }
         let root = match self.is_framed() {
             true => {
-                let settings = self.codec.settings();
+                let settings =
+                    [Some(self.codec.settings().as_str()), note].into_iter().flatten().collect::<Vec<_>>().join(" ");
                 let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
                 let index = Index { writer, settings, frame_size_bytes, entries: entries.collect() };
                 Some(self.put_tail(&index)?)

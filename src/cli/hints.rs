@@ -21,6 +21,7 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
         Hint::ChooseSlot => "unpack one archive into one empty directory, or choose with --slot",
         Hint::ForceBase => "put the full archive there, or use --force-base to continue without it",
         Hint::GiveBase => "if it is an incremental archive, give its full archive with --base",
+        Hint::GiveGenesis => "the chain's genesis.bin tells how long its slots take: --genesis",
         Hint::GiveBaseSlot => "an incremental archive needs the slot of its full archive: --base-slot",
         Hint::GiveCaFile => "if the server's authority is your own, give its certificate with --ca-file",
         Hint::GiveCredentials => {

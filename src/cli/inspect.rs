@@ -99,6 +99,7 @@ struct ArchiveLine<'a> {
     format: &'static str,
     writer: Option<&'a str>,
     settings: Option<&'a str>,
+    is_of_firedancer: bool,
     storage_bytes_max: u64,
     bank_file_bytes: u64,
     status_cache_bytes: u64,
@@ -236,6 +237,7 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
             format: found.compression.as_str(),
             writer: writer.as_ref().map(|writer| writer.name.as_str()),
             settings: writer.as_ref().map(|writer| writer.settings.as_str()),
+            is_of_firedancer: bank.is_of_firedancer(),
             storage_bytes_max: entries.storage_bytes_max,
             bank_file_bytes: entries.bank_file_bytes,
             status_cache_bytes: entries.status_cache_bytes,
@@ -302,9 +304,13 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     if found.compression == Compression::Zstd {
         field(ui, "frames", &frames_text(found));
     }
-    let made_by = match writer {
-        Some(WrittenBy { name, settings, .. }) => format!("{name}, {settings}, with an index"),
-        None => "no index: decoded from the first byte to the last".to_string(),
+    let made_by = match (writer, bank.is_of_firedancer()) {
+        (Some(WrittenBy { name, settings, .. }), false) => format!("{name}, {settings}, with an index"),
+        (Some(WrittenBy { name, settings, .. }), true) => {
+            format!("{name}, {settings}, with an index, of an archive of Firedancer's")
+        }
+        (None, false) => "no index: decoded from the first byte to the last".to_string(),
+        (None, true) => "Firedancer; no index: decoded from the first byte to the last".to_string(),
     };
     field(ui, "made by", &made_by);
     if let Some(root) = found.root {
@@ -320,16 +326,25 @@ pub fn print_archive(found: &ArchiveInspection, ui: &Ui) {
 
 fn frames_text(found: &ArchiveInspection) -> String {
     let frames = &found.frames;
-    let sizes = match (frames.content_bytes_max, &found.writer) {
-        (0, _) => "no size stated".to_string(),
-        (max, _) => format!("up to {} of tar", values::show_bytes(max)),
+    let largest = values::show_bytes(frames.content_bytes_max);
+    let sizes = match frames.frames_with_content_size {
+        0 => "no size stated".to_string(),
+        stated if stated == frames.frames => format!("up to {largest} of tar"),
+        stated => format!("{} with a stated size, up to {largest}", values::show_count(stated)),
+    };
+    // Those of slotpress are its index and what belongs to it.
+    let skippable = match (&found.writer, frames.skippable_frames) {
+        (Some(_), _) | (None, 0) => String::new(),
+        (None, count) => {
+            format!(", {} skippable of {}", values::show_count(count), values::show_bytes(frames.skippable_bytes))
+        }
     };
     let checksums = match frames.frames_with_checksum {
         0 => "no checksums",
         count if count == frames.frames => "with checksums",
         _ => "some with checksums",
     };
-    format!("{}, {sizes}, {checksums}", values::show_count(frames.frames))
+    format!("{}, {sizes}, {checksums}{skippable}", values::show_count(frames.frames))
 }
 
 /// Prints what was found in a ledger.

@@ -17,7 +17,7 @@ use {
         archive::{encode::Codec, sink::Sink, worker_memory_bytes},
         recompress::{RecompressOptions, RecompressReport, Source, decoding_side_bytes, recompress},
     },
-    clap::Args,
+    clap::{Args, ValueEnum},
     serde::Serialize,
     slotpress_base::error::{Error, IoContext, Result},
     slotpress_base::text::ShowPath,
@@ -30,8 +30,9 @@ use {
 
 /// Recompress an archive: smaller, checked, and with an index
 ///
-/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same entries in the same order. If
-/// the archive is damaged, or does not match its name, no output is made.
+/// Reads archives of slotpress, Agave and Firedancer, in one pass. The result holds the same entries in the same order; with
+/// --for agave, it is one that Agave loads, made from one that only Firedancer does. If the archive is damaged, or does not
+/// match its name, no output is made.
 #[derive(Debug, Args)]
 pub struct RecompressArgs {
     /// The archive, or - for standard input
@@ -53,6 +54,13 @@ pub struct RecompressArgs {
     /// The full archive below an incremental one, to check the state that the two make up; nothing else of it is used
     #[arg(long, value_name = "FULL_ARCHIVE", help_heading = "Check")]
     base: Option<PathBuf>,
+    /// Make of an archive of Firedancer's one that this client loads; an incremental one also needs --base. Others are
+    /// recompressed as ever
+    #[arg(long = "for", value_name = "CLIENT")]
+    client: Option<ForArg>,
+    /// With --for: the chain's genesis.bin, for a test cluster whose slots take another time than those of the known ones
+    #[arg(long, value_name = "FILE", requires = "client")]
+    genesis: Option<PathBuf>,
     /// Replace an archive of the same name
     #[arg(long)]
     force: bool,
@@ -65,6 +73,13 @@ pub struct RecompressArgs {
     manners: MannersArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
+}
+
+/// Whom the result is for.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum ForArg {
+    /// Agave 4.2 and later
+    Agave,
 }
 
 #[derive(Serialize)]
@@ -107,6 +122,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         memory_bytes: output.left_of(args.memory),
         base_slot: args.base_slot,
         base: args.base.clone(),
+        genesis: args.genesis.clone(),
+        for_agave: args.client == Some(ForArg::Agave),
         check,
         io_policy: args.manners.apply(ui),
     };

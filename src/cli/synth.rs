@@ -2,6 +2,7 @@
 
 use {
     super::{arguments::WorkerArgs, ui::Ui, values},
+    crate::like_firedancer::archive_like_firedancer,
     clap::{Args, ValueEnum},
     serde::Serialize,
     slotpress_base::text::ShowPath,
@@ -35,10 +36,24 @@ pub struct SynthArgs {
     /// The version of Agave whose disk layout to use
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = Agave::V4_2)]
     agave: Agave,
+    /// Also archive it, in OUT_DIR/firedancer, as Firedancer's producer lays out a full archive; the order in it is another
+    /// each time
+    #[arg(long, value_name = "CLIENT", conflicts_with = "incremental")]
+    like: Option<LikeArg>,
     /// Kind of most accounts
     #[arg(long, value_name = "MIX", value_enum, default_value_t)]
     mix: MixArg,
 }
+
+/// Whose archives to write.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LikeArg {
+    /// Several storages of one slot, no stakes in the bank file
+    Firedancer,
+}
+
+/// Firedancer's threads that compress.
+const FIREDANCER_COMPRESSORS: usize = 6;
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum MixArg {
@@ -122,7 +137,15 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     };
     let memory = memory_of(&options)?;
     options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
-    print_report(&synth(&options, ui)?, ui);
+    let report = synth(&options, ui)?;
+    print_report(&report, ui);
+    if let (Some(LikeArg::Firedancer), Some(SynthState { slot, hash, .. })) = (args.like, report.states.first()) {
+        let out_dir = args.out_dir.join("firedancer");
+        let path = archive_like_firedancer(&args.out_dir, *slot, *hash, &out_dir, FIREDANCER_COMPRESSORS, ui)?;
+        if !ui.is_json() {
+            ui.print_verbatim(&path.shown());
+        }
+    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //! source was sound and is what its name says.
 
 mod base;
+mod convert;
 mod input;
 mod reading;
 mod state;
@@ -15,17 +16,18 @@ use {
             check_frame_size,
             encode::{Codec, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
             layout::{FrameLink, warn_left_as_is},
-            sink::Sink,
+            sink::{OpenSink, Sink},
             threads_within,
             writer::{ArchiveWriter, FrameTotals, Written},
         },
         recompress::{
             base::Base,
+            convert::Conversion,
             input::Input,
             reading::Reading,
             state::{finish_state, new_state_check, pipe_to_pipe},
         },
-        restore,
+        restore::{self, ToConvert},
     },
     crossbeam_channel::{Receiver, bounded},
     derive_setters::Setters,
@@ -49,9 +51,13 @@ use {
         ledger::names::ArchiveName,
     },
     slotpress_read::{
-        archive::{size_limit::SizeLimit, walk::Recycler},
-        rules::clients::Rule,
-        state::check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_expected},
+        archive::{named::NamedArchive, size_limit::SizeLimit, walk::Recycler},
+        rules::clients::{Client, Rule},
+        state::{
+            check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_expected},
+            spill::spill_dir,
+        },
+        verify::own::FullReadBack,
     },
     std::{
         fs::File,
@@ -101,6 +107,13 @@ pub struct RecompressOptions {
     /// The full archive below an incremental one. It is read only to check the state that the two make up.
     #[setters(into)]
     pub base: Option<PathBuf>,
+    /// Make of an archive of Firedancer's one that Agave loads. It is read twice, and so must be a file; so must the result,
+    /// which is verified before it gets its name. Others are recompressed as ever.
+    pub for_agave: bool,
+    /// The chain's `genesis.bin`, for that: Firedancer does not keep the time of a slot of a cluster that began with another
+    /// than the known ones have.
+    #[setters(into)]
+    pub genesis: Option<PathBuf>,
     /// How the state is checked on the way.
     pub check: CheckOptions,
     /// How to read and write beside other programs.
@@ -117,6 +130,8 @@ impl Default for RecompressOptions {
             memory_bytes: None,
             base_slot: None,
             base: None,
+            for_agave: false,
+            genesis: None,
             check: CheckOptions::default(),
             io_policy: IoPolicy::default(),
         }
@@ -216,6 +231,10 @@ fn recompress_open<'a>(
     if checks_state && matches!((&source, &sink), (Source::Stream(_), Sink::Stream(_))) {
         return Err(pipe_to_pipe());
     }
+    let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Dir { .. } | Sink::Unnamed { .. }));
+    if options.for_agave && !(checks_state && is_file_to_file) {
+        return Err(convert::not_possible());
+    }
     if options.base.is_some() && !checks_state {
         return Err(Error::usage("the base is read only to check the state, and only frames are to be checked"));
     }
@@ -239,6 +258,11 @@ fn recompress_open<'a>(
     let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
     let mut sink = sink.open(name.as_ref(), bytes_max, progress)?;
     let sink_path = sink.path();
+    let conversion = match options.for_agave {
+        true => convert::survey(&input, base, base_slot, options, sink.file_path(), progress)?,
+        false => None,
+    };
+    let conversion = conversion.as_ref();
     let mut steps = vec![Step::new("Recompressing", input.length_bytes())];
     steps.extend(base.map(|(base, _)| Step::new("Verifying", Some(base.length_bytes()))));
     steps.push(Step::new("Syncing", Some(0)));
@@ -252,8 +276,10 @@ fn recompress_open<'a>(
     ));
     progress.stage("Recompressing", input.length_bytes());
 
-    let state =
-        checks_state.then(|| new_state_check(&input, base.map(|(base, _)| base), &sink, options)).transpose()?;
+    // What is made anew is verified as a whole.
+    let state = (checks_state && conversion.is_none())
+        .then(|| new_state_check(&input, base.map(|(base, _)| base), sink.file_path(), options))
+        .transpose()?;
     let recycler = Recycler::default();
     let (frames_tx, frames_rx) = bounded::<Result<(Vec<u8>, FrameLink)>>(FRAMES_UNDER_WAY);
     let mut writer = ArchiveWriter::new(sink.writer(options.io_policy.io_hint), &sink_path, &options.codec);
@@ -267,6 +293,7 @@ fn recompress_open<'a>(
             threads,
             base_slot,
             state,
+            conversion,
             progress,
         };
         let input = &mut input;
@@ -295,21 +322,37 @@ fn recompress_open<'a>(
         (Err(error), _) | (_, Err(error)) => return Err(error),
         (Ok(None), Ok(())) => return Err(Error::failed("the encoding side stopped early")),
     };
-    let storages = decoded.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
-    let tar_bytes = decoded.entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
+    let converted = conversion.map(Conversion::entries);
+    let entries = converted.as_ref().unwrap_or(&decoded.entries);
+    let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count();
+    let tar_bytes = entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES;
     let Written { length_bytes: output_bytes, frames, root } =
-        writer.finish(decoded.entries.iter().copied(), options.frame_size_bytes)?;
+        writer.finish(entries.iter().copied(), conversion.map(|_| CONVERTED), options.frame_size_bytes)?;
     warn_left_as_is(frames.left_as_is, progress);
-    let outcome = match state {
-        Some(state) => finish_state(state, &decoded, &input, base, &sink, options, progress)?,
-        None => StateOutcome::not_asked(),
+    let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
+    let outcome = match (state, conversion) {
+        (Some(state), _) => finish_state(state, &decoded, &input, base, sink.file_path(), options, progress)?.0,
+        (None, Some(conversion)) => {
+            verify_converted(&sink, &name, options, progress)?;
+            conversion.outcome.clone()
+        }
+        (None, None) => StateOutcome::not_asked(),
     };
     judge_expected(&decoded.bank, &options.check).map_err(|error| error.within_damaged(input.place()))?;
     let assurance = Assurance::new(outcome, &decoded.bank, input.has_index());
+    if decoded.left_out > 0 {
+        progress.warn(&format!("storages without a record were left out, which no client loads: {}", decoded.left_out));
+    }
+    if decoded.bank.is_of_firedancer() && conversion.is_none() {
+        if options.for_agave {
+            return Err(Error::damaged("its bank file is not where Firedancer writes it").within(input.place()));
+        }
+        progress
+            .warn("this archive is Firedancer's, and only Firedancer loads it; --for agave makes one that Agave loads");
+    }
 
     progress.stage("Syncing", None);
     progress.check()?;
-    let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
     let path = sink.publish(&name.to_string())?;
     Ok(RecompressReport {
         path,
@@ -323,6 +366,23 @@ fn recompress_open<'a>(
         assurance,
         elapsed: stopwatch.elapsed(),
     })
+}
+
+/// What an index says of an archive that was made of one of Firedancer's.
+const CONVERTED: &str = "converted-from=firedancer";
+
+/// Reads an archive that was converted, before it gets its name: every version of Agave that runs today must load it.
+fn verify_converted(
+    sink: &OpenSink<'_>,
+    name: &ArchiveName,
+    options: &RecompressOptions,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let Some(path) = sink.file_path() else { return Err(pipe_to_pipe()) };
+    let read_back =
+        FullReadBack::default().memory_bytes(options.check.memory_bytes).temporary_dir(spill_dir(path.parent()));
+    let base = options.base.as_deref().map(NamedArchive::from_path);
+    read_back.check_archive_on(path, name, base.as_ref(), &Client::AGAVE, options.threads, progress).map(drop)
 }
 
 /// The slot that the source builds on, as its name or the options tell.
@@ -345,33 +405,36 @@ fn base_slot_of(source: &Source, options: &RecompressOptions) -> Result<Option<u
     }
 }
 
-/// Recompresses an archive that Agave does not read, such as a `.tar.bz2` of old, into one that it reads, in `dir`;
-/// returns its path. For `convert` of the options of `restore`.
+/// Makes of an archive that Agave does not read, such as a `.tar.bz2` of old or one of Firedancer's, one that it reads; returns
+/// its path, where it has one. For `convert` of the options of `restore`.
 ///
 /// # Errors
 /// Those of [`recompress`].
-pub fn recompress_for_agave(
-    archive: &Path,
-    dir: &Path,
-    threads: usize,
-    io_policy: &IoPolicy,
-    progress: &dyn Progress,
-) -> Result<PathBuf> {
+pub fn recompress_for_agave<'a>(
+    what: &ToConvert<'_>,
+    sink: Sink<'a>,
+    progress: &'a dyn Progress,
+) -> Result<Option<PathBuf>> {
+    let ToConvert { archive, base, base_slot, genesis, is_of_firedancer, threads, memory_bytes, io_policy } = *what;
+    // Restoring checks what it reads; Firedancer's must be read to know what is to be written.
+    let mode = if is_of_firedancer { CheckMode::State } else { CheckMode::Frames };
     let options = RecompressOptions {
         threads,
-        // Restoring checks what it reads.
-        check: CheckOptions::default().mode(CheckMode::Frames),
+        base: base.map(Path::to_path_buf),
+        base_slot,
+        for_agave: is_of_firedancer,
+        genesis: genesis.map(Path::to_path_buf),
+        check: CheckOptions::default().mode(mode).memory_bytes(memory_bytes),
         io_policy: io_policy.clone(),
         ..RecompressOptions::default()
     };
-    let sink = Sink::Dir { dir, replace: false };
-    let report = recompress(Source::File(archive.to_path_buf()), sink, &options, progress)?;
-    report.path.ok_or_else(|| Error::failed("the archive has no path"))
+    recompress(Source::File(archive.to_path_buf()), sink, &options, progress).map(|report| report.path)
 }
 
-/// Rules whose breach ends a recompression: as with a restore, but for windows, which the result does not have.
+/// Rules whose breach ends a recompression: as with a restore, but for windows and empty storages, which the result does not
+/// have, and for what only Firedancer writes, which it loads again.
 fn is_refused(rule: Rule) -> bool {
-    restore::is_refused(rule) && rule != Rule::WindowRefused
+    restore::is_refused(rule) && !rule.is_of_firedancer() && !matches!(rule, Rule::WindowRefused | Rule::EmptyStorage)
 }
 
 /// The encoding side's items: frames as they come over the channel.

@@ -1,15 +1,24 @@
 //! The decoding side: the source is decoded, checked, and put into frames anew.
 
 use {
-    super::{RecompressOptions, input::Input, is_refused},
+    super::{
+        RecompressOptions,
+        convert::{Conversion, Fate, STATUS_CACHE_COUNT_BYTES},
+        input::Input,
+        is_refused,
+    },
     crate::archive::layout::{FrameLink, Linker},
     crossbeam_channel::Sender,
     slotpress_base::{
+        bytes::{split_at_most, to_usize},
         error::{Error, Hint, Result},
         progress::{Part, Progress},
     },
     slotpress_format::{
-        archive::{assemble::FrameAssembler, entry::Entry},
+        archive::{
+            assemble::FrameAssembler,
+            entry::{Entry, EntryKind},
+        },
         ledger::bank_file::{BankFile, StorageMapItem},
     },
     slotpress_read::{
@@ -42,6 +51,8 @@ pub struct Decoded {
     pub map: Vec<StorageMapItem>,
     /// Bytes of the source.
     pub input_bytes: u64,
+    /// Storages without a record, which were left out.
+    pub left_out: u64,
 }
 
 /// The decoding side: source to frames of tar.
@@ -60,6 +71,8 @@ pub struct Reading<'a> {
     pub base_slot: Option<u64>,
     /// The state in the making, where it is checked.
     pub state: Option<&'a StateCheck>,
+    /// What becomes of its entries, where that is not what they are.
+    pub conversion: Option<&'a Conversion>,
     /// Who is told.
     pub progress: &'a dyn Progress,
 }
@@ -97,17 +110,18 @@ impl Reading<'_> {
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
-        let mut reframing = Reframing { assembler, frames };
+        let mut reframing = Reframing { assembler, frames, conversion: self.conversion, fate: Fate::Goes };
         let stream = input.stream(&self.options.io_policy, self.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
-        let Reframing { assembler, frames } = reframing;
+        let Reframing { assembler, frames, .. } = reframing;
         self.check_index(input, &reader.contents)?;
         let judged = self.judge(input, &reader.rules, read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
         assembler.finish(&mut |frame| frames.send(frame))?;
         let input_bytes = count.input_bytes.into_inner();
         let entries = reader.contents.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Decoded { entries, bank, map, input_bytes: input.length_bytes().unwrap_or(input_bytes) })
+        let left_out = judged.entries.storages().iter().filter(|(_, length_bytes)| *length_bytes == 0).count() as u64;
+        Ok(Decoded { entries, bank, map, input_bytes: input.length_bytes().unwrap_or(input_bytes), left_out })
     }
 
     /// Without the state, the index is what tells that nothing is missing.
@@ -140,15 +154,23 @@ impl Reading<'_> {
     }
 }
 
-/// The entries, in their order. Their contents go to the one sink of the loop that reads in order.
+/// The entries, in their order, without empty storages, which no client loads. Their contents go to the one sink of the loop
+/// that reads in order.
 #[derive(Default)]
 struct KeptEntries(Mutex<Vec<Entry>>);
+
+/// Whether the entry is a storage without a record.
+fn is_empty_storage(entry: &Entry) -> bool {
+    matches!(entry.kind, EntryKind::Storage { .. }) && entry.content_bytes == 0
+}
 
 impl Contents for KeptEntries {
     const ARE_FOR_SINK: bool = true;
 
     fn entry(&self, entry: &Entry) -> Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+        if !is_empty_storage(entry) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*entry);
+        }
         Ok(())
     }
 }
@@ -179,24 +201,69 @@ impl FramesOut<'_> {
 struct Reframing<'a, 'f> {
     assembler: FrameAssembler,
     frames: &'a mut FramesOut<'f>,
+    conversion: Option<&'a Conversion>,
+    /// What becomes of the entry that is being read.
+    fate: Fate,
 }
 
-impl EntrySink for Reframing<'_, '_> {
-    fn begin(&mut self, _: u32, entry: &Entry, _: u64) -> Result<()> {
+impl Reframing<'_, '_> {
+    fn begin_new(&mut self, entry: &Entry) -> Result<()> {
         self.assembler.begin(entry, &mut |frame| self.frames.send(frame))?;
         self.frames.is_inside = true;
         Ok(())
     }
 
-    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
-        slotpress_base::threads::panic_point("assembling");
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.assembler.content(bytes, &mut |frame| self.frames.send(frame))
     }
 
-    fn end(&mut self, entry: &Entry) -> Result<()> {
+    fn end_new(&mut self, entry: &Entry) -> Result<()> {
         self.assembler.end(entry, &mut |frame| self.frames.send(frame))?;
         self.frames.is_inside = false;
         Ok(())
+    }
+}
+
+impl EntrySink for Reframing<'_, '_> {
+    fn begin(&mut self, number: u32, entry: &Entry, _: u64) -> Result<()> {
+        self.fate = match self.conversion {
+            Some(conversion) => conversion.fate(number, entry)?,
+            None if is_empty_storage(entry) => Fate::Goes,
+            None => Fate::Stays,
+        };
+        match (self.fate, self.conversion) {
+            (Fate::Goes | Fate::Storage { begins: false, .. }, _) => Ok(()),
+            (Fate::Storage { entry, .. }, _) => self.begin_new(&entry),
+            (Fate::BankFile(entry), Some(conversion)) => {
+                self.begin_new(&entry)?;
+                conversion.bank.write(&mut |bytes| self.put(bytes))
+            }
+            (Fate::StatusCache(entry), Some(conversion)) => {
+                self.begin_new(&entry)?;
+                self.put(&conversion.status_cache_front)
+            }
+            _ => self.begin_new(entry),
+        }
+    }
+
+    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        slotpress_base::threads::panic_point("assembling");
+        match self.fate {
+            Fate::Goes | Fate::BankFile(_) => Ok(()),
+            Fate::StatusCache(_) => {
+                let replaced = STATUS_CACHE_COUNT_BYTES.saturating_sub(to_usize(offset_bytes));
+                self.put(split_at_most(bytes, replaced).1)
+            }
+            Fate::Stays | Fate::Storage { .. } => self.put(bytes),
+        }
+    }
+
+    fn end(&mut self, entry: &Entry) -> Result<()> {
+        match self.fate {
+            Fate::Goes | Fate::Storage { ends: false, .. } => Ok(()),
+            Fate::Storage { entry, .. } | Fate::BankFile(entry) | Fate::StatusCache(entry) => self.end_new(&entry),
+            Fate::Stays => self.end_new(entry),
+        }
     }
 }
 

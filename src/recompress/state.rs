@@ -8,7 +8,6 @@ use {
         is_refused,
         reading::Decoded,
     },
-    crate::archive::sink::OpenSink,
     slotpress_base::{
         error::{Error, Hint, Result},
         progress::Progress,
@@ -31,36 +30,37 @@ use {
 pub fn new_state_check(
     input: &Input<'_>,
     base: Option<&Base>,
-    sink: &OpenSink<'_>,
+    written: Option<&Path>,
     options: &RecompressOptions,
 ) -> Result<StateCheck> {
-    let spill_dir = spill_dir(sink.file_path().and_then(Path::parent));
+    let spill_dir = spill_dir(written.and_then(Path::parent));
     let bytes = input.length_bytes().unwrap_or_default().saturating_add(base.map_or(0, Base::length_bytes));
     StateCheck::new(options.check.memory_bytes, &spill_dir, bytes.saturating_mul(RATIO_TYPICAL), is_refused)
 }
 
-/// Everything has been read and written: has the full archive read, if there is one, and superseded records again, from the
-/// new archive where that is a file, from the source where only that is one; and compares.
+/// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was
+/// `written` where that is a file, from the source where only that is one; and compares.
 pub fn finish_state(
     mut state: StateCheck,
     decoded: &Decoded,
     input: &Input<'_>,
     base: Option<(&Base, u64)>,
-    sink: &OpenSink<'_>,
+    written: Option<&Path>,
     options: &RecompressOptions,
     progress: &dyn Progress,
-) -> Result<StateOutcome> {
+) -> Result<(StateOutcome, StateCheck)> {
     let threads = options.threads;
     let storages: Vec<(u64, u64)> = decoded.entries.iter().filter_map(storage_of).collect();
-    let first_of_base = storages.len() as u32;
+    let first_of_base = storages.len() as u32 + decoded.left_out as u32;
     if let Some((base, base_slot)) = base {
         state.everything_so_far_is_newer(threads)?;
         let newest = Newest { base_slot, storages: &storages, map: &decoded.map };
         base.add_to(&state, &newest, threads, progress)?;
     }
-    let path = match (sink.file_path(), input) {
-        (Some(path), _) => path.to_path_buf(),
-        (None, Input::File { archive, .. }) => archive.path_buf(),
+    // Storages that were left out shift the numbers of the others.
+    let (path, is_source) = match (written.filter(|_| decoded.left_out == 0), input) {
+        (Some(path), _) => (path.to_path_buf(), false),
+        (None, Input::File { archive, .. }) => (archive.path_buf(), true),
         (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
     };
     let outcome = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
@@ -71,14 +71,14 @@ pub fn finish_state(
             let _watch = options.io_policy.io_hint.watch([&path]);
             let mut archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
             // A source is not known to be indexed rightly; what was just written is.
-            if sink.file_path().is_none() {
+            if is_source {
                 archive.tail = None;
             }
             read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
         }
         base.map_or(Ok(()), |(base, _)| base.read_again(first_of_base, wanted, &records, threads, progress))
     });
-    outcome.map_err(|error| error.within_damaged(input.place()))
+    outcome.map(|outcome| (outcome, state)).map_err(|error| error.within_damaged(input.place()))
 }
 
 fn storage_of(entry: &Entry) -> Option<(u64, u64)> {

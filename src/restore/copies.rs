@@ -1,7 +1,10 @@
 //! The archives' ways into the archives directory: cloned, copied, converted, downloaded there, or there already.
 
 use {
-    crate::restore::{ConvertArchive, RestoreTarget},
+    crate::{
+        archive::sink::Sink,
+        restore::{ConvertArchive, RestoreTarget, ToConvert},
+    },
     slotpress_base::owner::Owner,
     slotpress_base::text::ShowPath,
     slotpress_base::{
@@ -32,6 +35,8 @@ pub struct ArchiveCopy {
     length_bytes: u64,
     way: Way,
     io_policy: IoPolicy,
+    /// A download that this was made of, and that goes when this is in its place.
+    made_of: Option<Arc<dyn Publishable>>,
 }
 
 /// How an archive gets into the archives directory.
@@ -45,8 +50,8 @@ enum Way {
     Fetched(Arc<dyn Publishable>),
     /// Copied, when everything else is written.
     Copied(Unpublished),
-    /// Made anew in a format that Agave reads, by so many workers.
-    Converted(ConvertArchive, usize),
+    /// Made anew in a format that Agave reads, by so many workers, in so much memory.
+    Converted(ConvertArchive, usize, u64),
 }
 
 impl ArchiveCopy {
@@ -62,7 +67,7 @@ impl ArchiveCopy {
                 Error::usage(format!("Agave cannot load {}, and needs its archive to boot", path.shown()))
                     .with_hint("recompress it first, then restore the result")
             })?;
-            Way::Converted(convert, options.threads)
+            Way::Converted(convert, options.threads, options.check.memory_bytes)
         } else if lies_in(Some(dir.itself()?)) || lies_in(remote(dir)) {
             Way::Stays
         } else {
@@ -73,7 +78,7 @@ impl ArchiveCopy {
             }
         };
         let (source_path, io_policy) = (archive.path_buf(), archive.io_policy.clone());
-        Ok(Self { source, source_path, length_bytes: archive.length_bytes(), way, io_policy })
+        Ok(Self { source, source_path, length_bytes: archive.length_bytes(), way, io_policy, made_of: None })
     }
 
     /// An archive that is downloaded into the archives directory: it only lacks its name.
@@ -81,7 +86,14 @@ impl ArchiveCopy {
         check_agave_reads(archive)?;
         let source_path = file.path().to_path_buf();
         let source = File::open(&source_path).or_path("open", &source_path)?;
-        Ok(Self { source, source_path, length_bytes: 0, way: Way::Fetched(file), io_policy: archive.io_policy.clone() })
+        Ok(Self {
+            source,
+            source_path,
+            length_bytes: 0,
+            way: Way::Fetched(file),
+            io_policy: archive.io_policy.clone(),
+            made_of: None,
+        })
     }
 
     /// An archive that arrives in `copy` while it is restored: it only lacks its name.
@@ -96,7 +108,21 @@ impl ArchiveCopy {
         }
         let source_path = copy.path().to_path_buf();
         let source = copy.file().try_clone().or_path("open", &source_path)?;
-        Ok(Self { source, source_path, length_bytes: 0, way: Way::Cloned(copy), io_policy: archive.io_policy.clone() })
+        Ok(Self {
+            source,
+            source_path,
+            length_bytes: 0,
+            way: Way::Cloned(copy),
+            io_policy: archive.io_policy.clone(),
+            made_of: None,
+        })
+    }
+
+    /// The same, of what was made of a download.
+    #[must_use]
+    pub fn made_of(mut self, file: Arc<dyn Publishable>) -> Self {
+        self.made_of = Some(file);
+        self
     }
 
     /// Bytes that copying will take.
@@ -142,10 +168,23 @@ impl ArchiveCopy {
                 ))
                 .with_hint(format!("rename it to {name}")));
             }
-            Way::Converted(convert, threads) => {
+            Way::Converted(convert, threads, memory_bytes) => {
                 let converted = ArchiveName { extension: Extension::TarZstd, ..name.clone() };
                 let was_there = dir.found(converted.to_string())?.is_some();
-                return placed(convert(&self.source_path, dir.path(), threads, &self.io_policy, progress)?, !was_there);
+                let (archive, io_policy) = (self.source_path.as_path(), &self.io_policy);
+                let what = ToConvert {
+                    archive,
+                    base: None,
+                    base_slot: None,
+                    genesis: None,
+                    is_of_firedancer: false,
+                    threads,
+                    memory_bytes,
+                    io_policy,
+                };
+                let sink = Sink::Dir { dir: dir.path(), replace: false };
+                let path = convert(&what, sink, progress)?.ok_or_else(|| Error::failed("the archive has no path"))?;
+                return placed(path, !was_there);
             }
             Way::Fetched(file) => {
                 if dir.found(&name_there)?.is_some() {
@@ -172,7 +211,11 @@ impl ArchiveCopy {
             }
             return Err(is_another(&path));
         }
-        placed(copy.publish(&name_there, false)?, true)
+        let placed = placed(copy.publish(&name_there, false)?, true)?;
+        if let Some(file) = self.made_of {
+            file.remove()?;
+        }
+        Ok(placed)
     }
 }
 

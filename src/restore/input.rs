@@ -2,7 +2,10 @@
 //! directory.
 
 use {
-    crate::restore::{RestoreLayout, RestoreOptions, RestoreTarget, copies::ArchiveCopy, target::Target},
+    crate::{
+        archive::sink::Sink,
+        restore::{RestoreLayout, RestoreOptions, RestoreTarget, ToConvert, copies::ArchiveCopy, target::Target},
+    },
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
@@ -10,9 +13,12 @@ use {
         progress::Progress,
         threads::{guarded, panicked, spawn},
     },
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
+    slotpress_format::{
+        archive::{frame_hashes::Root, genesis_archive::GENESIS_FILE_NAME},
+        ledger::names::ArchiveName,
+    },
     slotpress_read::{
-        archive::{Archive, IndexPolicy, arriving::Arriving, source::SharedSource},
+        archive::{Archive, IndexPolicy, arriving::Arriving, front, source::SharedSource},
         rules::documents::swapped,
         state::check::judge_expected_name,
         store::publish::{Publishable, Unpublished},
@@ -79,14 +85,29 @@ impl<'a> Feed<'a> {
                 return Ok(false);
             }
             Some(Supplied::Arriving { source, name, file }) => {
-                let archive = Archive::of_source(source, name, self.index, &options.io_policy)?;
+                let mut archive = Archive::of_source(source, name, self.index, &options.io_policy)?;
+                if is_of_firedancer(&archive) {
+                    await_end(&archive, progress)?;
+                    let name = archive.name.take();
+                    archive = Archive::open(file.path(), self.index, &options.io_policy)?;
+                    archive.name = name;
+                    let (archive, copy) = convert(&archive, self.archives.last(), dir, options, progress)?;
+                    self.copies.push(copy.made_of(file));
+                    self.archives.push(archive);
+                    return Ok(true);
+                }
                 let copy = ArchiveCopy::of_fetched(&archive, file)?;
                 (archive, copy)
             }
             Some(Supplied::File(path)) => {
                 let archive = Archive::open(&path, self.index, &options.io_policy)?;
-                let copy = ArchiveCopy::begin(&archive, dir, options)?;
-                (archive, copy)
+                match is_of_firedancer(&archive) {
+                    true => convert(&archive, self.archives.last(), dir, options, progress)?,
+                    false => {
+                        let copy = ArchiveCopy::begin(&archive, dir, options)?;
+                        (archive, copy)
+                    }
+                }
             }
         };
         archive.warn_of_index(progress);
@@ -210,7 +231,7 @@ impl Inputs {
             };
             // The receiver must be told to stop, whatever breaks.
             let result = guarded(|| {
-                let (archives, copies) = self.open_all(arriving.as_ref(), target, &options.target, kept)?;
+                let (archives, copies) = self.open_all(arriving.as_ref(), target, options, kept, progress)?;
                 let (index, expect_roots) = (options.index, options.expect_roots.clone());
                 work(Feed { archives, copies, more: None, index, expect_roots })
             });
@@ -231,12 +252,25 @@ impl Inputs {
         self,
         arriving: Option<&Arc<Arriving>>,
         target: &Target,
-        options: &RestoreTarget,
+        all_options: &RestoreOptions,
         mut kept: Option<Unpublished>,
+        progress: &dyn Progress,
     ) -> Result<(Vec<Archive>, Vec<ArchiveCopy>)> {
-        let (mut archives, mut copies) = (Vec::new(), Vec::new());
+        let options = &all_options.target;
+        let (mut archives, mut copies): (Vec<Archive>, _) = (Vec::new(), Vec::new());
         for archive in self.0 {
             let archive = match (archive, arriving) {
+                (Some(archive), _) if options.layout == RestoreLayout::Boot && is_of_firedancer(&archive) => {
+                    if !all_options.expect_roots.is_empty() {
+                        return Err(Error::usage(
+                            "the root of an archive of Firedancer's is not that of what is restored",
+                        )
+                        .with_hint("verify it with its root, then restore it without"));
+                    }
+                    let (archive, copy) = convert(&archive, archives.last(), &target.snapshots_dir, options, progress)?;
+                    copies.push(copy);
+                    archive
+                }
                 (Some(archive), _) => {
                     if options.layout == RestoreLayout::Boot {
                         copies.push(ArchiveCopy::begin(&archive, &target.snapshots_dir, options)?);
@@ -258,6 +292,67 @@ impl Inputs {
         }
         Ok((archives, copies))
     }
+}
+
+/// Whether an archive is Firedancer's, which Agave does not load as it is.
+fn is_of_firedancer(archive: &Archive) -> bool {
+    front::is_of_firedancer(archive) == Some(true)
+}
+
+/// Waits until all of an archive has arrived.
+fn await_end(archive: &Archive, progress: &dyn Progress) -> Result<()> {
+    let mut bytes = vec![0; AWAITED_BYTES];
+    let mut offset_bytes = 0;
+    loop {
+        progress.check()?;
+        match archive.source.read_up_to(&mut bytes, offset_bytes).or_path("read", archive.path())? {
+            0 => return Ok(()),
+            read => offset_bytes += read as u64,
+        }
+    }
+}
+
+/// Read at a time while an archive arrives.
+const AWAITED_BYTES: usize = 1024 * 1024;
+
+/// Makes of an archive of Firedancer's one that Agave loads, on the full one below it, without a name yet: that is what is
+/// restored, and what gets into the archives directory.
+fn convert(
+    archive: &Archive,
+    base: Option<&Archive>,
+    dir: &Arc<KeptDir>,
+    options: &RestoreTarget,
+    progress: &dyn Progress,
+) -> Result<(Archive, ArchiveCopy)> {
+    let path = archive.path();
+    let make = options.convert.ok_or_else(|| {
+        Error::usage(format!("Agave cannot load {}, which Firedancer wrote", path.shown()))
+            .with_hint("recompress it for Agave first, then restore the result")
+    })?;
+    if let Some(name) = archive.name.as_ref().map(ToString::to_string)
+        && dir.found(&name)?.is_some()
+    {
+        return Err(Error::failed(format!("{} is in the place of what Agave loads", dir.path_of(&name).shown()))
+            .with_hint("move it to another directory, and restore it from there"));
+    }
+    let genesis = Some(options.paths.ledger.join(GENESIS_FILE_NAME)).filter(|genesis| genesis.is_file());
+    let what = ToConvert {
+        archive: path,
+        base: base.map(Archive::path),
+        base_slot: base.and_then(|base| base.name.as_ref()).map(|name| name.slot),
+        genesis: genesis.as_deref(),
+        is_of_firedancer: true,
+        threads: options.threads,
+        memory_bytes: options.check.memory_bytes,
+        io_policy: &options.io_policy,
+    };
+    let mut file = None;
+    make(&what, Sink::Unnamed { dir, file: &mut file }, progress)?;
+    let Some(file) = file else { return Err(Error::failed("the archive for Agave was not made")) };
+    let mut made = Archive::open(file.path(), IndexPolicy::Hint, &options.io_policy)?;
+    made.name.clone_from(&archive.name);
+    let copy = ArchiveCopy::of_arriving(&made, file)?;
+    Ok((made, copy))
 }
 
 fn receive(arriving: &Arriving, progress: &dyn Progress) -> Result<()> {

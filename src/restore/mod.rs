@@ -27,7 +27,7 @@ use {
         space::{MAINNET_RATIO, RATIO_MIN, SpaceNeeded},
         superseded::read_superseded,
         target::Target,
-        unpack::{Shared, UnpackOptions, Unpacked, unpack},
+        unpack::{Shared, UnpackOptions, Unpacked, is_refused_of_tree, unpack},
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
@@ -61,7 +61,7 @@ use {
 
 pub use {
     input::{Supplied, Supply, is_standard_input},
-    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget},
+    options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert},
     unpack::is_refused,
 };
 
@@ -151,6 +151,10 @@ fn restore_archives(
         owner: target.owner,
         threads: options.threads,
         hashes: HashCheck::None,
+        refused: match options.layout {
+            RestoreLayout::Boot => is_refused,
+            RestoreLayout::Archive => is_refused_of_tree,
+        },
     };
     let restored = loop {
         match unpack_all(&mut feed, target, &unpack_options, options, progress) {
@@ -334,7 +338,12 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    judge_storage_map(map, &storages, base_slot, full.is_some(), &Findings::refusing(is_refused))
+    judge_storage_map(map, &storages, base_slot, full.is_some_and(has_map), &Findings::refusing(is_refused))
+}
+
+/// Whether its storages are those that an incremental archive's storage map may name: Firedancer's are others.
+fn has_map(full: &Unpacked) -> bool {
+    full.bank.storage_count > 0
 }
 
 /// Whether an archive without a telling name is an incremental one: everything that its storage map names beyond what it

@@ -1,6 +1,7 @@
 //! What to restore and how, and what was restored.
 
 use {
+    crate::archive::sink::Sink,
     derive_setters::Setters,
     serde::Serialize,
     slotpress_base::{
@@ -89,7 +90,7 @@ pub struct RestoreTarget {
     pub existing_state: ExistingState,
     /// Threads that decode and write, 1 to 1024.
     pub threads: usize,
-    /// Makes, in the archives directory, what Agave reads of an archive that it does not read (`recompress_for_agave` does);
+    /// Makes what Agave reads of an archive that it does not read, for the archives directory (`recompress_for_agave` does);
     /// without it, such an archive cannot be restored into a ledger that boots.
     pub convert: Option<ConvertArchive>,
     /// How the state is checked on the way.
@@ -116,9 +117,30 @@ impl RestoreTarget {
     }
 }
 
-/// Turns an archive into one that Agave reads, in a directory, with so many workers; returns its path.
-pub type ConvertArchive =
-    fn(archive: &Path, dir: &Path, threads: usize, io_policy: &IoPolicy, progress: &dyn Progress) -> Result<PathBuf>;
+/// An archive that Agave does not read.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ToConvert<'a> {
+    /// The archive.
+    pub archive: &'a Path,
+    /// The full archive below an incremental one of Firedancer's.
+    pub base: Option<&'a Path>,
+    /// The slot of that, for an archive without a name.
+    pub base_slot: Option<u64>,
+    /// The chain's `genesis.bin`, where the ledger has it.
+    pub genesis: Option<&'a Path>,
+    /// Whether it is Firedancer's: then its storages and its bank file change.
+    pub is_of_firedancer: bool,
+    /// Threads that work, 1 to 1024.
+    pub threads: usize,
+    /// The most memory for finding superseded records, in bytes.
+    pub memory_bytes: u64,
+    /// How to read and write beside other programs.
+    pub io_policy: &'a IoPolicy,
+}
+
+/// Makes of an archive one that Agave reads; returns its path, where it has one.
+pub type ConvertArchive = for<'a> fn(&ToConvert<'_>, Sink<'a>, &'a dyn Progress) -> Result<Option<PathBuf>>;
 
 /// What was restored.
 #[derive(Clone, Debug, Serialize)]

@@ -47,6 +47,8 @@ pub struct UnpackOptions<'a> {
     pub threads: usize,
     /// Which frames are compared with their hashes.
     pub hashes: HashCheck,
+    /// The rules whose breach ends it.
+    pub refused: fn(Rule) -> bool,
 }
 
 /// What the archives of one state have in common.
@@ -92,7 +94,12 @@ pub fn is_refused(rule: Rule) -> bool {
             | Rule::VersionLength
     );
     // What the validator wrote into bank file and status cache, and what only other versions mind, is Agave's to take.
-    !(is_tolerated || rule.is_of_bank() || rule.is_of_version())
+    !(is_tolerated || rule.is_of_bank() || rule.is_of_version()) || rule.is_of_firedancer()
+}
+
+/// The same of the tree of an archive, as it is there: also of one that only Firedancer loads.
+pub fn is_refused_of_tree(rule: Rule) -> bool {
+    is_refused(rule) && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
 }
 
 /// Of those that are tolerated, the ones that an operator need not hear of: what the archive is called, and in what
@@ -112,12 +119,12 @@ pub fn unpack(
     options: &UnpackOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Unpacked, ReadError> {
-    let UnpackOptions { roots, bank_snapshot, owner, threads, hashes } = *options;
+    let UnpackOptions { roots, bank_snapshot, owner, threads, hashes, refused } = *options;
     let Shared { seen_slots, size_limit, state } = *shared;
     let passing =
         (hashes != HashCheck::None && archive.tail.is_none()).then(|| PassingFrames::new(archive.source.as_ref()));
     let write_behind = &WriteBehind::new(archive.io_policy.io_hint);
-    let findings = Findings::refusing(is_refused);
+    let findings = Findings::refusing(refused);
     let records = state.map(StateCheck::first_pass);
     let contents = Unpacking {
         assigner: Mutex::new(assigner),

@@ -41,6 +41,11 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "frame" => vec![fs::read(&archive).expect("read")[..64].to_vec()],
         "bank_file" => of_ledgers("snapshots/26/26"),
         "status_cache" => of_ledgers("snapshots/26/status_cache"),
+        "sysvars" => {
+            let slots = [&[1][..], &16_384u64.to_le_bytes(), &[5; 131_072], &1_048_576u64.to_le_bytes(), &[9; 8]];
+            let history = [&2u64.to_le_bytes()[..], &[7; 64]];
+            vec![slots.concat(), history.concat(), [1; 81].to_vec(), [0; 40].to_vec()]
+        }
         "storages_list" => of_ledgers("snapshots/26/storages_list"),
         "obsolete" => of_ledgers("snapshots/26/obsolete_accounts"),
         "split" => of_ledgers("accounts/run/26.26.meta"),
@@ -68,7 +73,8 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "genesis" => {
             let entry =
                 |path: &str, content: &[u8]| TarEntry { path: path.into(), kind: b'0', content: content.into() };
-            vec![make_tar(&[entry("rocksdb/CURRENT", b"x"), entry("genesis.bin", b"the genesis")])]
+            let genesis = fs::read(fixture("genesis.bin")).expect("read");
+            vec![make_tar(&[entry("rocksdb/CURRENT", b"x"), entry("genesis.bin", b"the genesis")]), genesis]
         }
         "index" | "hashes" | "seek_table" => skippable_frames(&small()),
         _ => Vec::new(),

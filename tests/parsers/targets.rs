@@ -21,11 +21,15 @@ use {
         ledger::{
             bank_file::parse_bank_file_and_end,
             fields::FieldReader,
+            genesis::Genesis,
             lists::{ObsoleteFormat, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts},
             names::{ArchiveName, parse_storage_name},
+            rebuilt_bank::{RebuiltBank, StakedAccounts},
             records::{Record, RecordFault, RecordSink, RecordWalker},
             split::{MetaRange, MetaWalk},
+            stakes::StoredAccount,
             status_cache::parse_status_cache,
+            sysvars,
         },
     },
     slotpress_read::verify::{NamedArchive, VerifyOptions, verify_archives},
@@ -121,8 +125,31 @@ pub fn bank_file(bytes: &[u8]) {
         Ok(())
     };
     let parsed = parse_bank_file_and_end(fields(bytes), &mut on_storage, true);
-    check(parsed);
+    let bank = check(parsed);
     assert!(storages <= bytes.len());
+    // As if Firedancer had written it.
+    let Some((bank, _)) = bank else { return };
+    let account = StoredAccount { lamports: 1, is_executable: false, rent_epoch: 0, data: [3; 200].into() };
+    let mut accounts = StakedAccounts::default();
+    accounts.vote_accounts.insert([7; 32], account);
+    if let Some(rebuilt) = check(RebuiltBank::new(bytes.to_vec(), &bank, accounts, None)) {
+        let mut written = 0;
+        let counted = rebuilt.write(&mut |bytes| {
+            written += bytes.len() as u64;
+            Ok(())
+        });
+        check(counted);
+        assert_eq!(written, rebuilt.length_bytes());
+    }
+}
+
+/// What accounts of sysvars and features hold.
+pub fn sysvars(bytes: &[u8]) {
+    check(sysvars::parse_stake_history(bytes));
+    check(sysvars::parse_rewards_active(bytes));
+    check(sysvars::parse_clock(bytes));
+    check(sysvars::parse_feature(bytes));
+    assert!(check(sysvars::parse_newest_slots(bytes, 9)).is_none_or(|slots| slots.len() <= 9));
 }
 
 /// A status cache.
@@ -239,6 +266,7 @@ pub fn proxy_header(bytes: &[u8]) {
 
 /// A genesis archive, and any tar as the content of one.
 pub fn genesis(bytes: &[u8]) {
+    check(Genesis::parse(fields(bytes)));
     check(genesis_archive::unpack(bytes));
     let mut compressed = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
     std::io::Write::write_all(&mut compressed, &wrapped::with_checksums(bytes.to_vec())).expect("compressed");
@@ -286,6 +314,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("seek_table", seek_table),
     ("bank_file", bank_file),
     ("status_cache", status_cache),
+    ("sysvars", sysvars),
     ("storages_list", storages_list),
     ("obsolete", obsolete),
     ("split", split),

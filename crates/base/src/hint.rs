@@ -46,6 +46,8 @@ hints! {
     GiveBase: "if it is an incremental archive, give its full archive with `base`",
     /// Say what an incremental archive builds on.
     GiveBaseSlot: "an incremental archive needs the slot of its full archive: `base_slot`",
+    /// Give the genesis of the chain.
+    GiveGenesis: "the chain's genesis.bin tells how long its slots take: `genesis`",
     /// Trust an authority of one's own.
     GiveCaFile: "if the server's authority is your own, give its certificate with `ca_file`",
     /// Say who asks a store.

@@ -12,7 +12,7 @@ use {
         lattice::{LATTICE_HASH_BYTES, LatticeHash},
         leaders::leader,
         names::{Address, Hash},
-        stakes::{Keep, Stakes, Voters, read_stakes},
+        stakes::{Keep, Stakes, Voters, read_stakes, skip_nodes_and_voters},
     },
     slotpress_base::error::{Error, Result},
     std::{io::BufRead, path::Path, sync::Arc},
@@ -87,6 +87,31 @@ pub struct BankFile {
     pub block_id: Option<Hash>,
     /// The file's length in bytes.
     pub length_bytes: u64,
+    /// Where in the file some of its fields are.
+    pub places: BankPlaces,
+}
+
+/// Offsets in a bank file, in bytes: of what a bank file of Firedancer's lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BankPlaces {
+    /// The flag in front of the hashes per tick.
+    pub hashes_per_tick: u64,
+    /// The time of a slot, 16 bytes; the slots of a year follow 8 bytes behind it.
+    pub ns_per_slot: u64,
+    /// The slot's leader, 32 bytes.
+    pub leader: u64,
+    /// The slots of a year in the rent collector, 8 bytes.
+    pub rent_slots_per_year: u64,
+    /// The first byte of the bank's stakes.
+    pub stakes: u64,
+    /// The byte after them.
+    pub stakes_end: u64,
+    /// The flag `is_delta`.
+    pub is_delta: u64,
+    /// The first byte of the epoch stakes.
+    pub epoch_stakes: u64,
+    /// The byte after them.
+    pub epoch_stakes_end: u64,
 }
 
 /// The leader of a bank's slot by the stakes of its epoch.
@@ -105,6 +130,12 @@ impl BankFile {
     /// The hash that an archive of this bank carries in its name.
     pub fn snapshot_hash(&self) -> Hash {
         self.lattice_hash.snapshot_hash()
+    }
+
+    /// Whether Firedancer wrote it: its bank files hold no vote accounts and no delegations, since its loader takes those from
+    /// the accounts, and no storage map. Every chain of Agave's has a vote account from its genesis on.
+    pub fn is_of_firedancer(&self) -> bool {
+        self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
 
     /// What the bank hash must be, by its parts; `None` without a blockhash.
@@ -126,16 +157,30 @@ impl BankFile {
 
     /// The bank's epoch, and its slot's place in it.
     fn epoch_and_index(&self) -> (u64, u64) {
-        if let Some(slots) = self.slot.checked_sub(self.first_normal_slot) {
+        self.epoch_and_index_of(self.slot)
+    }
+
+    /// The first slot of the bank's epoch.
+    pub fn first_slot_of_epoch(&self) -> u64 {
+        self.slot.saturating_sub(self.epoch_and_index().1)
+    }
+
+    /// The epoch of any slot.
+    pub fn epoch_of(&self, slot: u64) -> u64 {
+        self.epoch_and_index_of(slot).0
+    }
+
+    fn epoch_and_index_of(&self, slot: u64) -> (u64, u64) {
+        if let Some(slots) = slot.checked_sub(self.first_normal_slot) {
             let epoch = self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
             return (epoch, slots.checked_rem(self.slots_per_epoch).unwrap_or(0));
         }
         // While warming up, epochs double from 32 slots (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
         const FIRST_END_LOG: u32 = 32u64.trailing_zeros() + 1;
-        let end = self.slot.saturating_add(32 + 1).checked_next_power_of_two();
+        let end = slot.saturating_add(32 + 1).checked_next_power_of_two();
         let end_log = end.map_or(u64::BITS, u64::trailing_zeros);
         let start = 1u64.checked_shl(end_log.saturating_sub(1)).map_or(u64::MAX, |start| start.saturating_sub(32));
-        (u64::from(end_log.saturating_sub(FIRST_END_LOG)), self.slot.saturating_sub(start))
+        (u64::from(end_log.saturating_sub(FIRST_END_LOG)), slot.saturating_sub(start))
     }
 }
 
@@ -189,13 +234,18 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     Ok((bank, end_error))
 }
 
-/// The time that a slot is meant to take, in nanoseconds: it stands in the first bytes of a bank file.
+/// The first bytes of a bank file: the time that a slot is meant to take, and whether there are any stakes.
 ///
 /// # Errors
 /// They make no sense, or `r` ends before.
 pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     let mut bank = BankFile::default();
     read_front(&mut r, &mut bank)?;
+    read_middle(&mut r, &mut bank)?;
+    bank.vote_account_count = r.u64()?;
+    if bank.vote_account_count == 0 {
+        bank.delegation_count = r.u64()?;
+    }
     Ok(bank)
 }
 
@@ -212,34 +262,22 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     bank.signature_count = r.u64()?;
     bank.capitalization = r.u64()?;
     bank.max_tick_height = r.u64()?;
+    bank.places.hashes_per_tick = r.position();
     if r.flag("hashes per tick")? {
         r.skip(8)?;
     }
     bank.ticks_per_slot = r.u64()?;
+    bank.places.ns_per_slot = r.position();
     bank.ns_per_slot = u128::from_le_bytes(r.array()?);
     Ok(())
 }
 
 /// The bank fields that follow, to the stakes.
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: Keep<'_>) -> Result<()> {
-    bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
-    r.skip(8)?; // slots per year
-    bank.accounts_data_bytes = r.u64()?;
-    bank.slot = r.u64()?;
-    r.skip(8)?; // epoch, unused
-    bank.block_height = r.u64()?;
-    bank.leader = Hash(r.array()?);
-    r.skip(16)?; // collector fees, fee calculator: always 0
-    r.skip(4 * 8 + 1)?; // fee rate governor
-    r.skip(8)?; // collected rent
-    r.skip(8 + EPOCH_SCHEDULE_BYTES + 8 + 8 + 8 + 1)?; // rent collector
-    bank.slots_per_epoch = r.u64()?;
-    let _leader_schedule_slot_offset = r.u64()?;
-    bank.is_warmup = r.flag("the warm-up")?;
-    bank.first_normal_epoch = r.u64()?;
-    bank.first_normal_slot = r.u64()?;
-    r.skip(6 * 8)?; // inflation
+    read_middle(r, bank)?;
+    bank.places.stakes = r.position();
     let stakes = read_stakes(r, "the stakes", false, keep)?;
+    bank.places.stakes_end = r.position();
     bank.invalid_vote_account = stakes.invalid_vote_account;
     bank.vote_account_count = stakes.vote_account_count;
     bank.delegation_count = stakes.delegation_count;
@@ -248,8 +286,33 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
     r.skip_items("the unused credits", 32)?;
     r.skip_items("the unused votes", 32)?;
     r.skip(8)?; // always 0
+    bank.places.is_delta = r.position();
     r.flag("is_delta")?;
     Ok(())
+}
+
+/// The bank fields between its front and its stakes.
+fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+    bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
+    r.skip(8)?; // slots per year
+    bank.accounts_data_bytes = r.u64()?;
+    bank.slot = r.u64()?;
+    r.skip(8)?; // epoch, unused
+    bank.block_height = r.u64()?;
+    bank.places.leader = r.position();
+    bank.leader = Hash(r.array()?);
+    r.skip(16)?; // collector fees, fee calculator: always 0
+    r.skip(4 * 8 + 1)?; // fee rate governor
+    r.skip(8)?; // collected rent
+    r.skip(8 + EPOCH_SCHEDULE_BYTES)?; // rent collector
+    bank.places.rent_slots_per_year = r.position();
+    r.skip(8 + 8 + 8 + 1)?;
+    bank.slots_per_epoch = r.u64()?;
+    let _leader_schedule_slot_offset = r.u64()?;
+    bank.is_warmup = r.flag("the warm-up")?;
+    bank.first_normal_epoch = r.u64()?;
+    bank.first_normal_slot = r.u64()?;
+    r.skip(6 * 8) // inflation
 }
 
 /// Hard forks above the parent's slot that are kept: a cluster has had a handful since genesis.
@@ -300,6 +363,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
         r.skip(8 + 32 + 8 + 32 + 8)?;
     }
     r.optional_hash("the epoch accounts hash")?;
+    bank.places.epoch_stakes = r.position();
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
     let (epoch, slot_index) = bank.epoch_and_index();
     let mut voters = Voters::default();
@@ -308,6 +372,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
             bank.invalid_vote_account.get_or_insert(invalid);
         }
     }
+    bank.places.epoch_stakes_end = r.position();
     if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && !voters.has_more {
         bank.scheduled_leader = leader(epoch, slot_index, voters.by_address())
             .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
@@ -349,13 +414,7 @@ fn read_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>, wanted: u64, voters: &m
         false => Keep::Nothing,
     };
     let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
-    r.skip(8)?; // total stake
-    for _ in 0..r.count("the vote accounts of nodes", 32 + 8 + 8)? {
-        r.skip(32)?;
-        r.skip_items("the vote accounts of a node", 32)?;
-        r.skip(8)?;
-    }
-    r.skip_items("the authorized voters", 64)?;
+    skip_nodes_and_voters(r)?;
     Ok(stakes.invalid_vote_account)
 }
 

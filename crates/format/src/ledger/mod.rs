@@ -3,12 +3,14 @@
 //!
 //! No compression, no network and no terminal live here; every other module stands on this one.
 
+pub mod activation;
 mod bank_fields;
 pub mod bank_file;
 pub mod bank_hash;
 pub mod blockhash_queue;
 pub mod directory;
 pub mod fields;
+pub mod genesis;
 pub mod held_lock;
 #[allow(
     clippy::indexing_slicing,
@@ -23,6 +25,7 @@ pub mod lists;
 pub mod lock;
 pub mod names;
 pub mod programs;
+pub mod rebuilt_bank;
 pub mod record;
 pub mod records;
 pub mod slot_time;
@@ -31,3 +34,4 @@ pub mod stakes;
 pub mod startup_hints;
 pub mod status_cache;
 pub mod storages;
+pub mod sysvars;

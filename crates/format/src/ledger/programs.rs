@@ -47,6 +47,18 @@ pub const NAMES: [u8; 32] = address("namesLPneVptA9Z5rqUDD9tMTWEJwofgaYwp8cawRkX
 /// The sysvar that tells which slots have a block.
 pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 
+/// The sysvar of the cluster's stakes in the epochs that are over.
+pub const STAKE_HISTORY: [u8; 32] = address("SysvarStakeHistory1111111111111111111111111");
+
+/// The sysvar that tells whether the rewards of the last epoch are still being paid out.
+pub const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
+
+/// The sysvar of the cluster's time.
+pub const CLOCK: [u8; 32] = address("SysvarC1ock11111111111111111111111111111111");
+
+/// The feature `reduce_stake_warmup_cooldown`.
+pub const REDUCED_STAKE_CHANGES: [u8; 32] = address("GwtDQBghCTBgmX2cpEGNPxTEBUTQRaDMGTr5qychdGMj");
+
 /// The mints of most accounts: wrapped SOL, USDC, USDT.
 pub const KNOWN_MINTS: [[u8; 32]; 3] = [
     address("So11111111111111111111111111111111111111112"),

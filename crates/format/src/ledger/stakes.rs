@@ -3,7 +3,8 @@
 
 use {
     crate::ledger::{
-        fields::FieldReader, leaders::Voter, names::Address, programs::VOTE, record::ACCOUNT_DATA_BYTES_MAX,
+        activation::Term, fields::FieldReader, leaders::Voter, names::Address, programs::VOTE,
+        record::ACCOUNT_DATA_BYTES_MAX,
     },
     slotpress_base::{bytes::to_usize, error::Result},
     std::{collections::BTreeMap, io::BufRead},
@@ -24,6 +25,9 @@ const STAKE_STATE_BYTES: usize = DELEGATION_AT + DELEGATION_BYTES + 8 + 1;
 /// A delegation: voter, stake, activation epoch, deactivation epoch, and 8 bytes that once were a rate.
 const DELEGATION_BYTES: usize = 32 + 8 + 8 + 8 + 8;
 
+/// A delegation in a stakes cache: the stake account's address, and the delegation.
+pub const STORED_DELEGATION_BYTES: usize = 32 + DELEGATION_BYTES;
+
 /// Of those, what makes two delegations equal for Agave 4.4 and later.
 const STAKE_BYTES: usize = DELEGATION_BYTES - 8;
 
@@ -37,6 +41,20 @@ impl Delegation {
         self.0.first_chunk().copied().unwrap_or_default()
     }
 
+    /// As it is stored.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// How much, and from when until when.
+    pub fn term(&self) -> Term {
+        let number = |at: usize| {
+            let bytes = self.0.get(at..).and_then(|rest| rest.first_chunk());
+            bytes.copied().map_or(0, u64::from_le_bytes)
+        };
+        Term { stake: number(32), activation_epoch: number(40), deactivation_epoch: number(48) }
+    }
+
     /// Whether two delegations differ in nothing but the bytes that once were a rate.
     pub fn is_same_stake(&self, other: &Self) -> bool {
         self.0.first_chunk::<STAKE_BYTES>() == other.0.first_chunk()
@@ -47,6 +65,19 @@ impl Delegation {
         let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
         state.get(DELEGATION_AT..)?.first_chunk().copied().map(Self)
     }
+}
+
+/// An account whose contents are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAccount {
+    /// Its balance.
+    pub lamports: u64,
+    /// Whether it is a program.
+    pub is_executable: bool,
+    /// The epoch in which rent was due, which has no meaning any more.
+    pub rent_epoch: u64,
+    /// Its data.
+    pub data: Box<[u8]>,
 }
 
 /// An account of the vote program, as a bank file and the accounts may have it.
@@ -85,8 +116,39 @@ const BLS_KEY_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
 /// Former voters, 32 of 48 bytes, with their index and flag: up to version 3.
 const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 
-/// The node of a vote account's state, where Agave can read that (`VoteStateView` in the `solana-vote` crate).
+/// The node of a vote account's state, where Agave can read that.
 fn node_of(data: &[u8]) -> Option<[u8; 32]> {
+    VoteState::parse(data).map(|state| state.node)
+}
+
+/// What is looked at in a vote account's state.
+#[derive(Clone, Copy, Debug)]
+pub struct VoteState<'a> {
+    /// The validator's identity.
+    pub node: [u8; 32],
+    /// Epochs and who may vote from them on, 40 bytes each.
+    voters: &'a [u8],
+}
+
+/// Bytes of an authorized voter: the epoch, the address.
+const VOTER_BYTES: usize = 8 + 32;
+
+impl<'a> VoteState<'a> {
+    /// Who may vote in an epoch.
+    pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
+        let voters = self.voters.chunks_exact(VOTER_BYTES).rev();
+        let mut voters = voters.filter_map(|voter| voter.split_first_chunk());
+        let (_, address) = voters.find(|(from, _)| u64::from_le_bytes(**from) <= epoch)?;
+        address.try_into().ok()
+    }
+
+    /// The state in the data of a vote account, where Agave can read that (`VoteStateView` in the `solana-vote` crate).
+    pub fn parse(data: &'a [u8]) -> Option<Self> {
+        parse_vote_state(data)
+    }
+}
+
+fn parse_vote_state(data: &[u8]) -> Option<VoteState<'_>> {
     let version = data.first_chunk().copied().map(u32::from_le_bytes)?;
     let mut rest = data;
     let skip = |rest: &mut &[u8], bytes: usize| rest.split_at_checked(bytes).map(|(_, after)| *rest = after);
@@ -100,12 +162,13 @@ fn node_of(data: &[u8]) -> Option<[u8; 32]> {
         }
     };
     // At most 255 items.
-    let list = |rest: &mut &[u8], item_bytes: usize| {
+    fn list<'a>(rest: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
         let (count, after) = rest.split_first_chunk()?;
         let count = u8::try_from(u64::from_le_bytes(*count)).ok()?;
+        let (items, after) = after.split_at_checked(usize::from(count).saturating_mul(item_bytes))?;
         *rest = after;
-        skip(rest, usize::from(count).saturating_mul(item_bytes))
-    };
+        Some(items)
+    }
     match version {
         STATE_1_14_11 | STATE_3 => skip(&mut rest, VOTES_AT)?,
         STATE_4 => {
@@ -116,13 +179,13 @@ fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     }
     list(&mut rest, if version == STATE_1_14_11 { 12 } else { 13 })?; // votes
     flag(&mut rest, 8)?; // root slot
-    list(&mut rest, 8 + 32)?; // authorized voters
+    let voters = list(&mut rest, VOTER_BYTES)?;
     if version != STATE_4 {
         skip(&mut rest, PRIOR_VOTERS_BYTES)?;
     }
     list(&mut rest, 3 * 8)?; // credits
     skip(&mut rest, 2 * 8)?; // last timestamp
-    data.get(4..)?.first_chunk().copied()
+    Some(VoteState { node: data.get(4..)?.first_chunk().copied()?, voters })
 }
 
 /// `VoteStateVersions::is_correct_size_and_initialized`: of version 4 by its number, of older ones by something other than
@@ -242,6 +305,17 @@ pub fn read_stakes<R: BufRead>(
     summary.epoch = r.u64()?;
     r.skip_items("the stake history", 4 * 8)?;
     Ok(summary)
+}
+
+/// Passes over what follows the stakes of an epoch: their sum, nodes, authorized voters.
+pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
+    r.skip(8)?; // total stake
+    for _ in 0..r.count("the vote accounts of nodes", 32 + 8 + 8)? {
+        r.skip(32)?;
+        r.skip_items("the vote accounts of a node", 32)?;
+        r.skip(8)?;
+    }
+    r.skip_items("the authorized voters", 64).map(drop)
 }
 
 /// An account of a stakes cache.

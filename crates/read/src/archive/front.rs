@@ -13,7 +13,7 @@ use {
             entry_parser::{EntryParser, TarEvent},
         },
         ledger::{
-            bank_file::read_bank_front,
+            bank_file::{BankFile, read_bank_front},
             fields::FieldReader,
             slot_time::{SlotTime, SlotTimeSource},
         },
@@ -45,13 +45,26 @@ pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     }
 }
 
-/// The same, and the time, of an archive with an index.
+/// Whether Firedancer wrote the bank file; `None` where few reads do not tell.
+pub fn is_of_firedancer(archive: &Archive) -> Option<bool> {
+    let (entry, front) = match &archive.tail {
+        Some(tail) => read_by_index(archive, tail)?,
+        None => in_order(archive)?,
+    };
+    Some(read_front(&entry, &front)?.is_of_firedancer())
+}
+
+fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
+    read_bank_front(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
+}
+
+/// How long slots are meant to take, and the time, of an archive with an index.
 pub fn by_index(archive: &Archive) -> Option<Front> {
     parse(&read_by_index(archive, archive.tail.as_ref()?)?)
 }
 
 fn parse((entry, front): &(Entry, Vec<u8>)) -> Option<Front> {
-    let bank = read_bank_front(FieldReader::new(front.as_slice(), entry.content_bytes, "the bank file")).ok()?;
+    let bank = read_front(entry, front)?;
     let per_slot = u64::try_from(bank.ns_per_slot).ok().map(Duration::from_nanos);
     let time_ms = Some(bank.blockhashes.newest_ms).filter(|time_ms| *time_ms > 0).map(Duration::from_millis);
     let time = time_ms.and_then(|time_ms| SystemTime::UNIX_EPOCH.checked_add(time_ms));

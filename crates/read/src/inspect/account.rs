@@ -54,10 +54,6 @@ impl FoundAccount {
     pub fn is_closed(&self) -> bool {
         self.lamports == 0
     }
-
-    fn version(&self) -> (u64, u64) {
-        (self.slot, self.offset_bytes)
-    }
 }
 
 /// Finds the newest version of an account; `None` where no storage holds any.
@@ -92,7 +88,8 @@ fn find_in(mut scan: Scan<'_>, pubkey: Address) -> Result<Option<FoundAccount>> 
 
 struct Search {
     pubkey: Address,
-    found: Mutex<Option<FoundAccount>>,
+    /// The newest, and the number of its storage: of storages of one slot, which Firedancer writes, the later counts.
+    found: Mutex<Option<(u32, FoundAccount)>>,
     /// Whether a storage could not be read to its end.
     has_lost: AtomicBool,
 }
@@ -108,7 +105,7 @@ impl Search {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
-            // Storages of one slot, which only a broken archive has, stay together: which of them wins is not ours to say.
+            // Storages of one slot stay together: of an account, the last record among them counts.
             while let Some(storage) =
                 left.next_if(|storage| bytes < round_bytes || last_slot.is_some_and(|last| last == storage.slot))
             {
@@ -129,7 +126,7 @@ impl Search {
     }
 
     fn into_found(self) -> Option<FoundAccount> {
-        self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.found.into_inner().unwrap_or_else(PoisonError::into_inner).map(|(_, found)| found)
     }
 }
 
@@ -179,8 +176,9 @@ impl RecordSink for SearchWorker<'_> {
             offset_bytes: record.offset_bytes,
         };
         let mut found = self.search.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if found.as_ref().is_none_or(|other| other.version() <= one.version()) {
-            *found = Some(one);
+        let place = |number: u32, one: &FoundAccount| (one.slot, number, one.offset_bytes);
+        if found.as_ref().is_none_or(|(number, other)| place(*number, other) <= place(storage.number, &one)) {
+            *found = Some((storage.number, one));
         }
     }
 }

@@ -172,6 +172,7 @@ impl<'a> ArchiveRules<'a> {
         let entries = std::mem::take(&mut *lock(&self.entries));
         entries.finish(is_whole, self.findings)?;
         let bank = judge_documents(documents, entries.bank_slot(), self.findings)?;
+        entries.judge_shared_slot(bank.as_ref().map(|(bank, _)| bank), self.findings)?;
         Ok(JudgedArchive { entries, bank })
     }
 }

@@ -22,7 +22,16 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         Some(hash) => add(Rule::BankHash, hash.to_string(), bank.hash.to_string())?,
         None => add(Rule::BankHash, "a last blockhash, which it covers".to_string(), "none".to_string())?,
     }
-    match bank.scheduled_leader {
+    // Agave takes leader and stakes from the bank file, Firedancer from the accounts.
+    let scheduled_leader = match bank.is_of_firedancer() {
+        true => {
+            let found = "no vote account, no delegation".to_string();
+            add(Rule::NoStakes, "the vote accounts and delegations of the state".to_string(), found)?;
+            ScheduledLeader::Unknown
+        }
+        false => bank.scheduled_leader,
+    };
+    match scheduled_leader {
         ScheduledLeader::Node(leader) if leader != bank.leader => {
             add(Rule::Leader, leader.to_string(), bank.leader.to_string())?;
         }

@@ -187,6 +187,7 @@ enum Remedy {
     Download,
     Source,
     Recompress,
+    Convert,
     Name,
     Ledger,
     Storage,
@@ -202,6 +203,7 @@ impl Remedy {
             Self::Download => "download the archive again, from another source if it comes out the same",
             Self::Source => "do not use it; take the archive from another source",
             Self::Recompress => "recompress it: that makes an archive that all clients read",
+            Self::Convert => "for Agave, recompress it with --for agave; Firedancer loads it as it is",
             Self::Name => "do not use it: it was renamed or made up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
             Self::Storage => "name every accounts path, or restore the ledger from an archive",
@@ -293,6 +295,8 @@ rules! {
     TwoBanks, ALL, Source, SEEN, "bank files of two slots";
     /// One storage per slot, over the full and the incremental archive.
     DuplicateStorage, AGAVE, Source, SEEN, "two storages of one slot";
+    /// Only what Firedancer writes holds several storages of the bank's own slot.
+    SharedSlot, AGAVE, Convert, PAGE_9, "all storages are of one slot, as Firedancer writes them";
     /// Storages hold something.
     EmptyStorage, ALL, Recompress, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
@@ -353,6 +357,8 @@ rules! {
     BlockhashTwice, FIREDANCER, Source, PAGE_6, "a blockhash is twice among the newest 151";
     /// The bank hash is the hash of its parts.
     BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
+    /// The stakes hold the vote accounts of the bank.
+    NoStakes, AGAVE, Convert, PAGE_9, "the bank file holds no stakes, as Firedancer writes it";
     /// The leader is the slot's by the epoch stakes.
     Leader, FROM_4_2, Source, SEEN, "the bank file names another leader than the epoch stakes give its slot";
     /// The stakes hold vote accounts that can be read.
@@ -458,10 +464,16 @@ impl Rule {
         !self.row().refused_by.contains(&client)
     }
 
-    /// Whether breaking it is no fault, but how some version of Agave writes: it counts only for a client that refuses it.
+    /// Whether breaking it is no fault, but how Firedancer or some version of Agave writes: it counts only for a client that
+    /// refuses it.
     pub fn is_of_version(self) -> bool {
         use Rule::*;
-        matches!(self, NoStorageMap | NewerErrors | HardLinks | StoragesList | TaggedList)
+        matches!(self, NoStorageMap | NewerErrors | HardLinks | StoragesList | TaggedList) || self.is_of_firedancer()
+    }
+
+    /// Whether breaking it is how Firedancer writes, which no version of Agave loads.
+    pub fn is_of_firedancer(self) -> bool {
+        matches!(self, Self::SharedSlot | Self::NoStakes)
     }
 
     /// Whether it is about what bank file and status cache say, beyond that they can be read: an archive has it from its

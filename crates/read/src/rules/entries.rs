@@ -6,9 +6,12 @@ use {
         findings::{Check, Findings, Place},
     },
     slotpress_base::error::Result,
-    slotpress_format::archive::{
-        entry::{Entry, EntryKind, Oddity, TarHeader, UNNAMED_SLOT},
-        limits::{FIREDANCER_SLOTS, UNPACKED_BYTES_MAX},
+    slotpress_format::{
+        archive::{
+            entry::{Entry, EntryKind, Oddity, TarHeader, UNNAMED_SLOT},
+            limits::{FIREDANCER_SLOTS, UNPACKED_BYTES_MAX},
+        },
+        ledger::bank_file::BankFile,
     },
     std::collections::HashSet,
 };
@@ -26,6 +29,9 @@ pub struct EntryChecker {
     content_bytes: u64,
     /// Storages: slot and length.
     storages: Vec<(u64, u64)>,
+    /// The ids of those of the bank's slot, and the first that is not alone there.
+    ids_of_bank_slot: HashSet<u32>,
+    shared: Option<u32>,
 }
 
 impl EntryChecker {
@@ -103,13 +109,29 @@ impl EntryChecker {
                 if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
                     add(Rule::StorageTooOld, format!("a slot above {base}"), slot.to_string())?;
                 }
+                let is_of_bank_slot = self.bank_slot() == Some(slot);
+                let is_new = is_of_bank_slot && self.ids_of_bank_slot.insert(id);
                 if !seen_slots.insert(slot) {
-                    add(Rule::DuplicateStorage, format!("one storage of slot {slot}"), "another".to_string())?;
+                    match is_new && self.ids_of_bank_slot.len() > 1 {
+                        // As Firedancer writes them; whether it did, the bank file tells.
+                        true => self.shared = self.shared.or(Some(id)),
+                        false => add(Rule::DuplicateStorage, one_of(slot), "another".to_string())?,
+                    }
                 }
                 self.slot_max = self.slot_max.max(Some((slot, id)));
             }
         }
         Ok(())
+    }
+
+    /// Whether several storages of the bank's slot are as they should be: where Firedancer wrote the bank file.
+    pub fn judge_shared_slot(&self, bank: Option<&BankFile>, findings: &Findings) -> Result<()> {
+        let (Some(slot), Some(id)) = (self.bank_slot(), self.shared) else { return Ok(()) };
+        let place = Place::entry(EntryKind::Storage { slot, id });
+        match bank.is_some_and(BankFile::is_of_firedancer) && self.storages.iter().all(|(of, _)| *of == slot) {
+            true => findings.add(Check::Entries, Rule::SharedSlot, place, one_of(slot), self.storages.len()),
+            false => findings.add(Check::Entries, Rule::DuplicateStorage, place, one_of(slot), "another"),
+        }
     }
 
     /// The archive has been read to its end; where not all of its entries are known, none is missing.
@@ -134,6 +156,10 @@ impl EntryChecker {
         }
         Ok(())
     }
+}
+
+fn one_of(slot: u64) -> String {
+    format!("one storage of slot {slot}")
 }
 
 fn twice(seen: &mut bool, rule: Rule, entry: &Entry, findings: &Findings) -> Result<()> {

@@ -9,6 +9,7 @@ use {
     super::{
         accounts::{Accounts, AccountsPass, Task},
         settle::{ReadAgain, Settled, log_bytes, settle},
+        stakes::{FoundAccounts, StakeAccounts},
     },
     crate::rules::{
         clients::Rule,
@@ -202,6 +203,18 @@ impl StateCheck {
         let accounts = Accounts::new(memory_bytes, spill_dir, log_bytes(storages_bytes))?;
         accounts.check_room_foreseen(memory_bytes)?;
         Ok(Self { accounts, findings: Findings::refusing(refused) })
+    }
+
+    /// Keeps what the stakes of a bank file can be made of.
+    #[must_use]
+    pub fn keeping_accounts(mut self) -> Self {
+        self.accounts.stakes = StakeAccounts::keeping_accounts();
+        self
+    }
+
+    /// What the accounts tell, once the check is finished.
+    pub fn into_accounts(self) -> Result<FoundAccounts> {
+        self.accounts.stakes.into_accounts()
     }
 
     /// What has been read so far is newer than everything that follows: of its accounts, older versions are skipped.

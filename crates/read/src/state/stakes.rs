@@ -16,12 +16,15 @@ use {
             findings::{Check, Findings, Place},
         },
     },
-    slotpress_base::error::Result,
+    slotpress_base::{bytes::to_usize, error::Result},
     slotpress_format::ledger::{
         names::{Address, Hash},
-        programs::{STAKE, VOTE},
+        programs::{CLOCK, EPOCH_REWARDS, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE},
+        rebuilt_bank::{StakedAccounts, cannot},
         records::Record,
-        stakes::{DELEGATIONS_MAX, Delegation, Stakes, VOTE_ACCOUNTS_MAX, VoteAccount},
+        stakes::{DELEGATIONS_MAX, Delegation, Stakes, StoredAccount, VOTE_ACCOUNTS_MAX, VoteAccount},
+        status_cache::STATUS_CACHE_SLOTS_MAX,
+        sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history},
     },
     std::{
         collections::{HashMap, HashSet},
@@ -43,9 +46,26 @@ const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 pub enum Staked {
     /// A stake account that is delegated.
     Delegation(Delegation),
-    /// A vote account.
-    Vote(Box<VoteAccount>),
+    /// A vote account, and all of it where that is kept.
+    Vote(Box<VoteAccount>, Option<StoredAccount>),
+    /// Another account that a bank file follows from.
+    Other(StoredAccount),
 }
+
+impl Staked {
+    fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Vote(_, Some(kept)) | Self::Other(kept) => kept.data.len(),
+            Self::Vote(_, None) | Self::Delegation(_) => 0,
+        }
+    }
+}
+
+/// The sysvars and the feature that a bank file follows from.
+const OTHERS: [[u8; 32]; 5] = [CLOCK, STAKE_HISTORY, EPOCH_REWARDS, SLOT_HISTORY, REDUCED_STAKE_CHANGES];
+
+/// Bytes of accounts that are kept whole, at most: mainnet's vote accounts take 25 MB.
+const KEPT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 #[derive(Debug)]
 struct Found {
@@ -57,20 +77,44 @@ struct Found {
 
 type Shard = HashMap<[u8; 32], Found>;
 
+/// What the accounts of a state tell that Agave wants to have in a bank file or beside it.
+#[derive(Debug)]
+pub struct FoundAccounts {
+    /// The stakes.
+    pub staked: StakedAccounts,
+    /// The newest slots that have a block, as many as a status cache holds, newest first.
+    pub newest_slots: Vec<u64>,
+    /// Whether the rewards of the last epoch are being paid out.
+    pub are_rewards_active: bool,
+}
+
+/// Whether Agave keeps a vote account in its stakes.
+fn is_usable(account: &VoteAccount) -> bool {
+    account.node.is_some() && account.is_initialized
+}
+
 /// The vote accounts and delegated stake accounts of a state in the making, by address.
 #[derive(Debug)]
 pub struct StakeAccounts {
     shards: [Mutex<Shard>; SHARDS],
     count: AtomicUsize,
+    /// Bytes of accounts that are kept whole; `None` where none are.
+    kept_bytes: Option<AtomicUsize>,
 }
 
 impl Default for StakeAccounts {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::default() }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { shards, count: AtomicUsize::default(), kept_bytes: None }
     }
 }
 
 impl StakeAccounts {
+    /// Keeps what the stakes of a bank file can be made of.
+    pub fn keeping_accounts() -> Self {
+        Self { kept_bytes: Some(AtomicUsize::default()), ..Self::default() }
+    }
+
     fn shard(&self, address: &[u8; 32]) -> MutexGuard<'_, Shard> {
         // Made-up addresses may all be of one shard: then workers wait for each other.
         let number = usize::from(address[4]) % SHARDS;
@@ -80,20 +124,35 @@ impl StakeAccounts {
     /// A record that is no tombstone.
     pub fn look_at(&self, storage: StorageRef, fingerprint: Fingerprint, record: &Record<'_>) {
         let header = &record.header;
+        let is_executable = header.executable != 0;
+        let stored = || StoredAccount {
+            lamports: header.lamports,
+            is_executable,
+            rent_epoch: header.rent_epoch,
+            data: record.data.into(),
+        };
         let staked = match header.owner {
             STAKE => Delegation::of_account(record.data).map(Staked::Delegation),
             VOTE => {
-                let is_executable = header.executable != 0;
                 let account = VoteAccount::new(header.lamports, &VOTE, is_executable, header.rent_epoch, record.data);
-                Some(Staked::Vote(Box::new(account)))
+                let is_kept = self.kept_bytes.is_some() && is_usable(&account);
+                Some(Staked::Vote(Box::new(account), is_kept.then(stored)))
             }
+            _ if self.kept_bytes.is_some() && OTHERS.contains(&header.pubkey) => Some(Staked::Other(stored())),
             _ => return,
         };
         let Some(staked) = staked else { return };
+        let staked_bytes = staked.kept_bytes();
+        if let Some(kept_bytes) = &self.kept_bytes
+            && kept_bytes.fetch_add(staked_bytes, Relaxed).saturating_add(staked_bytes) > KEPT_BYTES_MAX
+        {
+            return;
+        }
         let found = Found { staked, slot: storage.slot, storage: storage.number, fingerprint };
         let mut shard = self.shard(&header.pubkey);
         match shard.get_mut(&header.pubkey) {
-            Some(known) if known.slot < found.slot => *known = found,
+            // Of storages of one slot, the later in the archive.
+            Some(known) if (known.slot, known.storage) < (found.slot, found.storage) => *known = found,
             Some(_) => {}
             None if self.count.fetch_add(1, Relaxed) < ACCOUNTS_MAX => {
                 shard.insert(header.pubkey, found);
@@ -110,19 +169,52 @@ impl StakeAccounts {
         }
     }
 
+    /// What a bank file can be made of, once superseded versions are dropped: vote accounts, delegations, and what sysvars say.
+    ///
+    /// # Errors
+    /// There are more than are looked at, or one is missing.
+    pub fn into_accounts(self) -> Result<FoundAccounts> {
+        let is_over = self.kept_bytes.is_none_or(|bytes| bytes.into_inner() > KEPT_BYTES_MAX);
+        if is_over || self.count.into_inner() > ACCOUNTS_MAX {
+            return Err(cannot("the stakes: there are too many vote accounts, or stake accounts"));
+        }
+        let (mut staked, mut others) = (StakedAccounts::default(), HashMap::new());
+        for shard in self.shards {
+            for (address, found) in shard.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                match found.staked {
+                    Staked::Delegation(delegation) => staked.delegations.push((address, delegation)),
+                    Staked::Vote(_, Some(account)) => drop(staked.vote_accounts.insert(address, account)),
+                    Staked::Vote(_, None) => {}
+                    Staked::Other(account) => drop(others.insert(address, account.data)),
+                }
+            }
+        }
+        let clock = others.get(&CLOCK).ok_or_else(|| cannot("the sysvar Clock"))?;
+        staked.seconds_of_epoch = parse_clock(clock)?;
+        staked.delegations.sort_unstable_by_key(|(address, _)| *address);
+        let history = others.get(&STAKE_HISTORY).ok_or_else(|| cannot("the sysvar StakeHistory"))?;
+        staked.history = parse_stake_history(history)?;
+        let feature = others.get(&REDUCED_STAKE_CHANGES);
+        staked.reduced_since = feature.map(|data| parse_feature(data)).transpose()?.flatten();
+        let slots = others.get(&SLOT_HISTORY).ok_or_else(|| cannot("the sysvar SlotHistory"))?;
+        let newest_slots = parse_newest_slots(slots, to_usize(STATUS_CACHE_SLOTS_MAX))?;
+        let rewards = others.get(&EPOCH_REWARDS).map(|data| parse_rewards_active(data)).transpose()?;
+        Ok(FoundAccounts { staked, newest_slots, are_rewards_active: rewards == Some(true) })
+    }
+
     /// The delegation of a stake account.
     pub fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         match self.shard(address).get(address)?.staked {
             Staked::Delegation(delegation) => Some(delegation),
-            Staked::Vote(_) => None,
+            _ => None,
         }
     }
 
     /// A vote account.
     pub fn vote_account(&self, address: &[u8; 32]) -> Option<VoteAccount> {
         match &self.shard(address).get(address)?.staked {
-            Staked::Vote(account) => Some(**account),
-            Staked::Delegation(_) => None,
+            Staked::Vote(account, _) => Some(**account),
+            _ => None,
         }
     }
 
@@ -162,9 +254,8 @@ impl StakeAccounts {
             add(rule, address, "the delegation that the bank file's stakes hold".to_string(), found)?;
         }
         // Up to 4.4, Agave looks at the delegations of the bank file here, later at those of the accounts.
-        let is_usable = |account: VoteAccount| account.node.is_some() && account.is_initialized;
         let mut missing = self.delegations_to_others(&known);
-        missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(is_usable));
+        missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {
             return Ok(());
         }
@@ -186,7 +277,7 @@ impl StakeAccounts {
                     .iter()
                     .filter_map(|(address, found)| match &found.staked {
                         Staked::Delegation(delegation) => Some((*address, delegation.voter())),
-                        Staked::Vote(_) => None,
+                        _ => None,
                     })
                     .filter(|(_, voter)| !known.contains(voter)),
             );

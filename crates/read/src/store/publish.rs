@@ -165,6 +165,9 @@ pub trait Publishable: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The name is taken; the directory cannot be written.
     fn publish(&self, name: &str) -> Result<PathBuf>;
+
+    /// Removes it: something else has been made of it.
+    fn remove(&self) -> Result<()>;
 }
 
 /// Refuses what is no directory to put files in.

@@ -378,7 +378,9 @@ fn judge_maps(newest: &VerifiedArchive, base: Option<&VerifiedArchive>) -> Resul
     if let Some((_, map)) = newest.judged.bank.as_ref().filter(|_| !newest.findings.has_lost_accounts()) {
         let mut storages = newest.storages().to_vec();
         storages.extend(base.into_iter().flat_map(|base| base.storages()));
-        let has_base = base.is_some_and(|base| !base.findings.has_lost_accounts());
+        // Where the full archive has no map, its storages may be others than those that the newer map names: Firedancer's are.
+        let has_map = |base: &VerifiedArchive| base.judged.bank.as_ref().is_some_and(|(_, map)| !map.is_empty());
+        let has_base = base.is_some_and(|base| !base.findings.has_lost_accounts() && has_map(base));
         judge_storage_map(map, &storages, base_slot, has_base, &newest.findings)?;
     }
     Ok(())

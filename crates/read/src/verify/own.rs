@@ -52,6 +52,33 @@ impl FullReadBack {
     }
 }
 
+impl FullReadBack {
+    /// Checks an archive that was written, on the full one below it, where its state is wanted too; these clients must load
+    /// it, and its index must be right.
+    ///
+    /// # Errors
+    /// It is not valid, or cannot be read.
+    pub fn check_archive_on(
+        &self,
+        path: &Path,
+        name: &ArchiveName,
+        base: Option<&NamedArchive>,
+        clients: &[Client],
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<ReadBackReport> {
+        let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::from_path(path) };
+        let (full, incremental) = base.map_or((&archive, None), |base| (base, Some(&archive)));
+        let report = verify_archives(full, incremental, &self.options(clients, threads), progress)?;
+        let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
+        // What is below it need not have a name yet.
+        let is_named = |failure: &&Failure| base.is_none() || failure.rule != Rule::NameUnknown;
+        let failure = failures(&report).find(is_named).or_else(|| report.warnings.iter().find(is_ours));
+        require(failure, "archive", &name.to_string())?;
+        Ok(summary_of(&report))
+    }
+}
+
 impl ReadBack for FullReadBack {
     /// Every client that reads archives of its kind must load it, and its index must be right.
     fn check_archive(
@@ -61,13 +88,7 @@ impl ReadBack for FullReadBack {
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<ReadBackReport> {
-        let clients = readers(name.extension);
-        let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::from_path(path) };
-        let report = verify_archives(&archive, None, &self.options(&clients, threads), progress)?;
-        let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
-        let failure = first_failure(&report).or_else(|| report.warnings.iter().find(is_ours));
-        require(failure, "archive", &name.to_string())?;
-        Ok(summary_of(&report))
+        self.check_archive_on(path, name, None, &readers(name.extension), threads, progress)
     }
 
     fn check_snapshot(
@@ -79,7 +100,7 @@ impl ReadBack for FullReadBack {
     ) -> Result<ReadBackReport> {
         let slot = snapshot.slot;
         let report = verify_snapshot(snapshot, base_slot, &self.options(&Client::AGAVE, threads), progress)?;
-        require(first_failure(&report), "ledger", &format!("slot {slot}"))?;
+        require(failures(&report).next(), "ledger", &format!("slot {slot}"))?;
         Ok(summary_of(&report))
     }
 }
@@ -98,8 +119,8 @@ fn summary_of(report: &VerifyReport) -> ReadBackReport {
 }
 
 /// What a result must not be kept for: not what its source says in bank file and status cache, or how its version writes.
-fn first_failure(report: &VerifyReport) -> Option<&Failure> {
-    report.failures.iter().find(|failure| !failure.rule.is_of_bank() && !failure.rule.is_of_version())
+fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
+    report.failures.iter().filter(|failure| !failure.rule.is_of_bank() && !failure.rule.is_of_version())
 }
 
 fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {

@@ -90,4 +90,8 @@ impl Publishable for PartialFile {
         remove_journal(&self.dir, &self.name)?;
         Ok(to)
     }
+
+    fn remove(&self) -> Result<()> {
+        Self::remove(self)
+    }
 }

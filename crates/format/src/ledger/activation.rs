@@ -1,0 +1,150 @@
+//! How much of a delegation is in effect in an epoch. Pure.
+//!
+//! The rule (read in the `solana-stake-interface` crate, `Delegation::stake_v2`): what is delegated becomes effective, and ceases
+//! to be, over epochs; in each, all that changes is at most a share of the stake that was effective in the epoch before.
+
+use std::collections::BTreeMap;
+
+/// Stake of the whole cluster in an epoch that is over: effective, activating, deactivating.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterStake {
+    /// In effect.
+    pub effective: u64,
+    /// On its way to that.
+    pub activating: u64,
+    /// On its way from that.
+    pub deactivating: u64,
+}
+
+/// The stake history: epochs and their stakes.
+pub type StakeHistory = BTreeMap<u64, ClusterStake>;
+
+/// When a delegation is in effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Lamports that are delegated.
+    pub stake: u64,
+    /// The epoch in which that was asked for; `u64::MAX` for one from genesis, which is in effect at once.
+    pub activation_epoch: u64,
+    /// The epoch in which its end was asked for, or `u64::MAX`.
+    pub deactivation_epoch: u64,
+}
+
+/// The share that may change in an epoch, in ten thousandths, before and after the feature `reduce_stake_warmup_cooldown`.
+const RATE_FIRST: u128 = 2_500;
+const RATE_REDUCED: u128 = 900;
+const RATE_UNIT: u128 = 10_000;
+
+impl Term {
+    /// The lamports in effect in `epoch`; `reduced_from` is the epoch since which less may change at a time.
+    pub fn effective(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
+        let Self { deactivation_epoch, .. } = *self;
+        let activated = self.activated(epoch, history, reduced_from);
+        if epoch <= deactivation_epoch {
+            return activated;
+        }
+        // Of an epoch that the history does not know any more, all is over.
+        let Some(first) = history.get(&deactivation_epoch) else { return 0 };
+        let mut left = activated;
+        walk(deactivation_epoch, epoch, *first, history, &mut |current, cluster| {
+            if cluster.deactivating == 0 {
+                return false;
+            }
+            let change = allowance(left, cluster.deactivating, cluster.effective, current, reduced_from);
+            left = left.saturating_sub(change.max(1));
+            left > 0
+        });
+        left
+    }
+
+    /// The lamports that have become effective up to `epoch`, whatever has been deactivated since.
+    fn activated(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
+        let Self { stake, activation_epoch, deactivation_epoch } = *self;
+        if activation_epoch == u64::MAX {
+            return stake;
+        }
+        if activation_epoch == deactivation_epoch || epoch <= activation_epoch {
+            return 0;
+        }
+        // Of an epoch that the history does not know any more, all is in effect.
+        let Some(first) = history.get(&activation_epoch) else { return stake };
+        let mut activated = 0u64;
+        walk(activation_epoch, epoch.min(deactivation_epoch), *first, history, &mut |current, cluster| {
+            if cluster.activating == 0 {
+                return false;
+            }
+            let left = stake.saturating_sub(activated);
+            let change = allowance(left, cluster.activating, cluster.effective, current, reduced_from);
+            activated = activated.saturating_add(change.max(1)).min(stake);
+            activated < stake
+        });
+        activated
+    }
+}
+
+/// Goes from epoch to epoch, as far as the history reaches and `step` wants: `step` gets an epoch, and the cluster's stake in
+/// the one before.
+fn walk(
+    start: u64,
+    until: u64,
+    first: ClusterStake,
+    history: &StakeHistory,
+    step: &mut dyn FnMut(u64, ClusterStake) -> bool,
+) {
+    let (mut current, mut cluster) = (start.saturating_add(1), first);
+    while step(current, cluster) && current < until {
+        match history.get(&current) {
+            Some(next) => cluster = *next,
+            None => break,
+        }
+        current = current.saturating_add(1);
+    }
+}
+
+/// What of `own` lamports may change in an epoch: its part of all that changes, of the share of what is in effect.
+fn allowance(own: u64, all: u64, effective: u64, epoch: u64, reduced_from: Option<u64>) -> u64 {
+    let rate = if reduced_from.is_some_and(|from| epoch >= from) { RATE_REDUCED } else { RATE_FIRST };
+    let product = u128::from(own).saturating_mul(u128::from(effective)).saturating_mul(rate);
+    let change = product.checked_div(u128::from(all).saturating_mul(RATE_UNIT)).unwrap_or_default();
+    u64::try_from(change).unwrap_or(u64::MAX).min(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(entries: &[(u64, u64, u64, u64)]) -> StakeHistory {
+        let entry = |(epoch, effective, activating, deactivating): &(u64, u64, u64, u64)| {
+            (*epoch, ClusterStake { effective: *effective, activating: *activating, deactivating: *deactivating })
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn term(stake: u64, activation_epoch: u64, deactivation_epoch: u64) -> Term {
+        Term { stake, activation_epoch, deactivation_epoch }
+    }
+
+    #[test]
+    fn what_needs_no_history() {
+        let none = StakeHistory::new();
+        assert_eq!(term(7, u64::MAX, u64::MAX).effective(0, &none, None), 7, "from genesis");
+        assert_eq!(term(7, 3, 3).effective(5, &none, None), 0, "ended at once");
+        assert_eq!([2, 3, 4].map(|epoch| term(7, 3, u64::MAX).effective(epoch, &none, None)), [0, 0, 7]);
+        assert_eq!([5, 6].map(|epoch| term(7, 3, 5).effective(epoch, &none, None)), [7, 0]);
+    }
+
+    /// A quarter of what is in effect may become so in an epoch, or cease to be, and 9 % from the reduction on.
+    #[test]
+    fn no_more_than_a_share_changes_at_a_time() {
+        let warming = history(&[(3, 1000, 1000, 0), (4, 1250, 750, 0), (5, 1562, 438, 0)]);
+        let up = |reduced| [3, 4, 5, 6].map(|epoch| term(500, 3, u64::MAX).effective(epoch, &warming, reduced));
+        assert_eq!(up(None), [0, 125, 281, 500 - 24]);
+        assert_eq!(up(Some(5)), [0, 125, 125 + 56, 181 + 102]);
+        let cooling = history(&[(8, 1000, 0, 500), (9, 750, 0, 250)]);
+        let down = |epoch| term(100, 1, 8).effective(epoch, &cooling, None);
+        assert_eq!([8, 9, 10].map(down), [100, 50, 13]);
+        assert_eq!(down(20), 13, "as far as the history reaches");
+        let one = history(&[(3, 1, 1_000_000, 0)]);
+        assert_eq!(term(10, 3, u64::MAX).effective(4, &one, None), 1, "a lamport at least");
+    }
+}

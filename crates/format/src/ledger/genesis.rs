@@ -1,0 +1,75 @@
+//! `genesis.bin`, as far as a bank file repeats it (layout as in the `solana-genesis-config` crate).
+
+use {
+    crate::ledger::fields::FieldReader,
+    slotpress_base::error::Result,
+    std::{io::BufRead, path::Path},
+};
+
+/// How fast a chain was meant to go when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Genesis {
+    /// Seconds since 1970 at which it began.
+    pub creation_time: i64,
+    /// Ticks in a slot.
+    pub ticks_per_slot: u64,
+    /// The length of a tick in nanoseconds.
+    pub ns_per_tick: u128,
+    /// Hashes in a tick; `None` where there is no fixed number.
+    pub hashes_per_tick: Option<u64>,
+}
+
+/// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
+const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
+
+impl Genesis {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not a genesis.
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::parse(FieldReader::open(path, "the genesis")?)
+    }
+
+    /// Reads it from a stream of fields.
+    pub fn parse<R: BufRead>(mut r: FieldReader<R>) -> Result<Self> {
+        let creation_time = i64::from_le_bytes(r.array()?);
+        skip_accounts(&mut r)?;
+        for _ in 0..r.count("the built-in programs", 8 + 32)? {
+            r.skip_items("the name of a program", 1)?;
+            r.skip(32)?;
+        }
+        skip_accounts(&mut r)?;
+        let ticks_per_slot = r.u64()?;
+        r.skip(8)?; // unused
+        let (seconds, nanoseconds) = (r.u64()?, r.u32()?);
+        let ns_per_tick = u128::from(seconds).saturating_mul(1_000_000_000).saturating_add(u128::from(nanoseconds));
+        if r.flag("the number of ticks")? {
+            r.skip(8)?;
+        }
+        let hashes_per_tick = if r.flag("the hashes per tick")? { Some(r.u64()?) } else { None };
+        if ticks_per_slot == 0 || ns_per_tick == 0 {
+            return Err(r.damaged("a slot takes no time"));
+        }
+        Ok(Self { creation_time, ticks_per_slot, ns_per_tick, hashes_per_tick })
+    }
+
+    /// How long a slot was meant to take, in nanoseconds.
+    pub fn ns_per_slot(&self) -> u128 {
+        self.ns_per_tick.saturating_mul(u128::from(self.ticks_per_slot))
+    }
+
+    /// How many slots that makes in a year, computed in the order in which Agave does it: it compares bit by bit.
+    pub fn slots_per_year(&self) -> f64 {
+        SECONDS_PER_YEAR * (1_000_000_000.0 / self.ns_per_tick as f64) / self.ticks_per_slot as f64
+    }
+}
+
+fn skip_accounts<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
+    for _ in 0..r.count("the accounts", 32 + 8 + 8 + 32 + 1 + 8)? {
+        r.skip(32 + 8)?;
+        r.skip_items("the data of an account", 1)?;
+        r.skip(32 + 1 + 8)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! A bank file of Firedancer's with what Agave asks of one: its stakes, from the accounts, and what follows from those.
+//!
+//! Firedancer's loader takes vote accounts, delegations and the stake history from the accounts, and so its bank files hold
+//! none; Agave's takes them from the bank file, and compares them with the accounts (`new_from_snapshot` in the
+//! `solana-runtime` crate). Everything else is carried as it is.
+
+use {
+    crate::ledger::{
+        activation::StakeHistory,
+        bank_file::{BankFile, BankPlaces, ScheduledLeader},
+        fields::FieldReader,
+        genesis::Genesis,
+        leaders::Voter,
+        programs::VOTE,
+        stakes::{
+            Delegation, Keep, STORED_DELEGATION_BYTES, StoredAccount, VoteState, Voters, read_stakes,
+            skip_nodes_and_voters,
+        },
+    },
+    slotpress_base::{
+        bytes::to_usize,
+        error::{Error, Hint, Result},
+    },
+    std::{
+        collections::{BTreeMap, HashMap},
+        ops::Range,
+    },
+};
+
+/// What the accounts of a state tell of its stakes.
+#[derive(Clone, Debug, Default)]
+pub struct StakedAccounts {
+    /// The vote accounts that Agave can read, by address.
+    pub vote_accounts: BTreeMap<[u8; 32], StoredAccount>,
+    /// The delegations, by the stake account's address, in ascending order.
+    pub delegations: Vec<([u8; 32], Delegation)>,
+    /// The cluster's stakes in the epochs that are over.
+    pub history: StakeHistory,
+    /// The slot since which less stake may change in an epoch.
+    pub reduced_since: Option<u64>,
+    /// How far the cluster's clock has come in the epoch, where anything has told it the time.
+    pub seconds_of_epoch: Option<u64>,
+}
+
+/// A bank file that Agave loads.
+#[derive(Debug)]
+pub struct RebuiltBank {
+    source: Vec<u8>,
+    delegations: Vec<([u8; 32], Delegation)>,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    /// Bytes of the source.
+    Kept(Range<usize>),
+    Made(Vec<u8>),
+    Delegations,
+}
+
+impl RebuiltBank {
+    /// Of the bytes of a bank file, its fields and its accounts; and of the genesis, for a cluster whose slots never took as
+    /// long as Firedancer takes for granted.
+    ///
+    /// # Errors
+    /// Something that Agave asks for cannot be had.
+    pub fn new(source: Vec<u8>, bank: &BankFile, accounts: StakedAccounts, genesis: Option<&Genesis>) -> Result<Self> {
+        let ScheduledLeader::Node(leader) = bank.scheduled_leader else {
+            return Err(cannot("the leader of its slot: the epoch stakes do not tell it"));
+        };
+        let epoch = bank.epoch();
+        let StakedAccounts { vote_accounts, delegations, history, reduced_since, seconds_of_epoch } = accounts;
+        let genesis = genesis.map(|genesis| check_genesis(genesis, bank)).transpose()?;
+        // Features shorten slots, and never lengthen them.
+        let faster = genesis.filter(|genesis| genesis.ns_per_slot() < bank.ns_per_slot);
+        check_slot_time(faster.map_or(bank.ns_per_slot, Genesis::ns_per_slot), seconds_of_epoch, bank)?;
+        if vote_accounts.is_empty() {
+            return Err(cannot("the stakes: there is no vote account"));
+        }
+        let mut stakes: HashMap<[u8; 32], u64> = HashMap::new();
+        let reduced_from = reduced_since.map(|slot| bank.epoch_of(slot));
+        for (_, delegation) in &delegations {
+            let effective = delegation.term().effective(epoch, &history, reduced_from);
+            let stake = stakes.entry(delegation.voter()).or_default();
+            *stake = stake.checked_add(effective).ok_or_else(|| cannot("the stakes: they add up to too much"))?;
+        }
+        let mut before = Vec::new();
+        put(&mut before, &[vote_accounts.len() as u64]);
+        for (address, account) in &vote_accounts {
+            before.extend_from_slice(address);
+            put(&mut before, &[stakes.get(address).copied().unwrap_or_default()]);
+            put(&mut before, &[account.lamports, account.data.len() as u64]);
+            before.extend_from_slice(&account.data);
+            before.extend_from_slice(&VOTE);
+            before.push(u8::from(account.is_executable));
+            put(&mut before, &[account.rent_epoch]);
+        }
+        put(&mut before, &[delegations.len() as u64]);
+        let mut after = Vec::new();
+        put(&mut after, &[0, epoch, history.len() as u64]);
+        // The newest first.
+        for (epoch, cluster) in history.iter().rev() {
+            put(&mut after, &[*epoch, cluster.effective, cluster.activating, cluster.deactivating]);
+        }
+        let epoch_stakes = rebuild_epoch_stakes(&source, bank, &vote_accounts)?;
+        let BankPlaces { hashes_per_tick, leader: leader_at, stakes, stakes_end, is_delta, .. } = bank.places;
+        let BankPlaces { epoch_stakes: epochs_at, epoch_stakes_end, .. } = bank.places;
+        let mut made = vec![
+            (leader_at..leader_at.saturating_add(32), vec![Piece::Made(leader.0.to_vec())]),
+            (stakes..stakes_end, vec![Piece::Made(before), Piece::Delegations, Piece::Made(after)]),
+            // It had transactions, or ticks, as every bank that is rooted.
+            (is_delta..is_delta.saturating_add(1), vec![Piece::Made(vec![1])]),
+            (epochs_at..epoch_stakes_end, vec![Piece::Made(epoch_stakes)]),
+        ];
+        if let Some(genesis) = faster {
+            let slots_per_year = genesis.slots_per_year().to_le_bytes().to_vec();
+            let BankPlaces { ns_per_slot: at, rent_slots_per_year: rent_at, .. } = bank.places;
+            let year_at = at.saturating_add(16 + 8);
+            made.push((at..at.saturating_add(16), vec![Piece::Made(genesis.ns_per_slot().to_le_bytes().to_vec())]));
+            made.push((year_at..year_at.saturating_add(8), vec![Piece::Made(slots_per_year.clone())]));
+            made.push((rent_at..rent_at.saturating_add(8), vec![Piece::Made(slots_per_year)]));
+        }
+        // Where a chain has no fixed number of hashes, Firedancer writes 0 or its own, and Agave nothing.
+        let option = source.get(to_usize(hashes_per_tick)..).and_then(|rest| rest.first_chunk::<9>());
+        let is_free = genesis.is_some_and(|genesis| genesis.hashes_per_tick.is_none());
+        if option.is_some_and(|option| option[0] == 1 && (is_free || *option == [1, 0, 0, 0, 0, 0, 0, 0, 0])) {
+            made.push((hashes_per_tick..hashes_per_tick.saturating_add(9), vec![Piece::Made(vec![0])]));
+        }
+        made.sort_by_key(|(range, _)| range.start);
+        let (mut pieces, mut at) = (Vec::new(), 0);
+        for (range, made) in made {
+            pieces.push(Piece::Kept(at..to_usize(range.start)));
+            pieces.extend(made);
+            at = to_usize(range.end);
+        }
+        pieces.push(Piece::Kept(at..source.len()));
+        Ok(Self { source, delegations, pieces })
+    }
+
+    /// Its length in bytes.
+    pub fn length_bytes(&self) -> u64 {
+        let bytes = |piece: &Piece| match piece {
+            Piece::Kept(range) => range.len(),
+            Piece::Made(bytes) => bytes.len(),
+            Piece::Delegations => self.delegations.len().saturating_mul(STORED_DELEGATION_BYTES),
+        };
+        self.pieces.iter().map(|piece| bytes(piece) as u64).fold(0, u64::saturating_add)
+    }
+
+    /// Hands over its bytes, from the first to the last.
+    pub fn write(&self, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Kept(range) => to(self.source.get(range.clone()).unwrap_or_default())?,
+                Piece::Made(bytes) => to(bytes)?,
+                Piece::Delegations => {
+                    for (address, delegation) in &self.delegations {
+                        to(address)?;
+                        to(delegation.bytes())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses the genesis of another chain.
+fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesis> {
+    let of_bank = (bank.genesis_creation_time, bank.ticks_per_slot);
+    match (genesis.creation_time, genesis.ticks_per_slot) == of_bank {
+        true => Ok(genesis),
+        false => Err(Error::usage("the genesis is not that of the archive's chain")),
+    }
+}
+
+/// Seconds that the clock may be off: it counts whole ones, and began with a rounded one.
+const CLOCK_SLACK_SECONDS: u128 = 2;
+
+/// Refuses a time of a slot that cannot be: all validators keep the cluster's clock between three quarters and two and a half
+/// times of what the slots of an epoch are meant to take.
+fn check_slot_time(ns_per_slot: u128, seconds_of_epoch: Option<u64>, bank: &BankFile) -> Result<()> {
+    let Some(seconds) = seconds_of_epoch.map(u128::from) else { return Ok(()) };
+    let slots = u128::from(bank.slot.saturating_sub(bank.first_slot_of_epoch()));
+    let meant = ns_per_slot.saturating_mul(slots) / 1_000_000_000;
+    let least = (meant.saturating_mul(3) / 4).saturating_sub(CLOCK_SLACK_SECONDS);
+    let most = (meant.saturating_mul(5) / 2).saturating_add(CLOCK_SLACK_SECONDS);
+    match (least..=most).contains(&seconds) {
+        true => Ok(()),
+        false => Err(cannot(&format!(
+            "the time of a slot: {} ms in the bank file, but {slots} slots took {seconds} s",
+            ns_per_slot / 1_000_000
+        ))
+        .with_hint(Hint::GiveGenesis)),
+    }
+}
+
+/// The epoch stakes, with the nodes and the authorized voters that follow from their vote accounts. Who may vote in an epoch
+/// is told by the accounts as they are now: a vote account keeps the voters of the epochs around its own.
+fn rebuild_epoch_stakes(
+    source: &[u8],
+    bank: &BankFile,
+    vote_accounts: &BTreeMap<[u8; 32], StoredAccount>,
+) -> Result<Vec<u8>> {
+    let range = to_usize(bank.places.epoch_stakes)..to_usize(bank.places.epoch_stakes_end);
+    let section = source.get(range).unwrap_or_default();
+    let mut r = FieldReader::new(section, section.len() as u64, "the epoch stakes");
+    let count = r.count("the epoch stakes", 8 + 4)?;
+    let mut made = count.to_le_bytes().to_vec();
+    let mut epochs = Vec::new();
+    for _ in 0..count {
+        let start = to_usize(r.position());
+        let epoch = r.u64()?;
+        r.skip(4)?;
+        let mut voters = Voters::default();
+        read_stakes(&mut r, "the epoch stakes", true, Keep::Voters(&mut voters))?;
+        if voters.has_more {
+            return Err(cannot("the epoch stakes: too many vote accounts"));
+        }
+        made.extend_from_slice(section.get(start..to_usize(r.position())).unwrap_or_default());
+        skip_nodes_and_voters(&mut r)?;
+        put_nodes_and_voters(&mut made, epoch, &voters.by_address(), vote_accounts)?;
+        epochs.push(epoch);
+    }
+    // Agave asks for those up to the epoch whose leaders are known.
+    let epoch = bank.epoch();
+    match [epoch, epoch.saturating_add(1)].into_iter().find(|epoch| !epochs.contains(epoch)) {
+        Some(missing) => Err(cannot(&format!("the stakes of epoch {missing}"))),
+        None => Ok(made),
+    }
+}
+
+/// As `parse_epoch_vote_accounts` in the `solana-runtime` crate makes them.
+fn put_nodes_and_voters(
+    to: &mut Vec<u8>,
+    epoch: u64,
+    voters: &[Voter],
+    vote_accounts: &BTreeMap<[u8; 32], StoredAccount>,
+) -> Result<()> {
+    let too_much = || cannot(&format!("the stakes of epoch {epoch}: they add up to too much"));
+    let mut total = 0u64;
+    let mut nodes: BTreeMap<[u8; 32], (Vec<[u8; 32]>, u64)> = BTreeMap::new();
+    let mut authorized = Vec::new();
+    for voter in voters.iter().filter(|voter| voter.stake > 0) {
+        total = total.checked_add(voter.stake).ok_or_else(too_much)?;
+        let state = vote_accounts.get(&voter.address).and_then(|account| VoteState::parse(&account.data));
+        let Some(by) = state.and_then(|state| state.authorized_voter(epoch)) else { continue };
+        let (accounts, stake) = nodes.entry(voter.node).or_default();
+        accounts.push(voter.address);
+        *stake = stake.saturating_add(voter.stake);
+        authorized.push((voter.address, by));
+    }
+    put(to, &[total, nodes.len() as u64]);
+    for (node, (accounts, stake)) in nodes {
+        to.extend_from_slice(&node);
+        put(to, &[accounts.len() as u64]);
+        accounts.iter().for_each(|address| to.extend_from_slice(address));
+        put(to, &[stake]);
+    }
+    put(to, &[authorized.len() as u64]);
+    for (address, by) in authorized {
+        to.extend_from_slice(&address);
+        to.extend_from_slice(&by);
+    }
+    Ok(())
+}
+
+fn put(to: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|number| to.extend_from_slice(&number.to_le_bytes()));
+}
+
+/// The error for what Agave asks for and cannot be had.
+pub fn cannot(what: &str) -> Error {
+    Error::failed(format!("an archive for Agave cannot be made of it, for want of {what}"))
+}

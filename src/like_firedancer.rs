@@ -1,0 +1,236 @@
+//! The archive of a synthetic ledger, as Firedancer's producer lays it out (format page, section 9): for trying what is done
+//! with such archives, at any size.
+//!
+//! Each compressor takes accounts as they come, and writes a storage of the snapshot's slot when 32 MiB of them are together:
+//! so the order is another each time.
+
+use {
+    slotpress_base::{
+        error::{Error, IoContext, Result},
+        progress::Progress,
+    },
+    slotpress_format::{
+        archive::{
+            entry::{Entry, EntryKind, padding_bytes},
+            zstd_frame::skippable_frame,
+        },
+        ledger::{
+            bank_file::read_bank_file,
+            directory::LedgerPaths,
+            names::{ArchiveName, Extension, Hash},
+            record::RecordHeader,
+        },
+    },
+    slotpress_read::inspect::{
+        AccountsInput,
+        visit::{Account, AccountVisitor, VisitError, VisitOptions, visit_accounts},
+    },
+    std::{
+        fs::{self, File},
+        io::Write,
+        path::{Path, PathBuf},
+        sync::{
+            Mutex, PoisonError,
+            atomic::{AtomicU32, Ordering::Relaxed},
+        },
+    },
+    zstd_safe::{CCtx, CParameter, compress_bound},
+};
+
+/// A storage has no more bytes of records than this.
+const STORAGE_BYTES: usize = 32 * 1024 * 1024;
+
+/// The ids of a compressor are this far apart.
+const ID_STEP: u32 = 64;
+
+/// What belongs together starts at multiples of this many bytes of the file.
+const ALIGNMENT_BYTES: u64 = 4096;
+
+/// Archives the state of a synthetic ledger, in `out_dir`, by so many compressors, 1 to 64; returns the archive's path.
+///
+/// # Errors
+/// The ledger cannot be read, or the archive not be written.
+pub fn archive_like_firedancer(
+    ledger: &Path,
+    slot: u64,
+    hash: Hash,
+    out_dir: &Path,
+    compressors: usize,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
+    fs::create_dir_all(out_dir).or_path("create", out_dir)?;
+    let name = ArchiveName { base_slot: None, slot, hash, extension: Extension::TarZstd };
+    let path = name.path_in(out_dir);
+    let file = File::create_new(&path).or_path("create", &path)?;
+    let archive = Output { slot, path: &path, file: Mutex::new((file, 0)), next_compressor: AtomicU32::default() };
+    let bank_path = ledger.join("snapshots").join(slot.to_string()).join(slot.to_string());
+    let bank = bank_file(&bank_path)?;
+    let entry = |kind, content_bytes| header(&Entry { kind, content_bytes });
+    let mut front = entry(EntryKind::Version, 5);
+    front.extend_from_slice(b"1.2.0");
+    pad(&mut front, 5);
+    front.extend_from_slice(&entry(EntryKind::SnapshotsDir, 0));
+    front.extend_from_slice(&entry(EntryKind::SlotDir(slot), 0));
+    front.extend_from_slice(&entry(EntryKind::BankFile(slot), bank.len() as u64));
+    let bank_bytes = bank.len() as u64;
+    let mut bank = bank;
+    pad(&mut bank, bank_bytes);
+    archive.put(&[compress(&front)?, compress(&bank)?], true)?;
+
+    let paths = LedgerPaths { ledger: ledger.to_path_buf(), ..LedgerPaths::default() };
+    let options = VisitOptions::default().threads(compressors.clamp(1, ID_STEP as usize));
+    let visit = visit_accounts(AccountsInput::Ledger(&paths, Some(slot)), &options, progress, || archive.compressor());
+    let visit = visit.map_err(|error| match error {
+        VisitError::Read(error) | VisitError::Visitor(error) => error,
+    })?;
+    visit.visitors.into_iter().try_for_each(|mut compressor| compressor.write_storage())?;
+
+    // One slot, in which nothing happened.
+    let mut cache: Vec<u8> = [1, slot].iter().flat_map(|number: &u64| number.to_le_bytes()).collect();
+    cache.push(1);
+    cache.extend_from_slice(&0u64.to_le_bytes());
+    let mut end = entry(EntryKind::StatusCache, cache.len() as u64);
+    end.extend_from_slice(&cache);
+    pad(&mut end, cache.len() as u64);
+    archive.put(&[compress(&end)?, compress(&[0; 1024])?], false)?;
+    Ok(path)
+}
+
+/// The bank file without what Firedancer does not write: vote accounts, delegations, stake history and storage map.
+fn bank_file(path: &Path) -> Result<Vec<u8>> {
+    let bank = read_bank_file(path, &mut |_| Ok(()))?;
+    let bytes = fs::read(path).or_path("read", path)?;
+    let places = bank.places;
+    let map = places.is_delta + 1;
+    // A count of storages, and of each its slot, a count of one, its id and its length.
+    let map_end = map + 8 + 32 * bank.storage_count;
+    let part = |from: u64, to: u64| bytes.get(from as usize..to as usize).unwrap_or_default();
+    let no_stakes: Vec<u8> = [0, 0, 0, bank.stakes_epoch, 0].iter().flat_map(|it: &u64| it.to_le_bytes()).collect();
+    Ok([part(0, places.stakes), &no_stakes, part(places.stakes_end, map), &[0; 8], part(map_end, bytes.len() as u64)]
+        .concat())
+}
+
+/// The archive, while all compressors write to it.
+struct Output<'a> {
+    slot: u64,
+    path: &'a Path,
+    file: Mutex<(File, u64)>,
+    next_compressor: AtomicU32,
+}
+
+impl Output<'_> {
+    /// Appends frames, and zeros up to where the next may start, in a frame that is skipped.
+    fn put(&self, frames: &[Vec<u8>], is_aligned: bool) -> Result<()> {
+        let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, length_bytes) = &mut *guard;
+        for frame in frames {
+            file.write_all(frame).or_path("write", self.path)?;
+            *length_bytes += frame.len() as u64;
+        }
+        if is_aligned {
+            let content_bytes = (*length_bytes + 8).next_multiple_of(ALIGNMENT_BYTES) - *length_bytes - 8;
+            let padding = skippable_frame(0, &vec![0; content_bytes as usize]);
+            let padding = padding.ok_or_else(|| Error::failed("too much padding"))?;
+            file.write_all(&padding).or_path("write", self.path)?;
+            *length_bytes += padding.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn compressor(&self) -> Compressor<'_> {
+        Compressor { output: self, next_id: self.next_compressor.fetch_add(1, Relaxed), records: Vec::new() }
+    }
+}
+
+/// Collects accounts, and writes them.
+struct Compressor<'a> {
+    output: &'a Output<'a>,
+    next_id: u32,
+    records: Vec<u8>,
+}
+
+impl Compressor<'_> {
+    fn write_storage(&mut self) -> Result<()> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let kind = EntryKind::Storage { slot: self.output.slot, id: self.next_id };
+        let content_bytes = self.records.len() as u64;
+        pad(&mut self.records, content_bytes);
+        let frames = [raw_frame(&header(&Entry { kind, content_bytes })), compress(&self.records)?];
+        self.output.put(&frames, true)?;
+        self.next_id += ID_STEP;
+        self.records.clear();
+        Ok(())
+    }
+}
+
+impl AccountVisitor for Compressor<'_> {
+    type Error = Error;
+
+    fn account(&mut self, account: &Account<'_>) -> Result<()> {
+        let header = RecordHeader {
+            write_version: 0,
+            data_len: account.data.len() as u64,
+            pubkey: account.address.0,
+            lamports: account.lamports,
+            rent_epoch: 0,
+            owner: account.owner.0,
+            executable: u8::from(account.is_executable),
+            padding: [0; 7],
+            stored_hash: [0; 32],
+        };
+        let record_bytes = (header.to_bytes().len() + account.data.len()).next_multiple_of(8);
+        if self.records.len() + record_bytes > STORAGE_BYTES {
+            self.write_storage()?;
+        }
+        let end = self.records.len() + record_bytes;
+        self.records.extend_from_slice(&header.to_bytes());
+        self.records.extend_from_slice(account.data);
+        self.records.resize(end, 0);
+        Ok(())
+    }
+}
+
+/// Zeros up to the end of the last block of a content.
+fn pad(to: &mut Vec<u8>, content_bytes: u64) {
+    to.resize(to.len() + padding_bytes(content_bytes) as usize, 0);
+}
+
+/// A tar header as Firedancer writes it: no time, a short mode, a checksum of seven digits.
+fn header(entry: &Entry) -> Vec<u8> {
+    let mut header = entry.header().to_vec();
+    let is_dir = header[156] == b'5';
+    for (field, text) in
+        [(100..108, if is_dir { "755" } else { "644" }), (108..116, "0"), (116..124, "0"), (136..148, "")]
+    {
+        header[field.clone()].fill(0);
+        header[field.start..field.start + text.len()].copy_from_slice(text.as_bytes());
+    }
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:07o}\0").as_bytes());
+    header
+}
+
+/// A frame of one raw block.
+fn raw_frame(content: &[u8]) -> Vec<u8> {
+    let length = content.len() as u32;
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x60];
+    frame.extend_from_slice(&(length - 256).to_le_bytes()[..2]);
+    frame.extend_from_slice(&(length << 3 | 1).to_le_bytes()[..3]);
+    frame.extend_from_slice(content);
+    frame
+}
+
+/// A frame without stated size and checksum.
+fn compress(content: &[u8]) -> Result<Vec<u8>> {
+    let failed = |code| Error::failed(format!("zstd cannot compress: {}", zstd_safe::get_error_name(code)));
+    let mut context = CCtx::create();
+    for parameter in [CParameter::CompressionLevel(1), CParameter::ContentSizeFlag(false)] {
+        context.set_parameter(parameter).map_err(failed)?;
+    }
+    let mut frame = Vec::with_capacity(compress_bound(content.len()));
+    context.compress2(&mut frame, content).map_err(failed)?;
+    Ok(frame)
+}

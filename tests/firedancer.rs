@@ -1,0 +1,349 @@
+//! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
+
+use {
+    crate::common::{oracle::Oracle, *},
+    slotpress_format::ledger::{
+        bank_file::{BankFile, ScheduledLeader, parse_bank_file_and_end},
+        fields::FieldReader,
+        status_cache::parse_status_cache,
+    },
+    std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+        process::{Command, Stdio},
+    },
+};
+
+/// Chains as Firedancer archived them, and Agave's archives of the same states.
+const CHAINS: [(&str, &str, &str); 3] = [
+    ("firedancer-2026-08/chain", "agave-4.2.2", "26"),
+    ("firedancer-2026-08/chain-4.5", AGAVE_4_5, "26"),
+    ("firedancer-2026-08/validator", "agave-validator-4.2.2", "3500"),
+];
+
+fn full(chain: &str) -> PathBuf {
+    fixture_of(chain, "snapshot-")
+}
+
+fn incremental(chain: &str) -> PathBuf {
+    fixture_of(chain, "incremental-")
+}
+
+/// The exit code of a command, the first line that it prints as JSON, and its errors.
+fn run(command: &mut Command) -> (i32, serde_json::Value, String) {
+    let output = command.arg("--json").stdin(Stdio::null()).output().expect("runs");
+    let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("a code"), serde_json::from_slice(line).unwrap_or_default(), stderr)
+}
+
+fn command(word: &str) -> Command {
+    let mut command = Command::new(slotpress_path());
+    command.arg(word);
+    command
+}
+
+fn verify(archives: &[&Path], flags: &[&str]) -> (i32, serde_json::Value, String) {
+    run(command("verify").args(archives).args(flags))
+}
+
+/// Makes an archive for Agave in `dir`; returns its path.
+fn convert(archive: &Path, base: Option<&Path>, genesis: &Path, dir: &Path) -> PathBuf {
+    let mut recompress = command("recompress");
+    recompress.arg(archive).args(["--for", "agave", "--genesis"]).arg(genesis).arg("-o").arg(dir);
+    base.map(|base| recompress.arg("--base").arg(base));
+    let (code, _, stderr) = run(&mut recompress);
+    assert_eq!(code, 0, "{}: {stderr}", archive.display());
+    dir.join(name(archive))
+}
+
+fn genesis_of(agave: &str) -> PathBuf {
+    fixture_of(agave, "genesis.bin")
+}
+
+fn loads(report: &serde_json::Value, client: &str) -> bool {
+    let clients = report["clients"].as_array().expect("verdicts");
+    clients.iter().find(|verdict| verdict["client"] == client).expect("a verdict")["loads"] == true
+}
+
+fn is_storage(entry: &TarEntry) -> bool {
+    entry.path.starts_with("accounts/") && !entry.path.ends_with('/')
+}
+
+fn bank_of(archive: &Path) -> BankFile {
+    let entries = entries(archive);
+    let is_bank = |path: &str| path.starts_with("snapshots/") && path.ends_with(|char: char| char.is_ascii_digit());
+    let bank = entries.iter().find(|entry| entry.kind != b'5' && is_bank(&entry.path)).expect("a bank file");
+    let bytes = &bank.content;
+    let fields = FieldReader::new(bytes.as_slice(), bytes.len() as u64, "the bank file");
+    let (bank, error) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("parsed");
+    assert!(error.is_none());
+    bank
+}
+
+/// They are sound; what Firedancer loads and Agave does not is no failure where no client was asked for.
+#[test]
+fn they_are_verified_for_each_client() {
+    for (chain, ..) in &CHAINS[..2] {
+        let (full, incremental) = (full(chain), incremental(chain));
+        for archives in [&[full.as_path()][..], &[&full, &incremental]] {
+            let (code, report, stderr) = verify(archives, &[]);
+            assert_eq!(code, 0, "{chain}: {stderr}");
+            assert!(loads(&report, "firedancer") && !loads(&report, "agave-4.5") && !loads(&report, "agave-4.2"));
+            assert_eq!(verify(archives, &["--for", "firedancer"]).0, 0);
+            assert_eq!(verify(archives, &["--for", "agave"]).0, 3);
+        }
+    }
+    let (code, inspected, _) = run(command("inspect").arg(full(CHAINS[0].0)));
+    assert_eq!((code, &inspected["is_of_firedancer"]), (0, &true.into()));
+    let shown = command("inspect").arg(full(CHAINS[0].0)).output().expect("runs").stdout;
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    assert!(shown.contains("Firedancer; no index") && shown.contains("with a stated size"), "{shown}");
+}
+
+/// Recompressed, the entries are the same, and so is who loads them; there is an index more.
+#[test]
+fn recompressed_they_stay_what_they_are() {
+    let dir = temp_dir();
+    for chain in [CHAINS[0].0, CHAINS[1].0, "firedancer-2026-08/chain-one-compressor"] {
+        let out = dir.path().join(chain.replace('/', "-"));
+        fs::create_dir(&out).expect("made");
+        let source = full(chain);
+        let (code, report, stderr) = run(command("recompress").arg(&source).arg("-o").arg(&out));
+        assert_eq!(code, 0, "{stderr}");
+        assert!(stderr.contains("only Firedancer loads it") && report["root"].is_string(), "{stderr}");
+        let made = out.join(name(&source));
+        assert!(entries(&made) == entries(&source), "{chain}");
+        assert_eq!(verify(&[&made], &["--for", "firedancer"]).0, 0);
+        let tree = out.join("tree");
+        assert_eq!(run(command("restore").args(["--tree", "archive"]).arg(&made).arg("--ledger").arg(&tree)).0, 0);
+        let files = tree_files(&tree);
+        assert!(files == files_of(&source), "{chain}");
+    }
+}
+
+fn tree_files(dir: &Path) -> BTreeSet<(String, Vec<u8>)> {
+    let files = tree(dir).into_iter().filter_map(|(path, content)| Some((path, content?)));
+    files.filter(|(path, _)| !path.ends_with(".lock")).collect()
+}
+
+fn files_of(archive: &Path) -> BTreeSet<(String, Vec<u8>)> {
+    entries(archive).into_iter().filter(|it| it.kind != b'5').map(|it| (it.path, it.content)).collect()
+}
+
+/// What Firedancer itself refuses is left out, and that is said.
+#[test]
+fn storages_without_a_record_are_left_out() {
+    let (dir, source) = (temp_dir(), full("firedancer-2026-08/chain-empty-storages"));
+    assert_eq!(verify(&[&source], &["--for", "firedancer"]).0, 3);
+    let (code, _, stderr) = run(command("recompress").arg(&source).arg("-o").arg(dir.path()));
+    assert!(code == 0 && stderr.contains("were left out"), "{stderr}");
+    let made = dir.path().join(name(&source));
+    assert_eq!(verify(&[&made], &["--for", "firedancer"]).0, 0);
+    let kept: Vec<TarEntry> =
+        entries(&source).into_iter().filter(|entry| !is_storage(entry) || !entry.content.is_empty()).collect();
+    assert!(entries(&made) == kept);
+    // The tree of it is as it is.
+    let tree = dir.path().join("tree");
+    assert_eq!(run(command("restore").args(["--tree", "archive"]).arg(&source).arg("--ledger").arg(&tree)).0, 0);
+    assert!(tree_files(&tree) == files_of(&source));
+    let out = dir.path().join("agave");
+    fs::create_dir(&out).expect("made");
+    let made = convert(&source, None, &genesis_of("agave-4.2.2"), &out);
+    assert_eq!(verify(&[&made], &["--for", "agave,firedancer"]).0, 0);
+}
+
+/// A storage that is there twice, or is of another's making, is no archive of Firedancer's.
+#[test]
+fn damage_is_found() {
+    let dir = temp_dir();
+    let source = full(CHAINS[0].0);
+    let write = |entries: &[TarEntry]| {
+        let path = dir.path().join(name(&source));
+        fs::write(&path, zstd::stream::encode_all(make_tar(entries).as_slice(), 1).expect("compresses"))
+            .expect("written");
+        path
+    };
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let refused = |path: &Path, what: &str| {
+        for flags in [&[][..], &["--for", "agave"]] {
+            let (code, _, stderr) = run(command("recompress").arg(path).arg("-o").arg(&out).args(flags));
+            assert_eq!(code, 3, "{what} {flags:?}: {stderr}");
+        }
+        assert_eq!(verify(&[path], &[]).0, 3, "{what}");
+        assert!(names(&out).is_empty());
+    };
+    let sound = entries(&source);
+    let at = sound.iter().position(is_storage).expect("a storage");
+    let mut doubled = sound.clone();
+    doubled.insert(at, sound[at].clone());
+    refused(&write(&doubled), "doubled");
+    let mut flipped = sound.clone();
+    flipped[at].content[48] ^= 1; // lamports
+    refused(&write(&flipped), "flipped");
+    let mut missing = sound.clone();
+    missing.remove(at);
+    refused(&write(&missing), "missing");
+    // One of Agave's with a second storage of the bank's slot is none of Firedancer's.
+    let mut agave = entries(&fixture(FULL_26));
+    let second = TarEntry { path: "accounts/26.900".to_string(), ..agave.last().expect("a storage").clone() };
+    agave.push(second);
+    refused(&write(&agave), "Agave's");
+}
+
+/// Of records of one account, the one that Firedancer keeps counts, before and after: the last in the stream.
+#[test]
+fn the_last_record_of_an_account_counts() {
+    let dir = temp_dir();
+    let source = full(CHAINS[0].0);
+    let mut changed = entries(&source);
+    let at = changed.iter().position(is_storage).expect("a storage");
+    // An older version of its first account, in a storage in front of it.
+    let data_bytes = u64::from_le_bytes(changed[at].content[8..16].try_into().expect("8 bytes")) as usize;
+    let mut older = changed[at].content[..(136 + data_bytes).next_multiple_of(8)].to_vec();
+    older[48] ^= 1;
+    changed.insert(at, TarEntry { path: "accounts/26.7777".to_string(), kind: b'0', content: older });
+    let path = dir.path().join(name(&source));
+    fs::write(&path, zstd::stream::encode_all(make_tar(&changed).as_slice(), 1).expect("compresses")).expect("written");
+    let (code, report, stderr) = verify(&[&path], &["--for", "firedancer"]);
+    assert_eq!((code, &report["superseded"]), (0, &1.into()), "{stderr}");
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let made = convert(&path, None, &genesis_of("agave-4.2.2"), &out);
+    let (code, report, stderr) = verify(&[&made], &["--for", "agave"]);
+    assert_eq!((code, &report["superseded"]), (0, &1.into()), "{stderr}");
+}
+
+/// What every version of Agave asks of an archive is there: a slot for each storage, the stakes of the state, the leader, the
+/// slots of the status cache. Name and accounts stay as they are.
+#[test]
+fn what_agave_asks_for_is_rebuilt() {
+    let dir = temp_dir();
+    for (chain, agave, base_slot) in CHAINS {
+        let out = dir.path().join(agave);
+        fs::create_dir(&out).expect("made");
+        let (source, genesis) = (full(chain), genesis_of(agave));
+        let made = convert(&source, None, &genesis, &out);
+        let newer = convert(&incremental(chain), Some(&source), &genesis, &out);
+        let agave_newer = fixture_of(agave, &format!("incremental-snapshot-{base_slot}-"));
+        let agave_full = fixture_of(agave, &format!("snapshot-{base_slot}-"));
+        for pair in [[&made, &newer], [&agave_full, &newer], [&made, &agave_newer]] {
+            let (code, _, stderr) = verify(&[pair[0], pair[1]], &["--for", "agave,firedancer"]);
+            assert_eq!(code, 0, "{chain}: {stderr}");
+        }
+        for (made, agave, source) in [(&made, &agave_full, &source), (&newer, &agave_newer, &incremental(chain))] {
+            assert_eq!(name(made), name(agave));
+            let (bank, theirs) = (bank_of(made), bank_of(agave));
+            let set = |bank: &BankFile| -> BTreeSet<_> { bank.stakes.vote_accounts.iter().map(|it| it.0).collect() };
+            assert_eq!(set(&bank), set(&theirs), "{chain}");
+            let delegations = |bank: &BankFile| -> BTreeSet<_> {
+                bank.stakes.delegations.iter().map(|(address, of)| (*address, of.bytes().to_vec())).collect()
+            };
+            assert_eq!(delegations(&bank), delegations(&theirs), "{chain}");
+            assert_eq!(bank.scheduled_leader, ScheduledLeader::Node(bank.leader));
+            let fields = |bank: &BankFile| (bank.leader, bank.ns_per_slot, bank.stakes_epoch, bank.hash, bank.slot);
+            assert_eq!(fields(&bank), fields(&theirs), "{chain}");
+            assert!(!bank.is_of_firedancer());
+            let entries = entries(made);
+            let storages: Vec<&TarEntry> = entries.iter().filter(|entry| is_storage(entry)).collect();
+            let slots: Vec<u64> = storages
+                .iter()
+                .map(|it| it.path["accounts/".len()..].split('.').next().expect("a slot").parse().expect("a number"))
+                .collect();
+            assert!(slots.windows(2).all(|pair| pair[0] < pair[1]) && slots.last() == Some(&bank.slot), "{slots:?}");
+            let joined = |entries: &[TarEntry]| -> Vec<u8> {
+                entries.iter().filter(|entry| is_storage(entry)).flat_map(|entry| entry.content.clone()).collect()
+            };
+            assert!(joined(&entries) == joined(&self::entries(source)), "{chain}: the accounts are as they were");
+            let cache = &contents(made)["snapshots/status_cache"];
+            let cache = FieldReader::new(cache.as_slice(), cache.len() as u64, "the status cache");
+            let theirs = &contents(agave)["snapshots/status_cache"];
+            let theirs = FieldReader::new(theirs.as_slice(), theirs.len() as u64, "the status cache");
+            let slots = |cache| -> BTreeSet<u64> {
+                parse_status_cache(cache, u64::MAX).expect("parsed").slots.into_iter().collect()
+            };
+            assert_eq!(slots(cache), slots(theirs), "{chain}");
+            let (_, inspected, _) = run(command("inspect").arg(made));
+            assert!(inspected["settings"].as_str().expect("settings").contains("converted-from=firedancer"));
+        }
+    }
+}
+
+/// What cannot be had, or be checked, is refused.
+#[test]
+fn what_cannot_be_converted_is_refused() {
+    let dir = temp_dir();
+    let out = dir.path();
+    let (chain, agave, _) = CHAINS[0];
+    let refused = |command: &mut Command, code: i32, why: &str| {
+        let (found, _, stderr) = run(command);
+        assert!(found == code && stderr.contains(why), "{found}: {stderr}");
+        assert!(names(out).iter().all(|name| !name.contains("snapshot-")), "{:?}", names(out));
+    };
+    let for_agave = |archive: &Path| {
+        let mut command = command("recompress");
+        command.arg(archive).args(["--for", "agave", "-o"]).arg(out);
+        command
+    };
+    refused(&mut for_agave(&incremental(chain)), 1, "full archive");
+    refused(for_agave(&full(chain)).args(["--check", "frames"]), 2, "state checked");
+    let other = genesis_of(AGAVE_4_5);
+    refused(for_agave(&full(chain)).arg("--genesis").arg(other), 2, "not that of the archive's chain");
+    // Its slots took 50 ms, which Firedancer does not know.
+    let (validator, ..) = CHAINS[2];
+    refused(&mut for_agave(&full(validator)), 1, "the time of a slot");
+    // An archive of Agave's is recompressed as ever.
+    let (code, _, stderr) = run(&mut for_agave(&fixture_of(agave, "snapshot-26-")));
+    assert_eq!(code, 0, "{stderr}");
+}
+
+/// A ledger of what Firedancer archived holds what Agave loads, beside it too.
+#[test]
+fn a_ledger_for_agave_is_restored() {
+    for (chain, agave, _) in CHAINS {
+        let dir = temp_dir();
+        let agave_full = fixture_of(agave, "snapshot-");
+        for (number, pair) in [[full(chain), incremental(chain)], [agave_full, incremental(chain)]].iter().enumerate() {
+            let ledger = dir.path().join(format!("ledger-{number}"));
+            fs::create_dir(&ledger).expect("made");
+            fs::copy(genesis_of(agave), ledger.join("genesis.bin")).expect("copied");
+            let (code, _, stderr) = run(command("restore").args(pair).arg("--ledger").arg(&ledger).arg("--verify"));
+            assert_eq!(code, 0, "{chain}: {stderr}");
+            assert_eq!(run(command("verify").arg(&ledger).args(["--for", "agave-4.2,agave-4.5"])).0, 0);
+            let archives: Vec<PathBuf> = pair.iter().map(|archive| ledger.join(name(archive))).collect();
+            assert_eq!(verify(&[&archives[0], &archives[1]], &["--for", "agave"]).0, 0, "{chain}");
+            assert!(names(&ledger).iter().all(|name| !name.starts_with("tmp-")), "{:?}", names(&ledger));
+        }
+        // In the place of what Agave loads: it is not replaced.
+        let ledger = dir.path().join("in-place");
+        fs::create_dir(&ledger).expect("made");
+        let in_place = ledger.join(name(&full(chain)));
+        fs::copy(full(chain), &in_place).expect("copied");
+        let (code, _, stderr) = run(command("restore").arg(&in_place).arg("--ledger").arg(&ledger));
+        assert!(code == 1 && stderr.contains("move it to another directory"), "{code}: {stderr}");
+        assert!(fs::read(&in_place).expect("read") == fs::read(full(chain)).expect("read"));
+    }
+}
+
+/// At any size, with six compressors in any order; Agave's own crates load it too, where they are asked.
+#[test]
+fn a_synthetic_archive_is_converted() {
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let synth = ["--size", "96MiB", "--agave", "4.4", "--like", "firedancer"];
+    assert_eq!(run(command("synth").arg(&ledger).args(synth)).0, 0);
+    let archives = ledger.join("firedancer");
+    let source = archives.join(names(&archives).first().expect("an archive"));
+    assert_eq!(verify(&[&source], &["--for", "firedancer"]).0, 0);
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let made = convert(&source, None, &ledger.join("genesis.bin"), &out);
+    assert_eq!(verify(&[&made], &["--for", "agave,firedancer"]).0, 0);
+    assert!(entries(&made).iter().filter(|entry| is_storage(entry)).count() >= 3);
+    let of_ledger = archive(&ledger, dir.path(), &[]);
+    for oracle in Oracle::all() {
+        assert_eq!(oracle.load(&made, None, &ledger), oracle.load(&of_ledger, None, &ledger));
+    }
+}
