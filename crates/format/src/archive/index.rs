@@ -224,6 +224,26 @@ mod tests {
         proptest::collection::vec(entry, 0..100)
     }
 
+    /// What a header claims is refused before anything is unpacked or made for it.
+    #[test]
+    fn impossible_counts() {
+        let index = Index { writer: String::new(), settings: String::new(), frame_size_bytes: 1, entries: Vec::new() };
+        let frame = index.to_frame().expect("small");
+        let with = |count: u64, table_bytes: u64| {
+            let mut content = frame[SKIPPABLE_HEADER_BYTES..].to_vec();
+            content[8..16].copy_from_slice(&count.to_le_bytes());
+            content[32..40].copy_from_slice(&table_bytes.to_le_bytes());
+            Index::parse_content(&content).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(with(0, 0), "");
+        for (count, table_bytes) in [(ENTRIES_MAX + 1, 0), (1, ENTRY_TABLE_BYTES_MAX + 1), (0, 1)] {
+            assert!(with(count, table_bytes).contains("too many entries"), "{count}, {table_bytes}");
+        }
+        for (count, table_bytes) in [(ENTRIES_MAX, 0), (1, ENTRY_TABLE_BYTES_MAX)] {
+            assert!(!with(count, table_bytes).contains("too many entries"), "{count}, {table_bytes}");
+        }
+    }
+
     /// A table that another wrote may claim what no archive holds.
     #[test]
     fn impossible_entries() {

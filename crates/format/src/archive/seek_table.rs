@@ -96,9 +96,35 @@ mod tests {
             prop_assert_eq!(parse_seek_table(&frame).expect("own table"), items);
         }
 
+        /// Each of the numbers that must agree is looked at.
+        #[test]
+        fn tables_that_contradict_themselves(count in 0u32..20, at in 0usize..8) {
+            let items = vec![SeekTableItem { compressed_bytes: 1, content_bytes: 2 }; count as usize];
+            let mut frame = seek_table_frame(&items).expect("few");
+            frame[at] ^= 1;
+            prop_assert!(parse_seek_table(&frame).is_err());
+            frame[at] ^= 1;
+            let footer_at = frame.len() - SEEK_TABLE_FOOTER_BYTES;
+            frame[footer_at] ^= 1;
+            prop_assert!(parse_seek_table(&frame).is_err());
+        }
+
         #[test]
         fn hostile_tables_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = parse_seek_table(&bytes);
         }
+    }
+
+    #[test]
+    fn the_largest_table() {
+        let footer = |count: u32, magic: u32| {
+            let mut footer = [0; SEEK_TABLE_FOOTER_BYTES];
+            footer[..4].copy_from_slice(&count.to_le_bytes());
+            footer[5..].copy_from_slice(&magic.to_le_bytes());
+            seek_table_bytes(&footer)
+        };
+        assert_eq!(footer(SEEK_TABLE_FRAMES_MAX, SEEKABLE_MAGIC), Some(u64::from(SEEK_TABLE_FRAMES_MAX) * 8 + 17));
+        assert_eq!(footer(SEEK_TABLE_FRAMES_MAX + 1, SEEKABLE_MAGIC), None);
+        assert_eq!(footer(1, SEEKABLE_MAGIC ^ 1), None);
     }
 }

@@ -153,6 +153,14 @@ pub fn parse_block_header(bytes: [u8; 3]) -> Result<BlockHeader> {
 mod tests {
     use {super::*, proptest::prelude::*};
 
+    #[test]
+    fn the_largest_block() {
+        let header = |bytes: u64| ((bytes as u32) << 3 | 1).to_le_bytes()[..3].try_into().expect("3");
+        let block = parse_block_header(header(BLOCK_CONTENT_BYTES_MAX)).expect("a block");
+        assert_eq!((block.is_last, u64::from(block.stored_bytes)), (true, BLOCK_CONTENT_BYTES_MAX));
+        assert!(parse_block_header(header(BLOCK_CONTENT_BYTES_MAX + 1)).is_err());
+    }
+
     proptest! {
         #[test]
         fn hostile_headers_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..20)) {

@@ -427,6 +427,20 @@ mod tests {
         BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
     }
 
+    /// Those up to the parent's slot do not count, however many; above it there is a limit.
+    #[test]
+    fn hard_forks_above_the_parent() {
+        let read = |slots: &[u64]| {
+            let mut bytes = (slots.len() as u64).to_le_bytes().to_vec();
+            slots.iter().for_each(|slot| bytes.extend([slot.to_le_bytes(), 1u64.to_le_bytes()].concat()));
+            read_hard_forks(&mut FieldReader::new(bytes.as_slice(), bytes.len() as u64, "a bank file"), 100)
+        };
+        assert_eq!(read(&[7, 99, 100, 101, 300]).expect("read"), [(101, 1), (300, 1)]);
+        assert_eq!(read(&[101; HARD_FORKS_MAX]).expect("read").len(), HARD_FORKS_MAX);
+        assert!(read(&[100; HARD_FORKS_MAX + 1]).expect("read").is_empty());
+        assert!(read(&[101; HARD_FORKS_MAX + 1]).is_err());
+    }
+
     #[test]
     fn epochs() {
         assert_eq!([31, 32, 95, 96].map(|slot| epoch(slot, 524_256)), [0, 1, 1, 2], "while warming up");
