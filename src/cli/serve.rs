@@ -2,6 +2,7 @@
 
 use {
     super::{
+        lines::time_now,
         manners::{IoHintArg, rate},
         ui::Ui,
         values,
@@ -13,7 +14,6 @@ use {
         error::{Error, Result},
         io::priority::{NICENESS_MAX, stand_back},
         progress::Progress,
-        quantity,
     },
     slotpress_serve::{
         CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, ServeOptions, THREADS_DEFAULT_MAX,
@@ -29,7 +29,7 @@ use {
             Arc,
             atomic::{AtomicBool, Ordering::Relaxed},
         },
-        time::{Duration, SystemTime},
+        time::Duration,
     },
 };
 
@@ -201,7 +201,7 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             }
         }
         Event::Finished(finished) if ui.is_json() => ui.print_json(&TransferLine {
-            time: now(),
+            time: time_now(),
             name: &finished.name,
             client: finished.client,
             offset_bytes: finished.range.start,
@@ -210,14 +210,14 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             elapsed_seconds: finished.elapsed.as_secs_f64(),
             complete: finished.is_complete,
         }),
-        Event::Finished(finished) => ui.log(&format!("{} {}", now(), line(&finished))),
+        Event::Finished(finished) => ui.log(&format!("{} {}", time_now(), line(&finished))),
         Event::Answered(answered) if !logs_all && answered.status < 400 => {}
         Event::Answered(answered) if ui.is_json() => {
-            ui.print_json(&AnsweredLine { time: now(), answered: &answered });
+            ui.print_json(&AnsweredLine { time: time_now(), answered: &answered });
         }
         Event::Answered(Answered { client, request, status, sent_bytes }) => {
             let request = if request.is_empty() { "connection refused:" } else { &request };
-            ui.log(&format!("{} {client} {request} {status}, {}", now(), values::show_bytes(sent_bytes)));
+            ui.log(&format!("{} {client} {request} {status}, {}", time_now(), values::show_bytes(sent_bytes)));
         }
         Event::Reloaded => ui.log("new certificate in use"),
         Event::Stopping { connections: 0 } => ui.log("stopping"),
@@ -225,13 +225,6 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             ui.log(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
         }
     }
-}
-
-/// The time, as logs have it: `2026-11-22T09:30:05Z`.
-fn now() -> String {
-    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-    format!("{}T{hours:02}:{minutes:02}:{:02}Z", quantity::date(seconds), seconds % 60)
 }
 
 /// Nothing in it is of a client's choosing: names are those of archives, addresses are numbers.

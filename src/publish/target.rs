@@ -1,0 +1,132 @@
+//! One target, on a thread of its own: a target that fails or is slow holds up no other.
+
+use {
+    super::{
+        PublishOptions,
+        event::{Event, Published as PublishedEvent},
+        notes::Notes,
+        place::Place,
+        plan::Published,
+        shelf::{Index, Ready, Shelf},
+    },
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
+    slotpress_read::catalog::prune::Keep,
+    std::time::Instant,
+};
+
+/// Where kept archives are on a target: a shelf of its own, with its own index, which is never pruned.
+const KEPT: &str = "kept/";
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// What it has.
+    Look,
+    /// An archive is put there.
+    Publish {
+        /// The archive.
+        ready: Box<Ready>,
+        /// Whether it is kept apart.
+        is_kept: bool,
+    },
+}
+
+/// What it has.
+#[derive(Clone, Debug, Default)]
+pub struct Shelves {
+    /// What nodes are to take.
+    pub published: Published,
+    /// The newest of it: slot, and when it was published in seconds since 1970.
+    pub newest: Option<(u64, u64)>,
+    /// What is kept apart.
+    pub kept: Published,
+    /// How many bytes that has.
+    pub kept_bytes: u64,
+}
+
+/// A target.
+pub struct Target<'a> {
+    /// Its place.
+    pub place: Place,
+    /// How to publish.
+    pub options: &'a PublishOptions,
+    /// What is remembered.
+    pub notes: &'a Notes<'a>,
+    /// Told what happens.
+    pub tell: &'a (dyn Fn(Event) + Sync),
+}
+
+impl Target<'_> {
+    /// Does one thing, and returns what the target has then.
+    ///
+    /// # Errors
+    /// The target fails: trying again may do.
+    pub fn run(&self, task: &Task, shelves: &Shelves, progress: &dyn Progress) -> Result<Shelves> {
+        let shelf = Shelf { place: &self.place, prefix: "" };
+        let kept = Shelf { prefix: KEPT, ..shelf };
+        let mut shelves = shelves.clone();
+        match task {
+            Task::Look => {
+                shelves.see_kept(&kept.publish(None, None, &mut |_| Ok(()), progress)?);
+                shelves.see(&self.publish(&shelf, None, progress)?);
+            }
+            Task::Publish { ready, is_kept } => {
+                let start = Instant::now();
+                let to = if *is_kept { kept } else { shelf };
+                to.upload(ready, self.options.recompress.io_policy.io_hint, progress)?;
+                match is_kept {
+                    true => shelves.see_kept(&kept.publish(Some(ready), None, &mut |_| Ok(()), progress)?),
+                    false => shelves.see(&self.publish(&shelf, Some(ready), progress)?),
+                }
+                (self.tell)(Event::Published(PublishedEvent {
+                    name: ready.archive.name.clone(),
+                    target: self.place.shown(),
+                    is_kept: *is_kept,
+                    bytes: ready.archive.size_bytes,
+                    state: ready.state,
+                    root: ready.archive.hashes.map(|hashes| hashes.root),
+                    elapsed: start.elapsed(),
+                }));
+            }
+        }
+        Ok(shelves)
+    }
+
+    fn publish(&self, shelf: &Shelf<'_>, ready: Option<&Ready>, progress: &dyn Progress) -> Result<Index> {
+        let name = self.place.shown();
+        let keep = Keep { within: self.options.keep.within.max(self.options.grace), ..self.options.keep };
+        let mut condemn = |names: &[String]| self.notes.condemn(&name, names);
+        let index = shelf.publish(ready, Some(&keep), &mut condemn, progress)?;
+        let condemned = self.notes.condemned(&name);
+        if condemned.is_empty() {
+            return Ok(index);
+        }
+        let (mut gone, mut failed): (Vec<String>, Option<Error>) = Default::default();
+        for archive in condemned {
+            match shelf.delete(&index, &archive) {
+                Ok(()) => gone.push(archive),
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.notes.pardon(&name, &gone)?;
+        (self.tell)(Event::Pruned { target: name.clone(), names: gone });
+        if let Some(error) = failed {
+            // What was to be published is: the rest goes another time.
+            (self.tell)(Event::Failed { error, target: Some(name), retry: None });
+        }
+        Ok(index)
+    }
+}
+
+impl Shelves {
+    fn see(&mut self, index: &Index) {
+        (self.published, self.newest) = (index.published(), index.newest());
+    }
+
+    fn see_kept(&mut self, index: &Index) {
+        (self.kept, self.kept_bytes) = (index.published(), index.bytes());
+    }
+}
