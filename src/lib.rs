@@ -111,7 +111,7 @@ mod doctor;
 mod levels;
 #[cfg(feature = "cli")]
 mod like_firedancer;
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "serve", feature = "stores"))]
 mod publish;
 mod recompress;
 // Archives that arrive while they are restored come from `bootstrap`.

@@ -1,7 +1,7 @@
 //! How wide the terminal is, and text that fits it; and the time, as lines of a log have it.
 
-pub use slotpress_base::text::{cut, wrap, wrap_all, wrap_line};
 use slotpress_base::quantity;
+pub use slotpress_base::text::{cut, wrap, wrap_all, wrap_line};
 use std::{io::IsTerminal, os::fd::AsFd, time::SystemTime};
 
 /// Where the terminal's width is unknown.

@@ -30,6 +30,7 @@ mod network;
 mod output;
 mod planned;
 mod prune;
+#[cfg(all(feature = "serve", feature = "stores"))]
 mod publish;
 mod recompress;
 mod restore;
@@ -112,6 +113,7 @@ enum Verb {
     Serve(serve::ServeArgs),
     List(list::ListArgs),
     Prune(prune::PruneArgs),
+    #[cfg(all(feature = "serve", feature = "stores"))]
     Publish(Box<publish::PublishArgs>),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
@@ -214,6 +216,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Serve(args) => serve::run(&args, ui),
         Verb::List(args) => list::run(&args, ui),
         Verb::Prune(args) => prune::run(&args, ui),
+        #[cfg(all(feature = "serve", feature = "stores"))]
         Verb::Publish(args) => publish::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),

@@ -20,15 +20,13 @@ use {
     },
     clap::{Args, ValueEnum},
     serde::Serialize,
-    slotpress_base::{
-        error::{Error, Result},
-        text::ShowPath,
-    },
+    slotpress_base::{error::Result, text::ShowPath},
     slotpress_read::{
         catalog::prune::Keep,
         state::check::{CheckOptions, STATE_MEMORY_BYTES_DEFAULT},
     },
-    std::{path::PathBuf, time::Duration},
+    slotpress_stores::Target,
+    std::{net::SocketAddr, path::PathBuf, time::Duration},
 };
 
 /// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
@@ -41,9 +39,9 @@ pub struct PublishArgs {
     /// The directory that the validator writes its archives to
     #[arg(value_name = "SNAPSHOTS_DIR")]
     dir: PathBuf,
-    /// A directory to publish to; may be given more than once
+    /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
-    to: Vec<PathBuf>,
+    to: Vec<String>,
     /// Publish what is there, and end: for a timer
     #[arg(long)]
     once: bool,
@@ -118,6 +116,12 @@ pub struct PublishArgs {
     /// Kill these programs after this time
     #[arg(long, value_name = "TIME", default_value_t = Time(HOOK_TIMEOUT_DEFAULT), value_parser = time, help_heading = "Hooks")]
     hook_timeout: Time,
+    /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
+    #[arg(long, value_name = "ADDR", value_parser = values::address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
+    metrics: Option<SocketAddr>,
+    /// /healthz turns red when the newest archive of a target was published longer ago
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring", env = "SLOTPRESS_ALERT_AFTER")]
+    alert_after: Option<Duration>,
     #[command(flatten)]
     manners: MannersArgs,
 }
@@ -162,7 +166,7 @@ enum Line<'a> {
     #[serde(rename = "publish_plan")]
     Plan { name: String, targets: &'a [String] },
     #[serde(rename = "publish_started")]
-    Started { time: String, snapshots: String, targets: &'a [String] },
+    Started { time: String, snapshots: String, targets: &'a [String], metrics: Option<SocketAddr> },
     #[serde(rename = "publish_pinned")]
     Pinned { time: String, name: String },
     #[serde(rename = "publish_skipped")]
@@ -203,7 +207,7 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     if !args.dry_run {
         return publish(&options, &mut |event| show(event, ui), ui);
     }
-    for (name, targets) in preview(&options)? {
+    for (name, targets) in preview(&options, ui)? {
         match ui.is_json() {
             true => ui.print_json(&Line::Plan { name: name.to_string(), targets: &targets }),
             false => ui.print(&format!("would publish {name} to {}", targets.join(", "))),
@@ -213,14 +217,12 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
 }
 
 fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
-    if let Some(target) = args.to.iter().find(|target| target.as_os_str().is_empty()) {
-        return Err(Error::usage(format!("{:?} is no directory to publish to", target.shown())));
-    }
+    let targets = args.to.iter().map(|target| target.parse()).collect::<Result<Vec<Target>>>()?;
     let codec = args.codec.codec(ui)?;
     let memory_bytes = planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT);
     let other_bytes = decoding_side_bytes(args.codec.frame_size).saturating_add(memory_bytes);
     let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), other_bytes, ui)?;
-    let mut options = PublishOptions::new(&args.dir, args.to.iter().cloned());
+    let mut options = PublishOptions::new(&args.dir, targets);
     options.recompress = RecompressOptions {
         codec,
         frame_size_bytes: args.codec.frame_size,
@@ -256,6 +258,8 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.on_published = args.on_published.clone();
     options.on_failed = args.on_failed.clone();
     options.hook_timeout = args.hook_timeout.0;
+    options.metrics = args.metrics;
+    options.alert_after = args.alert_after;
     options.is_once = args.once;
     Ok(options)
 }
@@ -277,8 +281,9 @@ fn show(event: &Event, ui: &Ui) {
 /// An event in words, and how grave it is.
 fn words(event: &Event) -> (Level, String) {
     match event {
-        Event::Watching { snapshots, targets, .. } => {
-            (Level::Info, format!("publishing {} to {}", snapshots.shown(), targets.join(", ")))
+        Event::Watching { snapshots, targets, metrics } => {
+            let metrics = metrics.map_or(String::new(), |at| format!("; metrics on http://{at}/metrics"));
+            (Level::Info, format!("publishing {} to {}{metrics}", snapshots.shown(), targets.join(", ")))
         }
         Event::Pinned(name) => (Level::Info, format!("pinned {name}")),
         Event::Skipped { name, why } => (Level::Warning, format!("left out {name}: {why}")),
@@ -313,7 +318,9 @@ fn words(event: &Event) -> (Level, String) {
 fn line(event: &Event) -> Option<Line<'_>> {
     let time = time_now();
     Some(match event {
-        Event::Watching { snapshots, targets, .. } => Line::Started { time, snapshots: snapshots.shown(), targets },
+        Event::Watching { snapshots, targets, metrics } => {
+            Line::Started { time, snapshots: snapshots.shown(), targets, metrics: *metrics }
+        }
         Event::Pinned(name) => Line::Pinned { time, name: name.to_string() },
         Event::Skipped { name, why } => Line::Skipped { time, name: name.to_string(), reason: why },
         Event::Prepared { name, state, bytes, root, elapsed } => Line::Prepared {

@@ -43,7 +43,7 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
     /// Where to listen: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
-    #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:8890", env = "SLOTPRESS_LISTEN")]
+    #[arg(long, value_name = "ADDR", value_parser = values::address, default_value = "127.0.0.1:8890", env = "SLOTPRESS_LISTEN")]
     listen: SocketAddr,
     /// Limit sending to this many bytes per second, for all clients together
     #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
@@ -71,7 +71,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "SLOTPRESS_TLS_KEY")]
     tls_key: Option<PathBuf>,
     /// Address of the Prometheus metrics, at /metrics
-    #[arg(long, value_name = "ADDR", value_parser = address, env = "SLOTPRESS_METRICS")]
+    #[arg(long, value_name = "ADDR", value_parser = values::address, env = "SLOTPRESS_METRICS")]
     metrics: Option<SocketAddr>,
     /// How long running transfers may continue after SIGTERM or Ctrl-C
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration, env = "SLOTPRESS_GRACE")]
@@ -92,14 +92,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
     nice: u8,
-}
-
-/// Reads an address with its port.
-fn address(text: &str) -> std::result::Result<SocketAddr, String> {
-    text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
-        Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),
-        Err(_) => "an address and a port are needed, such as 127.0.0.1:8890 or [::]:8890".to_string(),
-    })
 }
 
 /// Reads a number of connections.

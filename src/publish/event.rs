@@ -107,7 +107,11 @@ impl Event {
     pub fn facts(&self) -> Option<(bool, Vec<(&'static str, String)>)> {
         let name = |name: &ArchiveName| {
             let base = name.base_slot.map_or(String::new(), |base| base.to_string());
-            [("PUBLISH_ARCHIVE", name.to_string()), ("PUBLISH_SLOT", name.slot.to_string()), ("PUBLISH_BASE_SLOT", base)]
+            [
+                ("PUBLISH_ARCHIVE", name.to_string()),
+                ("PUBLISH_SLOT", name.slot.to_string()),
+                ("PUBLISH_BASE_SLOT", base),
+            ]
         };
         match self {
             Self::Published(published) => {

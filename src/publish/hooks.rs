@@ -25,12 +25,7 @@ const TICK: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// It cannot be started, fails, or takes too long.
-pub fn run(
-    program: &Path,
-    facts: &[(&'static str, String)],
-    timeout: Duration,
-    progress: &dyn Progress,
-) -> Result<()> {
+pub fn run(program: &Path, facts: &[(&'static str, String)], timeout: Duration, progress: &dyn Progress) -> Result<()> {
     let failed = |why: String| Error::failed(format!("{}: {why}", program.shown()));
     let mut command = Command::new(program);
     command.envs(facts.iter().cloned()).stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);
@@ -59,7 +54,11 @@ pub fn run(
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
-    use {super::*, slotpress_base::progress::NoProgress, std::{fs, os::unix::fs::PermissionsExt}};
+    use {
+        super::*,
+        slotpress_base::progress::NoProgress,
+        std::{fs, os::unix::fs::PermissionsExt},
+    };
 
     #[test]
     fn facts_arrive_and_what_hangs_is_killed() {

@@ -3,7 +3,10 @@
 //! What is pinned and what is ready tells the directory itself; what is published tell the targets.
 
 use {
-    super::plan::{Key, key},
+    super::{
+        plan::{Key, key},
+        upload::Begun,
+    },
     serde::{Deserialize, Serialize},
     slotpress_base::{
         error::{Error, IoContext, Result},
@@ -44,6 +47,8 @@ pub struct Journal {
     pub first_slot: Option<u64>,
     /// What each target is to go on with, by its name.
     pub targets: BTreeMap<String, TargetNotes>,
+    /// Uploads that were begun, by the store's file.
+    pub uploads: BTreeMap<String, Begun>,
 }
 
 /// How a state was checked.
@@ -100,8 +105,6 @@ impl From<&Archive> for Identity {
 pub struct TargetNotes {
     /// Archives that are out of its index, and not deleted yet.
     pub condemned: Vec<String>,
-    /// Uploads that were begun, by name: what the store needs to go on with them.
-    pub uploads: BTreeMap<String, serde_json::Value>,
 }
 
 impl Journal {

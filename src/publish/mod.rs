@@ -8,9 +8,9 @@
 mod event;
 mod hooks;
 mod journal;
+mod metrics;
 mod notes;
 mod pins;
-mod place;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
@@ -20,6 +20,7 @@ mod shelf;
 mod state;
 mod target;
 mod threads;
+mod upload;
 mod watch;
 
 pub use {
@@ -31,9 +32,12 @@ pub use {
 use {
     crate::recompress::RecompressOptions,
     derive_setters::Setters,
+    slotpress_net::ClientOptions,
     slotpress_read::catalog::prune::Keep,
+    slotpress_stores::{StoreOptions, Target},
     std::{
         collections::BTreeSet,
+        net::SocketAddr,
         path::{Path, PathBuf},
         time::Duration,
     },
@@ -61,7 +65,11 @@ pub struct PublishOptions {
     pub snapshots: PathBuf,
     /// Where to.
     #[setters(into)]
-    pub targets: Vec<PathBuf>,
+    pub targets: Vec<Target>,
+    /// How targets are written.
+    pub stores: StoreOptions,
+    /// How servers are reached.
+    pub client: ClientOptions,
     /// Our own directory, on the file system of the archives.
     #[setters(into)]
     pub pins: PathBuf,
@@ -99,6 +107,10 @@ pub struct PublishOptions {
     pub on_failed: Option<PathBuf>,
     /// How long these programs may take.
     pub hook_timeout: Duration,
+    /// Where to tell metrics and health.
+    pub metrics: Option<SocketAddr>,
+    /// Health turns red when the newest archive of a target is older.
+    pub alert_after: Option<Duration>,
     /// Ends when what is there is published.
     pub is_once: bool,
 }
@@ -111,17 +123,22 @@ pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
 /// How long what was published stays, unless told otherwise: a full archive of mainnet takes less over 100 Mbit/s.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
+/// A target that fails for so long is left alone for a while; what it has got is not sent again.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+
 /// How often an incremental archive is published, unless told otherwise.
 pub const EVERY_DEFAULT: Duration = Duration::from_secs(300);
 
 impl PublishOptions {
     /// From a validator's directory to some targets, with pins beside that directory.
-    pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = Target>) -> Self {
         let snapshots = snapshots.into();
         Self {
             pins: pins_beside(&snapshots),
             snapshots,
             targets: Vec::from_iter(targets),
+            stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER),
+            client: ClientOptions::default(),
             quarantine: None,
             writer: Writer::Auto,
             recompress: RecompressOptions::default(),
@@ -142,6 +159,8 @@ impl PublishOptions {
             on_published: None,
             on_failed: None,
             hook_timeout: HOOK_TIMEOUT_DEFAULT,
+            metrics: None,
+            alert_after: None,
             is_once: false,
         }
     }

@@ -1,7 +1,7 @@
 //! The journal as all threads write it: what is changed is on disk when the change returns.
 
 use {
-    super::{journal::Journal, pins::PinDir},
+    super::{journal::Journal, pins::PinDir, upload::Begun},
     slotpress_base::error::Result,
     std::sync::{Mutex, PoisonError},
 };
@@ -41,6 +41,24 @@ impl<'a> Notes<'a> {
             *journal = new;
         }
         Ok(result)
+    }
+
+    /// An upload that was begun.
+    pub fn upload(&self, of: &str) -> Option<Begun> {
+        self.read(|journal| journal.uploads.get(of).cloned())
+    }
+
+    /// How far an upload is; nothing to go on with.
+    ///
+    /// # Errors
+    /// See [`change`](Self::change).
+    pub fn set_upload(&self, of: &str, begun: Option<Begun>) -> Result<()> {
+        self.change(|journal| {
+            match begun {
+                Some(begun) => journal.uploads.insert(of.to_string(), begun),
+                None => journal.uploads.remove(of),
+            };
+        })
     }
 
     /// Archives of a target are to be deleted.

@@ -79,8 +79,10 @@ impl PinDir {
         }
         if top.itself()?.device != snapshots.itself()?.device {
             let (here, there) = (path.shown(), snapshots.path().shown());
-            return Err(Error::usage(format!("{here} is not on the file system of {there}: nothing can be pinned there"))
-                .with_hint("give a directory on the file system of the archives: --pins DIR"));
+            return Err(Error::usage(format!(
+                "{here} is not on the file system of {there}: nothing can be pinned there"
+            ))
+            .with_hint("give a directory on the file system of the archives: --pins DIR"));
         }
         let [pinned, ready] = [PINNED, READY].map(|name| made(&path.join(name)));
         let quarantine = made(quarantine.map_or(path.join(QUARANTINE), Path::to_path_buf).as_path())?;

@@ -189,7 +189,9 @@ impl Situation {
         for archive in &needed {
             let is_pinned = pinned.contains(&key(&archive.name));
             let with_it = bytes.saturating_add(archive.size_bytes);
-            if wishes.pin_bytes.is_some_and(|bytes_max| with_it > bytes_max) && self.preparing != Some(key(&archive.name)) {
+            if wishes.pin_bytes.is_some_and(|bytes_max| with_it > bytes_max)
+                && self.preparing != Some(key(&archive.name))
+            {
                 pins.no_room.push(archive.name.clone());
                 continue;
             }

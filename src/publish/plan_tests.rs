@@ -87,10 +87,7 @@ fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
     now.preparing = Some(key(&full(12)));
     now.seen = archives(&[full(20)]);
     let tight = Wishes { pin_bytes: Some(15), ..wishes() };
-    assert_eq!(
-        now.pins(&tight),
-        Pins { drop: vec![full(9)], no_room: vec![full(20)], ..Pins::default() }
-    );
+    assert_eq!(now.pins(&tight), Pins { drop: vec![full(9)], no_room: vec![full(20)], ..Pins::default() });
     assert_eq!(now.pins(&wishes()).add, [full(20)]);
     let pairs = Wishes { checks_pairs: true, ..wishes() };
     assert_eq!(now.pins(&pairs).drop, [], "the base of what comes");

@@ -5,9 +5,9 @@ use {
         PublishOptions, Writer,
         event::Event,
         journal::{Identity, Journal, State},
+        metrics::Metrics,
         notes::Notes,
         pins::{PinDir, Pinned},
-        place::Place,
         plan::{Key, Published, Situation, Wishes, epoch_ends, key},
         prepare::state_of,
         shelf::{Ready, Shelf},
@@ -21,6 +21,7 @@ use {
         progress::Progress,
     },
     slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::Client,
     slotpress_read::{
         archive::{Archive as OpenArchive, IndexPolicy, front::is_by_firedancer, source::LocalFile},
         catalog::{
@@ -29,9 +30,11 @@ use {
             scan::{look_for_slot_time, scan_with_copies},
         },
     },
+    slotpress_serve::{supervisor, tell::tell},
     std::{
         collections::{BTreeMap, BTreeSet},
         fs,
+        net::SocketAddr,
         os::unix::fs::MetadataExt,
         sync::{
             Arc,
@@ -59,12 +62,15 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
     let pins = PinDir::open(&options.pins, &options.snapshots, options.quarantine.as_deref())?;
     let notes = Notes::open(&pins)?;
+    let names: Vec<String> = options.targets.iter().map(ToString::to_string).collect();
+    let metrics = Arc::new(Metrics::new(&names, options.alert_after));
+    let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
     let background = Background::new(progress);
     let (send, messages) = channel();
-    let (tell, places) = (send.clone(), options.targets.iter().map(|path| Place::new(path)));
-    let tell = |event| drop(tell.send(Message::Event(event)));
-    let targets: Vec<Target<'_>> =
-        places.map(|place| Target { place, options, notes: &notes, tell: &tell }).collect();
+    let (client, teller) = (Client::new(&options.client)?, send.clone());
+    let tell_event = |event| drop(teller.send(Message::Event(event)));
+    let target = |at: &_| Target { at: Clone::clone(at), client: &client, options, notes: &notes, tell: &tell_event };
+    let targets: Vec<Target<'_>> = options.targets.iter().map(target).collect();
     std::thread::scope(|scope| {
         let hands = Hands::start(scope, &pins, &targets, options, &background, &send);
         let result = hands.and_then(|hands| {
@@ -75,7 +81,9 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 hands,
                 on_event,
                 progress,
-                names: targets.iter().map(|target| target.place.shown()).collect(),
+                names,
+                metrics: &metrics,
+                listens_at: telling.as_ref().map(|telling| telling.address),
                 targets: vec![TargetState::default(); targets.len()],
                 now: Situation::default(),
                 ready: Catalog::default(),
@@ -97,20 +105,20 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
 ///
 /// # Errors
 /// A directory or a target cannot be read.
-pub fn preview(options: &PublishOptions) -> Result<Vec<(ArchiveName, Vec<String>)>> {
-    let mut now = Situation { seen: scan_with_copies(&[options.snapshots.clone()])?.archives().to_vec(), ..Default::default() };
-    let places: Vec<Place> = options.targets.iter().map(|path| Place::new(path)).collect();
-    for place in &places {
-        now.targets.push(Shelf { place, prefix: "" }.read()?.published());
-        now.kept.push(Default::default());
+pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
+    let seen = scan_with_copies(&[options.snapshots.clone()])?.archives().to_vec();
+    let (mut now, client) = (Situation { seen, ..Situation::default() }, Client::new(&options.client)?);
+    for target in &options.targets {
+        let shelf = Shelf::open(target, &[], false, &options.stores, &client)?;
+        let index = shelf.map(|shelf| shelf.read(progress)).transpose()?;
+        now.targets.push(index.map(|index| index.published()).unwrap_or_default());
     }
-    let wishes = Wishes::default();
-    let mut first = Vec::new();
+    let (wishes, mut first) = (Wishes::default(), Vec::new());
     while let Some(archive) = now.next_to_prepare(&wishes) {
-        let wanting = now.targets.iter_mut().zip(&places).filter(|(target, _)| target.wants(&archive.name));
-        let wanting = wanting.map(|(target, place)| {
+        let wanting = now.targets.iter_mut().zip(&options.targets).filter(|(target, _)| target.wants(&archive.name));
+        let wanting = wanting.map(|(target, at)| {
             target.keys.insert(key(&archive.name));
-            place.shown()
+            at.to_string()
         });
         first.push((archive.name.clone(), wanting.collect()));
     }
@@ -125,6 +133,8 @@ struct Publisher<'a> {
     on_event: &'a mut dyn FnMut(&Event),
     progress: &'a dyn Progress,
     names: Vec<String>,
+    metrics: &'a Metrics,
+    listens_at: Option<SocketAddr>,
     targets: Vec<TargetState>,
     now: Situation,
     ready: Catalog,
@@ -141,8 +151,9 @@ impl Publisher<'_> {
         self.tell(Event::Watching {
             snapshots: self.options.snapshots.clone(),
             targets: self.names.clone(),
-            metrics: None,
+            metrics: self.listens_at,
         });
+        supervisor::ready();
         while !self.progress.is_interrupted() {
             let worked = self.look().and_then(|()| self.pin()).and_then(|()| self.hand_out());
             match worked {
@@ -157,6 +168,7 @@ impl Publisher<'_> {
                 }
                 return self.worst.take().map_or(Ok(()), Err);
             }
+            self.tell_state();
             let start = Instant::now();
             while !self.progress.is_interrupted() && start.elapsed() < self.pause() {
                 match messages.recv_timeout(TICK) {
@@ -169,6 +181,7 @@ impl Publisher<'_> {
                 }
             }
         }
+        supervisor::stopping();
         self.tell(Event::Stopping);
         match self.options.is_once {
             true => Err(Error::interrupted()),
@@ -182,6 +195,24 @@ impl Publisher<'_> {
         if waits || !self.preparing.is_due() { TICK * 4 } else { LOOK_EVERY }
     }
 
+    /// To the service manager and for metrics.
+    fn tell_state(&self) {
+        supervisor::alive();
+        let bytes = self.now.pinned.iter().map(|archive| archive.size_bytes).fold(0, u64::saturating_add);
+        self.metrics.pinned_bytes.set(bytes.try_into().unwrap_or(i64::MAX));
+        for ((at, name), target) in self.names.iter().enumerate().zip(&self.targets) {
+            let waits =
+                self.now.targets.get(at).map_or(0, |has| self.now.ready.iter().filter(|it| has.wants(it)).count());
+            self.metrics.see(name, &target.shelves, waits);
+        }
+        let newest = self.targets.iter().filter_map(|target| target.shelves.newest).map(|(slot, _)| slot).max();
+        let newest = newest.map_or("nothing is published yet".to_string(), |slot| format!("slot {slot} is published"));
+        let now = if self.now.preparing.is_some() { "; checking an archive" } else { "" };
+        let failing = self.targets.iter().filter(|target| !target.attempts.is_first()).count();
+        let failing = if failing > 0 { format!("; {failing} targets fail") } else { String::new() };
+        supervisor::status(&format!("{newest}{now}{failing}"));
+    }
+
     fn tell(&mut self, event: Event) {
         if !self.said.is_new(&event) {
             return;
@@ -189,6 +220,7 @@ impl Publisher<'_> {
         if let Event::Failed { error, .. } | Event::Refused { error, .. } = &event {
             self.worst.add(error);
         }
+        self.metrics.count(&event);
         (self.on_event)(&event);
         if !self.hands.tell(&event) {
             self.progress.warn("programs of --on-published and --on-failed take too long: one was not told");
@@ -226,7 +258,8 @@ impl Publisher<'_> {
         })?;
         self.now.refused.retain(|key| self.now.seen.iter().any(|archive| super::plan::key(&archive.name) == *key));
         self.now.refused.extend(self.notes.read(|journal| journal.refused_keys(&self.now.seen).collect::<Vec<_>>()));
-        let since = |begun: u64| Duration::from_secs((unix_ns(SystemTime::now()) / 1_000_000_000).saturating_sub(begun));
+        let since =
+            |begun: u64| Duration::from_secs((unix_ns(SystemTime::now()) / 1_000_000_000).saturating_sub(begun));
         self.now.since_incremental = match self.options.is_once {
             true => self.has_begun_incremental.then_some(Duration::ZERO),
             false => begun.map(since),
@@ -389,9 +422,7 @@ impl Publisher<'_> {
     fn is_done(&self) -> bool {
         let wishes = self.wishes();
         let is_over = |at: usize, target: &TargetState| {
-            let has_all = || {
-                self.now.next_to_publish(at).is_none() && self.now.next_to_keep(at, &wishes).is_none()
-            };
+            let has_all = || self.now.next_to_publish(at).is_none() && self.now.next_to_keep(at, &wishes).is_none();
             !target.is_busy && (target.attempts.is_given_up(true) || target.is_known && has_all())
         };
         let next = self.now.next_to_prepare(&wishes);
@@ -451,7 +482,8 @@ impl Publisher<'_> {
         self.look()?;
         let pinned = &self.now.pinned;
         let is_now = pinned.iter().find(|archive| archive.name == *source).map(Identity::from);
-        let is_seen_changed = self.now.seen.iter().any(|seen| seen.name == *source && was != Some(Identity::from(seen)));
+        let is_seen_changed =
+            self.now.seen.iter().any(|seen| seen.name == *source && was != Some(Identity::from(seen)));
         let is_changed = is_seen_changed || is_now.zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
         if !is_of_archive {
             let retry = self.preparing.failed(self.options.is_once);
@@ -460,7 +492,8 @@ impl Publisher<'_> {
             // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
             self.pins.unpin(source)?;
             let retry = self.preparing.failed(self.options.is_once);
-            let error = Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
+            let error =
+                Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
             self.tell(Event::Failed { error, target: None, retry });
         } else {
             let kept = self.pins.quarantine(source);
@@ -484,7 +517,8 @@ fn looks_like_firedancers(archive: &Archive) -> bool {
     let Ok((file, _)) = archive.open() else { return false };
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
-    OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy).is_ok_and(|open| is_by_firedancer(&open))
+    OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy)
+        .is_ok_and(|open| is_by_firedancer(&open))
 }
 
 /// Whether the directory belongs to the user that Firedancer's own instructions make.

@@ -2,28 +2,25 @@
 //! What it names is whole, and was checked.
 
 use {
-    super::{
-        journal::State,
-        place::{Place, Version},
-        plan::Published,
-    },
+    super::{journal::State, plan::Published},
     serde::Serialize,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
-        io::IoHint,
+        kept_dir::KeptDir,
         progress::{Progress, wait},
     },
     slotpress_format::{
-        archive::listing::{FrameHashesAt, PATH as INDEX},
+        archive::listing::{FrameHashesAt, PATH},
         ledger::{names::ArchiveName, slot_time::SlotTime},
     },
+    slotpress_net::Client,
     slotpress_read::catalog::{
         Archive, Catalog,
         listed::{Listed, ListedArchive, parse},
         listing::{ArchiveFields, ListFields, unix_ns},
         prune::{Keep, plan},
-        scan::scan,
     },
+    slotpress_stores::{Condition, Metadata, Put, Store, StoreOptions, Target},
     std::{
         collections::{BTreeMap, BTreeSet},
         time::{Duration, SystemTime},
@@ -33,17 +30,27 @@ use {
 /// What a reader polls: the newest pair.
 pub const LATEST: &str = "latest.json";
 
+/// What a program reads: the end of the path where `serve` has its list.
+const INDEX: &str = "archives";
+
 /// Others that publish to the same target make an index anew at the same moment; so often, something is wrong.
 const ATTEMPTS_MAX: u32 = 16;
 const ATTEMPTS_APART: Duration = Duration::from_millis(20);
 
+/// The longest index: of some ten thousand archives.
+const INDEX_BYTES_MAX: u64 = 8 << 20;
+
+/// How long readers may take the index for new, and archives, which never change.
+const INDEX_CACHE: &str = "public, max-age=5";
+const ARCHIVE_CACHE: &str = "public, max-age=31536000, immutable";
+
 /// A shelf.
-#[derive(Clone, Copy, Debug)]
-pub struct Shelf<'a> {
-    /// The target.
-    pub place: &'a Place,
-    /// What its objects' names begin with.
-    pub prefix: &'a str,
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    /// Where archives are, and `latest.json`.
+    pub store: Store,
+    /// Where the index is: where `serve` has its list, so that what reads that reads this.
+    index: Store,
 }
 
 /// An archive that is ready, and how it was checked.
@@ -58,10 +65,10 @@ pub struct Ready {
 }
 
 /// What a shelf holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Index {
     listed: Listed,
-    version: Option<Version>,
+    condition: Condition,
 }
 
 impl Index {
@@ -147,50 +154,53 @@ fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-impl Shelf<'_> {
-    fn key(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+impl Shelf {
+    /// Opens a shelf for writing; `None` where `makes` says not to make what is missing below a directory.
+    ///
+    /// # Errors
+    /// A target that is a directory is not there, as where a disk is not mounted; the options make no sense.
+    pub fn open(
+        target: &Target,
+        below: &[&str],
+        makes: bool,
+        options: &StoreOptions,
+        client: &Client,
+    ) -> Result<Option<Self>> {
+        let shelf = below.iter().fold(target.clone(), |target, name| target.join(name));
+        let (dir, name) = PATH.trim_start_matches('/').rsplit_once('/').unwrap_or_default();
+        debug_assert_eq!(name, INDEX);
+        let index = dir.split('/').fold(shelf.clone(), |target, name| target.join(name));
+        if let (Target::Dir(top), Target::Dir(dir)) = (target, &index) {
+            // What is missing is an error here, and not made.
+            KeptDir::open(top)?;
+            if makes {
+                KeptDir::open_or_make(dir, &mut |_, _| {})?;
+            } else if !dir.is_dir() {
+                return Ok(None);
+            }
+        }
+        let open = |target| Store::open(target, options, client);
+        Ok(Some(Self { store: open(&shelf)?, index: open(&index)? }))
     }
 
     /// Reads the index; none is an empty one.
     ///
     /// # Errors
     /// The target does not answer, or holds something else.
-    pub fn read(&self) -> Result<Index> {
-        let key = self.key(INDEX.trim_start_matches('/'));
-        let Some((bytes, version)) = self.place.get_small(&key)? else { return Ok(Index::default()) };
-        let listed = parse(&bytes).ok_or_else(|| {
-            Error::failed(format!("{} in {} is not an index of archives", key, self.place.shown()))
+    pub fn read(&self, progress: &dyn Progress) -> Result<Index> {
+        let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
+            return Ok(Index { listed: Listed::default(), condition: Condition::Absent });
+        };
+        let listed = parse(&small.bytes).ok_or_else(|| {
+            Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
                 .with_hint("give a target of its own; what is there was written by another program")
         })?;
-        Ok(Index { listed, version: Some(version) })
-    }
-
-    /// Puts an archive there. One that an earlier run has put there is left as it is.
-    ///
-    /// # Errors
-    /// The target fails; another file has the name.
-    pub fn upload(&self, ready: &Ready, io_hint: IoHint, progress: &dyn Progress) -> Result<()> {
-        let key = self.key(&ready.archive.name.to_string());
-        let uploaded = self.place.upload(&key, &ready.archive.path(), io_hint, progress);
-        let Err(error) = uploaded else { return Ok(()) };
-        if error.kind() != ErrorKind::Exists {
-            return Err(error);
-        }
-        let path = self.place.path_of(&key);
-        let there = scan(&[path.parent().unwrap_or(&path).to_path_buf()])?;
-        let is_same = there.find(&ready.archive.name.to_string()).is_some_and(|there| {
-            there.size_bytes == ready.archive.size_bytes
-                && (there.file_id == ready.archive.file_id || there.hashes.is_some() && there.hashes == ready.archive.hashes)
-        });
-        match is_same {
-            true => Ok(()),
-            false => Err(error.with_hint("it is not what would be published: names never change, so move it away")),
-        }
+        Ok(Index { listed, condition: unchanged(small.e_tag) })
     }
 
     /// Names an archive that is there in the index, and in `latest.json` if it is part of the newest pair; without one, makes
-    /// both agree again, as a run that was killed between them has left them. Takes out of the index what may go. `condemn` is told what that is before anybody can miss it. Returns the index.
+    /// both agree again, as a run that was killed between them has left them. Takes out of the index what may go. `condemn`
+    /// is told what that is before anybody can miss it. Returns the index.
     ///
     /// # Errors
     /// The target fails; others change the index again and again.
@@ -204,39 +214,61 @@ impl Shelf<'_> {
         for attempt in 0..ATTEMPTS_MAX {
             wait(progress, ATTEMPTS_APART * attempt);
             progress.check()?;
-            let (index_key, latest_key) = (self.key(INDEX.trim_start_matches('/')), self.key(LATEST));
             // Before the index: who changes both in between makes the second put fail, and all is done again.
-            let latest_version = self.place.get_small(&latest_key)?.map(|(_, version)| version);
-            let (mut index, now) = (self.read()?, SystemTime::now());
-            if let Some(ready) = ready {
-                index.add(ready, now);
-            } else if index.version.is_none() {
-                return Ok(index);
+            let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
+            let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
+            let (mut index, now) = (self.read(progress)?, SystemTime::now());
+            match ready {
+                Some(ready) => index.add(ready, now),
+                None if index.condition == Condition::Absent => return Ok(index),
+                None => {}
             }
             if let Some(keep) = keep {
                 condemn(&index.prune(keep, now))?;
             }
             let (index_json, latest_json) = index.json(now);
-            let is_put = self.place.put_small(&index_key, index_json.as_bytes(), index.version.as_ref())?
-                && self.place.put_small(&latest_key, latest_json.as_bytes(), latest_version.as_ref())?;
-            if is_put {
+            let metadata = Metadata {
+                content_type: Some("application/json".into()),
+                cache_control: Some(INDEX_CACHE.into()),
+                ..Metadata::default()
+            };
+            let put = |store: &Store, name: &str, json: &str, condition: &Condition| {
+                let put = store.put_small(name, json.as_bytes(), &metadata, condition, progress)?;
+                Ok::<_, Error>(matches!(put, Put::Done(_)))
+            };
+            if put(&self.index, INDEX, &index_json, &index.condition)?
+                && put(&self.store, LATEST, &latest_json, &latest_is)?
+            {
                 return Ok(index);
             }
         }
-        Err(Error::new(
-            ErrorKind::Network,
-            format!("{}: another program changes the index at the same time, again and again", self.place.shown()),
-        ))
+        let shown = self.index.shown(INDEX);
+        let message = format!("{shown}: another program changes it at the same time, again and again");
+        Err(Error::new(ErrorKind::Network, message))
     }
 
     /// Deletes what is out of the index.
     ///
     /// # Errors
     /// The target fails.
-    pub fn delete(&self, index: &Index, condemned: &str) -> Result<()> {
+    pub fn delete(&self, index: &Index, condemned: &str, progress: &dyn Progress) -> Result<()> {
         match ArchiveName::parse(condemned) {
-            Some(name) if !index.has(&name) => self.place.delete(&self.key(condemned)),
+            Some(name) if !index.has(&name) => self.store.delete(condemned, progress),
             _ => Ok(()),
         }
+    }
+}
+
+fn unchanged(e_tag: Option<String>) -> Condition {
+    e_tag.map_or(Condition::Always, Condition::Unchanged)
+}
+
+/// What readers of an archive are told.
+pub fn metadata(ready: &Ready) -> Metadata {
+    let root = ready.archive.hashes.map(|hashes| ("root".to_string(), hashes.root.to_string()));
+    Metadata {
+        content_type: Some("application/octet-stream".into()),
+        cache_control: Some(ARCHIVE_CACHE.into()),
+        user: [root, Some(("state".to_string(), ready.state.as_str().to_string()))].into_iter().flatten().collect(),
     }
 }

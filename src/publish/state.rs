@@ -1,10 +1,7 @@
 //! What the planning thread knows, beside what it sees.
 
 use {
-    super::{
-        event::Event,
-        target::Shelves,
-    },
+    super::{event::Event, target::Shelves},
     slotpress_base::error::{Error, ErrorKind},
     std::{
         collections::BTreeSet,

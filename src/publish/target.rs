@@ -5,20 +5,21 @@ use {
         PublishOptions,
         event::{Event, Published as PublishedEvent},
         notes::Notes,
-        place::Place,
         plan::Published,
         shelf::{Index, Ready, Shelf},
+        upload::upload,
     },
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
     },
+    slotpress_net::Client,
     slotpress_read::catalog::prune::Keep,
     std::time::Instant,
 };
 
 /// Where kept archives are on a target: a shelf of its own, with its own index, which is never pruned.
-const KEPT: &str = "kept/";
+const KEPT: &str = "kept";
 
 /// What is done.
 #[derive(Clone, Debug)]
@@ -49,8 +50,10 @@ pub struct Shelves {
 
 /// A target.
 pub struct Target<'a> {
-    /// Its place.
-    pub place: Place,
+    /// Where it is.
+    pub at: slotpress_stores::Target,
+    /// The connections to stores.
+    pub client: &'a Client,
     /// How to publish.
     pub options: &'a PublishOptions,
     /// What is remembered.
@@ -65,25 +68,29 @@ impl Target<'_> {
     /// # Errors
     /// The target fails: trying again may do.
     pub fn run(&self, task: &Task, shelves: &Shelves, progress: &dyn Progress) -> Result<Shelves> {
-        let shelf = Shelf { place: &self.place, prefix: "" };
-        let kept = Shelf { prefix: KEPT, ..shelf };
         let mut shelves = shelves.clone();
         match task {
             Task::Look => {
-                shelves.see_kept(&kept.publish(None, None, &mut |_| Ok(()), progress)?);
-                shelves.see(&self.publish(&shelf, None, progress)?);
+                if let Some(kept) = self.shelf(true, false)? {
+                    shelves.see_kept(&kept.publish(None, None, &mut |_| Ok(()), progress)?);
+                }
+                match self.shelf(false, false)? {
+                    Some(shelf) => shelves.see(&self.publish(&shelf, None, progress)?),
+                    None => shelves.published = Published::default(),
+                }
             }
             Task::Publish { ready, is_kept } => {
                 let start = Instant::now();
-                let to = if *is_kept { kept } else { shelf };
-                to.upload(ready, self.options.recompress.io_policy.io_hint, progress)?;
+                let gone = || Error::failed(format!("{} is not there any more", self.at));
+                let shelf = self.shelf(*is_kept, true)?.ok_or_else(gone)?;
+                upload(&shelf, ready, self.options.recompress.io_policy.io_hint, self.notes, progress)?;
                 match is_kept {
-                    true => shelves.see_kept(&kept.publish(Some(ready), None, &mut |_| Ok(()), progress)?),
+                    true => shelves.see_kept(&shelf.publish(Some(ready), None, &mut |_| Ok(()), progress)?),
                     false => shelves.see(&self.publish(&shelf, Some(ready), progress)?),
                 }
                 (self.tell)(Event::Published(PublishedEvent {
                     name: ready.archive.name.clone(),
-                    target: self.place.shown(),
+                    target: self.at.to_string(),
                     is_kept: *is_kept,
                     bytes: ready.archive.size_bytes,
                     state: ready.state,
@@ -95,8 +102,13 @@ impl Target<'_> {
         Ok(shelves)
     }
 
-    fn publish(&self, shelf: &Shelf<'_>, ready: Option<&Ready>, progress: &dyn Progress) -> Result<Index> {
-        let name = self.place.shown();
+    fn shelf(&self, is_kept: bool, makes: bool) -> Result<Option<Shelf>> {
+        let below = if is_kept { &[KEPT][..] } else { &[] };
+        Shelf::open(&self.at, below, makes, &self.options.stores, self.client)
+    }
+
+    fn publish(&self, shelf: &Shelf, ready: Option<&Ready>, progress: &dyn Progress) -> Result<Index> {
+        let name = self.at.to_string();
         let keep = Keep { within: self.options.keep.within.max(self.options.grace), ..self.options.keep };
         let mut condemn = |names: &[String]| self.notes.condemn(&name, names);
         let index = shelf.publish(ready, Some(&keep), &mut condemn, progress)?;
@@ -106,7 +118,7 @@ impl Target<'_> {
         }
         let (mut gone, mut failed): (Vec<String>, Option<Error>) = Default::default();
         for archive in condemned {
-            match shelf.delete(&index, &archive) {
+            match shelf.delete(&index, &archive, progress) {
                 Ok(()) => gone.push(archive),
                 Err(error) => failed = Some(error),
             }

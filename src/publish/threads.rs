@@ -133,7 +133,9 @@ impl Hands {
         let (hooks, events) = sync_channel::<Event>(HOOKS_MAX);
         let send = messages.clone();
         spawn(scope, move || tell_all(&events, options, background, &send))?;
-        if !options.is_once && let Some(watch) = Watch::new(&options.snapshots) {
+        if !options.is_once
+            && let Some(watch) = Watch::new(&options.snapshots)
+        {
             let send = messages.clone();
             spawn(scope, move || watch.run(background, &mut || send.send(Message::Changed).is_ok()))?;
         }

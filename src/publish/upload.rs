@@ -1,0 +1,154 @@
+//! Puts an archive on a target: by another name for the file where that is possible, else by its bytes. What an earlier run
+//! has sent is not sent again.
+
+use {
+    super::{
+        notes::Notes,
+        shelf::{Ready, Shelf, metadata},
+    },
+    rustix::{
+        fs::{AtFlags, CWD, linkat},
+        io::Errno,
+    },
+    serde::{Deserialize, Serialize},
+    slotpress_base::{
+        error::{Error, ErrorKind, IoContext, Result},
+        io::{IoHint, reader::PieceReader},
+        kept_dir::KeptDir,
+        progress::{CancelToken, Progress},
+    },
+    slotpress_net::{NetError, NetErrorKind},
+    slotpress_read::archive::{
+        source::{LocalFile, Source},
+        tail::Tail,
+    },
+    slotpress_stores::{Target, Upload, UploadState},
+    std::fs::File,
+};
+
+/// Read at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// An upload that was begun, for the journal: of which bytes, and what the store needs to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// The tag of the archive: another one of this name is not gone on with.
+    of: String,
+    state: UploadState,
+}
+
+/// Puts an archive there. One that an earlier run has put there is left as it is.
+///
+/// # Errors
+/// The target fails; another file has the name.
+pub fn upload(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
+    let put = match link(shelf, ready)? {
+        true => Ok(()),
+        false => send(shelf, ready, io_hint, notes, progress),
+    };
+    match put {
+        Err(error) if error.kind() == ErrorKind::Exists => match is_there(shelf, ready, progress)? {
+            true => Ok(()),
+            false => Err(error.with_hint("it is not what would be published: names never change, so move it away")),
+        },
+        put => put,
+    }
+}
+
+/// Gives the file another name, in a directory on the same file system.
+fn link(shelf: &Shelf, ready: &Ready) -> Result<bool> {
+    let Target::Dir(dir) = shelf.store.target() else { return Ok(false) };
+    let (dir, name) = (KeptDir::open(dir)?, ready.archive.name.to_string());
+    match linkat(CWD, ready.archive.path(), &dir, &name, AtFlags::empty()) {
+        Ok(()) => dir.sync().map(|()| true),
+        // Also where the name is taken, which is said there.
+        Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
+        Err(error) => Err(Error::io("publish", &dir.path_of(&name), &error.into())),
+    }
+}
+
+fn send(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
+    let name = ready.archive.name.to_string();
+    let key = shelf.store.shown(&name);
+    let begun = match notes.upload(&key) {
+        Some(begun) if begun.of == ready.archive.etag() => shelf.store.resume(&name, &begun.state)?,
+        Some(begun) => {
+            shelf.store.abort(&name, &begun.state, progress)?;
+            None
+        }
+        None => None,
+    };
+    let bytes = ready.archive.size_bytes;
+    let mut upload = match begun {
+        Some(upload) => upload,
+        None => shelf.store.upload(&name, &metadata(ready), bytes, false, progress)?,
+    };
+    let mut remember = |state: Option<UploadState>| {
+        notes.set_upload(&key, state.map(|state| Begun { of: ready.archive.etag(), state }))
+    };
+    match send_bytes(&mut upload, ready, io_hint, &mut remember, progress) {
+        Ok(()) => {
+            let done = upload.finish(progress);
+            // An upload that cannot be finished is forgotten by the store.
+            remember(None)?;
+            done.map(drop)
+        }
+        Err(error) => {
+            // One that the store has dropped is begun anew.
+            let is_gone = NetError::of(&error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
+            remember(upload.keep().filter(|_| !is_gone))?;
+            Err(error)
+        }
+    }
+}
+
+/// Sends what is left, and remembers each part that is there.
+fn send_bytes(
+    upload: &mut Upload,
+    ready: &Ready,
+    io_hint: IoHint,
+    remember: &mut dyn FnMut(Option<UploadState>) -> Result<()>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let path = ready.archive.path();
+    let (file, bytes) = (File::open(&path).or_path("open", &path)?, ready.archive.size_bytes);
+    let reader = PieceReader::new(&file, &path, bytes, io_hint);
+    let (mut at, mut buffer, mut parts) = (upload.resumed_bytes(), Vec::new(), 0);
+    remember(upload.state())?;
+    while at < bytes {
+        progress.check()?;
+        let end = at.saturating_add(PIECE_BYTES).min(bytes);
+        upload.write(reader.read(&(at..end), &mut buffer).or_path("read", &path)?, progress)?;
+        at = end;
+        if let Some(state) = upload.state().filter(|state| state.tags.len() > parts) {
+            parts = state.tags.len();
+            remember(Some(state))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether what has the name is what would be put there: by what stands for all bytes where that is known, else by the bytes.
+fn is_there(shelf: &Shelf, ready: &Ready, progress: &dyn Progress) -> Result<bool> {
+    let name = ready.archive.name.to_string();
+    let there = shelf.store.open_source(&name, CancelToken::default())?;
+    if there.length_bytes() != Some(ready.archive.size_bytes) {
+        return Ok(false);
+    }
+    if let Some(ours) = ready.archive.hashes {
+        let tail = Tail::read(there.as_ref())?;
+        return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
+    }
+    let ours = LocalFile::open(&ready.archive.path())?;
+    let (mut at, mut one, mut other) = (0, vec![0; PIECE_BYTES as usize], vec![0; PIECE_BYTES as usize]);
+    while at < ready.archive.size_bytes {
+        progress.check()?;
+        let (read, same) = (ours.read_up_to(&mut one, at), there.read_up_to(&mut other, at));
+        let (read, same) = (read.or_path("read", ours.path())?, same.or_path("read", there.path())?);
+        if read == 0 || one.get(..read) != other.get(..same) {
+            return Ok(false);
+        }
+        at = at.saturating_add(read as u64);
+    }
+    Ok(true)
+}
