@@ -10,6 +10,7 @@ mod hooks;
 mod journal;
 mod metrics;
 mod notes;
+mod outcome;
 mod pins;
 mod plan;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod target;
 mod threads;
 mod upload;
 mod watch;
+mod writer;
 
 pub use {
     event::{Event, Published},

@@ -2,40 +2,35 @@
 
 use {
     super::{
-        PublishOptions, Writer,
+        PublishOptions,
         event::Event,
-        journal::{Identity, Journal, State},
+        journal::{Identity, State},
         metrics::Metrics,
         notes::Notes,
         pins::{PinDir, Pinned},
-        plan::{Key, Published, Situation, Wishes, epoch_ends, key},
+        plan::{Published, Situation, Wishes, epoch_ends, key},
         prepare::state_of,
         shelf::{Ready, Shelf},
         state::{Attempts, Said, TargetState, Worst},
         target::{Target, Task},
         threads::{Background, Hands, Message},
+        writer::Writers,
     },
     slotpress_base::{
-        error::{Error, ErrorKind, Result},
-        io::IoPolicy,
+        error::{Error, Result},
         progress::Progress,
     },
     slotpress_format::ledger::names::ArchiveName,
     slotpress_net::Client,
-    slotpress_read::{
-        archive::{Archive as OpenArchive, IndexPolicy, front::is_by_firedancer, source::LocalFile},
-        catalog::{
-            Archive, Catalog,
-            listing::unix_ns,
-            scan::{look_for_slot_time, scan_with_copies},
-        },
+    slotpress_read::catalog::{
+        Archive, Catalog,
+        listing::unix_ns,
+        scan::{look_for_slot_time, scan_with_copies},
     },
     slotpress_serve::{supervisor, tell::tell},
     std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
+        collections::BTreeSet,
         net::SocketAddr,
-        os::unix::fs::MetadataExt,
         sync::{
             Arc,
             atomic::Ordering::Relaxed,
@@ -89,7 +84,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 ready: Catalog::default(),
                 preparing: Attempts::default(),
                 has_begun_incremental: false,
-                writers: BTreeMap::new(),
+                writers: Writers::default(),
                 said: Said::default(),
                 worst: Worst::default(),
             };
@@ -125,25 +120,25 @@ pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<
     Ok(first)
 }
 
-struct Publisher<'a> {
-    options: &'a PublishOptions,
-    pins: &'a PinDir,
-    notes: &'a Notes<'a>,
-    hands: Hands,
-    on_event: &'a mut dyn FnMut(&Event),
-    progress: &'a dyn Progress,
-    names: Vec<String>,
-    metrics: &'a Metrics,
-    listens_at: Option<SocketAddr>,
-    targets: Vec<TargetState>,
-    now: Situation,
-    ready: Catalog,
-    preparing: Attempts,
-    has_begun_incremental: bool,
-    /// Whether Firedancer wrote an archive.
-    writers: BTreeMap<Key, (Identity, bool)>,
-    said: Said,
-    worst: Worst,
+/// What it knows and uses.
+pub(super) struct Publisher<'a> {
+    pub(super) options: &'a PublishOptions,
+    pub(super) pins: &'a PinDir,
+    pub(super) notes: &'a Notes<'a>,
+    pub(super) hands: Hands,
+    pub(super) on_event: &'a mut dyn FnMut(&Event),
+    pub(super) progress: &'a dyn Progress,
+    pub(super) names: Vec<String>,
+    pub(super) metrics: &'a Metrics,
+    pub(super) listens_at: Option<SocketAddr>,
+    pub(super) targets: Vec<TargetState>,
+    pub(super) now: Situation,
+    pub(super) ready: Catalog,
+    pub(super) preparing: Attempts,
+    pub(super) has_begun_incremental: bool,
+    pub(super) writers: Writers,
+    pub(super) said: Said,
+    pub(super) worst: Worst,
 }
 
 impl Publisher<'_> {
@@ -213,7 +208,7 @@ impl Publisher<'_> {
         supervisor::status(&format!("{newest}{now}{failing}"));
     }
 
-    fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
         if !self.said.is_new(&event) {
             return;
         }
@@ -244,7 +239,7 @@ impl Publisher<'_> {
         }
     }
 
-    fn look(&mut self) -> Result<()> {
+    pub(super) fn look(&mut self) -> Result<()> {
         self.now.seen = scan_with_copies(&[self.options.snapshots.clone()])?.archives().to_vec();
         self.now.pinned = self.pins.pinned()?;
         let mut ready = self.pins.ready(&self.ready)?;
@@ -290,7 +285,8 @@ impl Publisher<'_> {
         for name in pins.add {
             let Some(archive) = self.now.seen.iter().find(|archive| archive.name == name).cloned() else { continue };
             self.notes.change(|journal| journal.pins.insert(name.to_string(), Identity::from(&archive)))?;
-            match self.pins.pin(&archive, self.is_firedancers(&archive))? {
+            let is_firedancers = self.writers.is_firedancers(self.options, &self.now.seen, &archive);
+            match self.pins.pin(&archive, is_firedancers)? {
                 Pinned::Yes => self.tell(Event::Pinned(name)),
                 // Once: not for ever.
                 Pinned::NotNow if self.options.is_once && self.preparing.is_due() => drop(self.preparing.failed(true)),
@@ -304,23 +300,6 @@ impl Publisher<'_> {
         self.now.pinned = self.pins.pinned()?;
         let pinned: BTreeSet<String> = self.now.pinned.iter().map(|archive| archive.name.to_string()).collect();
         self.notes.change(|journal| journal.pins.retain(|name, _| pinned.contains(name)))
-    }
-
-    /// Whether Firedancer uses this file again, and refuses it with a second name. One archive of Firedancer's in the directory
-    /// makes all of it Firedancer's: it fetches others' archives too.
-    fn is_firedancers(&mut self, archive: &Archive) -> bool {
-        match self.options.writer {
-            Writer::Agave => return false,
-            Writer::Firedancer => return true,
-            Writer::Auto => {}
-        }
-        let known = std::mem::take(&mut self.writers);
-        for archive in self.now.seen.iter().chain([archive]) {
-            let (key, identity) = (key(&archive.name), Identity::from(archive));
-            let by = known.get(&key).filter(|(same, _)| *same == identity).map(|(_, by)| *by);
-            self.writers.insert(key, (identity, by.unwrap_or_else(|| looks_like_firedancers(archive))));
-        }
-        self.writers.values().any(|(_, by)| *by) || is_owned_by_firedancer(self.options)
     }
 
     fn hand_out(&mut self) -> Result<()> {
@@ -392,7 +371,7 @@ impl Publisher<'_> {
         target.is_busy = hand.try_send(Box::new((task, target.shelves.clone()))).is_ok();
     }
 
-    fn ready_of(&self, name: &ArchiveName) -> Option<Ready> {
+    pub(super) fn ready_of(&self, name: &ArchiveName) -> Option<Ready> {
         let archive = self.ready.find(&name.to_string())?.clone();
         let state = self.notes.read(|journal| journal.states.get(&name.to_string()).copied());
         Some(Ready { archive, state: state.unwrap_or(State::Unchecked), slot_time: self.ready.slot_time })
@@ -431,102 +410,4 @@ impl Publisher<'_> {
                 || next.is_none_or(|next| self.now.pins(&wishes).no_room.contains(&next.name)));
         is_prepared && self.targets.iter().enumerate().all(|(at, target)| is_over(at, target))
     }
-
-    fn hear(&mut self, message: Message) -> Result<()> {
-        match message {
-            Message::Changed => {}
-            Message::Event(event) => self.tell(event),
-            Message::Prepared { source, result, elapsed } => {
-                self.now.preparing = None;
-                match result {
-                    Ok(name) => self.prepared(&name, elapsed)?,
-                    Err(error) => self.not_prepared(&source, error)?,
-                }
-            }
-            Message::Target { at, result } => {
-                let Some(target) = self.targets.get_mut(at) else { return Ok(()) };
-                target.is_busy = false;
-                match result {
-                    Ok(shelves) => {
-                        (target.shelves, target.is_known) = (shelves, true);
-                        target.attempts.succeeded();
-                    }
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => {
-                        let retry = target.attempts.failed(self.options.is_once);
-                        let target = self.names.get(at).cloned();
-                        self.tell(Event::Failed { error, target, retry });
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<()> {
-        self.preparing.succeeded();
-        self.look()?;
-        let Some(ready) = self.ready_of(name) else { return Ok(()) };
-        let Ready { archive, state, .. } = ready;
-        let root = archive.hashes.map(|hashes| hashes.root);
-        self.tell(Event::Prepared { name: archive.name, state, bytes: archive.size_bytes, root, elapsed });
-        Ok(())
-    }
-
-    fn not_prepared(&mut self, source: &ArchiveName, error: Error) -> Result<()> {
-        let is_of_archive = matches!(error.kind(), ErrorKind::Damaged);
-        if error.kind() == ErrorKind::Interrupted {
-            return Ok(());
-        }
-        let was = self.notes.read(|journal: &Journal| journal.pins.get(&source.to_string()).copied());
-        self.look()?;
-        let pinned = &self.now.pinned;
-        let is_now = pinned.iter().find(|archive| archive.name == *source).map(Identity::from);
-        let is_seen_changed =
-            self.now.seen.iter().any(|seen| seen.name == *source && was != Some(Identity::from(seen)));
-        let is_changed = is_seen_changed || is_now.zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
-        if !is_of_archive {
-            let retry = self.preparing.failed(self.options.is_once);
-            self.tell(Event::Failed { error, target: None, retry });
-        } else if is_changed {
-            // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
-            self.pins.unpin(source)?;
-            let retry = self.preparing.failed(self.options.is_once);
-            let error =
-                Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
-            self.tell(Event::Failed { error, target: None, retry });
-        } else {
-            let kept = self.pins.quarantine(source);
-            self.notes.change(|journal| was.map(|was| journal.refuse(source, was)))?;
-            let kept = match kept {
-                Ok(path) => Some(path),
-                Err(error) => {
-                    self.progress.warn(&error.to_string());
-                    self.pins.unpin(source)?;
-                    None
-                }
-            };
-            self.tell(Event::Refused { name: source.clone(), error, kept });
-        }
-        Ok(())
-    }
-}
-
-/// By its first bytes; what cannot be read is for the check to tell of.
-fn looks_like_firedancers(archive: &Archive) -> bool {
-    let Ok((file, _)) = archive.open() else { return false };
-    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
-    let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
-    OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy)
-        .is_ok_and(|open| is_by_firedancer(&open))
-}
-
-/// Whether the directory belongs to the user that Firedancer's own instructions make.
-fn is_owned_by_firedancer(options: &PublishOptions) -> bool {
-    let Ok(metadata) = fs::metadata(&options.snapshots) else { return false };
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut fields = users.lines().map(|line| line.split(':'));
-    fields.any(|mut fields| {
-        fields.next() == Some("firedancer") && fields.nth(1).and_then(|uid| uid.parse().ok()) == Some(metadata.uid())
-    })
 }
