@@ -6,6 +6,7 @@ use {
         codec::CodecArgs,
         lines::time_now,
         manners::MannersArgs,
+        network::NetworkArgs,
         planned,
         ui::{Level, Ui},
         values,
@@ -123,6 +124,8 @@ pub struct PublishArgs {
     #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring", env = "SLOTPRESS_ALERT_AFTER")]
     alert_after: Option<Duration>,
     #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
     manners: MannersArgs,
 }
 
@@ -223,6 +226,10 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let other_bytes = decoding_side_bytes(args.codec.frame_size).saturating_add(memory_bytes);
     let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), other_bytes, ui)?;
     let mut options = PublishOptions::new(&args.dir, targets);
+    options.client = args.network.options();
+    if let Some(memory_bytes) = args.memory {
+        options.stores.memory_bytes = memory_bytes;
+    }
     options.recompress = RecompressOptions {
         codec,
         frame_size_bytes: args.codec.frame_size,

@@ -28,7 +28,7 @@ impl Publisher<'_> {
             }
             Message::Target { at, result } => {
                 let Some(target) = self.targets.get_mut(at) else { return Ok(()) };
-                target.is_busy = false;
+                (target.is_busy, target.sends) = (false, None);
                 match result {
                     Ok(shelves) => {
                         (target.shelves, target.is_known) = (shelves, true);

@@ -304,11 +304,11 @@ impl Publisher<'_> {
 
     fn hand_out(&mut self) -> Result<()> {
         let wishes = self.wishes();
-        let spent: Vec<ArchiveName> = self.now.spent(&wishes).into_iter().cloned().collect();
-        let is_known = self.targets.iter().all(|target| target.is_known);
-        let is_idle = self.targets.iter().all(|target| !target.is_busy);
-        if is_known && is_idle && self.now.preparing.is_none() {
-            for name in spent {
+        // What a target has not told is not known to be of no use.
+        if self.now.targets.iter().all(|target| !target.is_silent) {
+            let in_use: Vec<&ArchiveName> = self.targets.iter().filter_map(|target| target.sends.as_ref()).collect();
+            let spent = self.now.spent(&wishes).into_iter().filter(|name| !in_use.contains(name));
+            for name in spent.cloned().collect::<Vec<_>>() {
                 self.pins.remove_ready(&name)?;
                 self.notes.change(|journal| journal.states.remove(&name.to_string()))?;
                 self.now.ready.retain(|ready| *ready != name);
@@ -368,6 +368,10 @@ impl Publisher<'_> {
             return;
         }
         let (Some(target), Some(hand)) = (self.targets.get_mut(at), self.hands.targets.get(at)) else { return };
+        target.sends = match &task {
+            Task::Publish { ready, .. } => Some(ready.archive.name.clone()),
+            Task::Look => None,
+        };
         target.is_busy = hand.try_send(Box::new((task, target.shelves.clone()))).is_ok();
     }
 

@@ -125,7 +125,14 @@ impl Index {
         gone.into_iter().collect()
     }
 
-    fn json(&self, now: SystemTime) -> (String, String) {
+    /// What a node would choose, in order.
+    fn newest_pair(&self, now: SystemTime) -> Vec<ArchiveName> {
+        let catalog = self.catalog(now);
+        let pair = catalog.choice().into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]);
+        pair.flatten().map(|archive| archive.name.clone()).collect()
+    }
+
+    fn json(&self, now: SystemTime) -> (String, Option<String>) {
         let catalog = self.catalog(now);
         let states: BTreeMap<String, Option<&str>> =
             self.listed.archives.iter().map(|it| (it.name.to_string(), it.state.as_deref())).collect();
@@ -138,7 +145,7 @@ impl Index {
             pair.slot_time = catalog.slot_time;
             to_json(&ListFields::new(&pair, now, fields))
         });
-        (to_json(&ListFields::new(&catalog, now, fields)), latest.unwrap_or_default())
+        (to_json(&ListFields::new(&catalog, now, fields)), latest)
     }
 }
 
@@ -216,16 +223,18 @@ impl Shelf {
             progress.check()?;
             // Before the index: who changes both in between makes the second put fail, and all is done again.
             let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
+            let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).map(|latest| names(&latest));
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
             let (mut index, now) = (self.read(progress)?, SystemTime::now());
-            match ready {
-                Some(ready) => index.add(ready, now),
-                None if index.condition == Condition::Absent => return Ok(index),
-                None => {}
+            if let Some(ready) = ready {
+                index.add(ready, now);
             }
-            if let Some(keep) = keep {
-                condemn(&index.prune(keep, now))?;
+            let gone = keep.map(|keep| index.prune(keep, now)).unwrap_or_default();
+            let is_right = || named.unwrap_or_default() == index.newest_pair(now);
+            if ready.is_none() && gone.is_empty() && is_right() {
+                return Ok(index);
             }
+            condemn(&gone)?;
             let (index_json, latest_json) = index.json(now);
             let metadata = Metadata {
                 content_type: Some("application/json".into()),
@@ -236,9 +245,12 @@ impl Shelf {
                 let put = store.put_small(name, json.as_bytes(), &metadata, condition, progress)?;
                 Ok::<_, Error>(matches!(put, Put::Done(_)))
             };
-            if put(&self.index, INDEX, &index_json, &index.condition)?
-                && put(&self.store, LATEST, &latest_json, &latest_is)?
-            {
+            // Without a full archive there is nothing that a node could take.
+            let put_latest = || match &latest_json {
+                Some(json) => put(&self.store, LATEST, json, &latest_is),
+                None => Ok(true),
+            };
+            if put(&self.index, INDEX, &index_json, &index.condition)? && put_latest()? {
                 return Ok(index);
             }
         }
@@ -257,6 +269,10 @@ impl Shelf {
             _ => Ok(()),
         }
     }
+}
+
+fn names(listed: &Listed) -> Vec<ArchiveName> {
+    listed.archives.iter().map(|archive| archive.name.clone()).collect()
 }
 
 fn unchanged(e_tag: Option<String>) -> Condition {

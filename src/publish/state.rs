@@ -3,6 +3,7 @@
 use {
     super::{event::Event, target::Shelves},
     slotpress_base::error::{Error, ErrorKind},
+    slotpress_format::ledger::names::ArchiveName,
     std::{
         collections::BTreeSet,
         time::{Duration, Instant},
@@ -62,6 +63,8 @@ pub struct TargetState {
     pub is_known: bool,
     /// Whether it works.
     pub is_busy: bool,
+    /// What it is sent.
+    pub sends: Option<ArchiveName>,
     /// How it goes.
     pub attempts: Attempts,
     /// That little room is left for what is kept was said.
