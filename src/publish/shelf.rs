@@ -11,7 +11,10 @@ use {
     },
     slotpress_format::{
         archive::listing::{FrameHashesAt, PATH},
-        ledger::{names::ArchiveName, slot_time::SlotTime},
+        ledger::{
+            names::ArchiveName,
+            slot_time::{SlotTime, SlotTimeSource},
+        },
     },
     slotpress_net::Client,
     slotpress_read::catalog::{
@@ -97,7 +100,10 @@ impl Index {
         if self.has(&archive.name) {
             return;
         }
-        self.listed.slot_time = ready.slot_time;
+        // By the newest full archive, as everywhere.
+        if archive.is_full() || self.listed.slot_time.source() == SlotTimeSource::Assumed {
+            self.listed.slot_time = ready.slot_time;
+        }
         self.listed.archives.push(ListedArchive {
             name: archive.name.clone(),
             size_bytes: Some(archive.size_bytes),

@@ -34,10 +34,9 @@ fn a_pair_is_published_and_not_twice() {
         (&"unchecked".into(), &Value::Null)
     );
 
-    let state = state_of(&stage.mirror().join("."));
+    let index = fs::metadata(stage.mirror().join("api/v1/archives")).expect("an index").ino();
     assert_eq!(of_type(&stage.once_succeeds(&[]), "publish_prepared").len(), 0);
-    let archives = |state: &std::collections::BTreeMap<String, _>| state.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(archives(&state), archives(&state_of(&stage.mirror().join("."))));
+    assert_eq!(fs::metadata(stage.mirror().join("api/v1/archives")).expect("an index").ino(), index, "it was right");
 }
 
 /// What a reader over HTTP gets is what `serve` would list.
@@ -56,7 +55,7 @@ fn the_index_is_the_list_of_the_api() {
 #[test]
 fn as_it_is() {
     let stage = Stage::with_pair();
-    stage.once_succeeds(&["--as-is", "--check-pairs"]);
+    stage.once_succeeds(&["--as-is"]);
     for name in [FULL_26, INCREMENTAL_26_40] {
         assert!(fs::read(stage.mirror().join(name)).expect("read") == fs::read(fixture(name)).expect("read"), "{name}");
     }
@@ -189,13 +188,12 @@ fn two_at_once_and_wrong_places() {
 #[test]
 fn files_of_firedancer_never_get_a_second_name() {
     let stage = Stage::with_pair();
-    let plain = tar_of(&fixture(FULL_26));
-    let mut tar = plain.clone();
+    let mut tar = tar_of(&fixture(FULL_26));
     // As Firedancer's headers are: no time, and the checksum for that.
-    let zeros: u32 = tar[136..148].iter().map(|byte| u32::from(*byte)).sum();
-    let sum = u32::from_str_radix(std::str::from_utf8(&tar[148..154]).expect("text").trim(), 8).expect("octal");
     tar[136..148].fill(0);
-    tar[148..154].copy_from_slice(format!("{:06o}", sum - zeros).as_bytes());
+    tar[148..156].fill(b' ');
+    let sum: u32 = tar[..512].iter().map(|byte| u32::from(*byte)).sum();
+    tar[148..156].copy_from_slice(format!("{sum:07o}\0").as_bytes());
     fs::write(stage.snapshots().join(FULL_26), zstd::encode_all(tar.as_slice(), 1).expect("encoded")).expect("written");
     let before = state_of(&stage.snapshots());
     let output = stage.once(&[]);
@@ -224,7 +222,7 @@ fn a_file_that_has_the_name_already_is_not_replaced() {
     let stage = Stage::with_pair();
     fs::write(stage.mirror().join(FULL_26), "somebody's").expect("written");
     let output = stage.once(&[]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(5));
     assert_eq!(fs::read_to_string(stage.mirror().join(FULL_26)).expect("read"), "somebody's");
     assert!(latest(&stage.mirror()).is_empty());
 }
