@@ -24,6 +24,7 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
 }
 
 /// The time, as logs have it: `2026-11-22T09:30:05Z`.
+#[cfg(feature = "serve")]
 pub fn time_now() -> String {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);

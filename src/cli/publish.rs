@@ -6,7 +6,7 @@ use {
         codec::CodecArgs,
         lines::time_now,
         manners::MannersArgs,
-        network::NetworkArgs,
+        network::ConnectionArgs,
         planned,
         ui::{Level, Ui},
         values,
@@ -124,7 +124,7 @@ pub struct PublishArgs {
     #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring", env = "SLOTPRESS_ALERT_AFTER")]
     alert_after: Option<Duration>,
     #[command(flatten)]
-    network: NetworkArgs,
+    connection: ConnectionArgs,
     #[command(flatten)]
     manners: MannersArgs,
 }
@@ -226,9 +226,10 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let other_bytes = decoding_side_bytes(args.codec.frame_size).saturating_add(memory_bytes);
     let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), other_bytes, ui)?;
     let mut options = PublishOptions::new(&args.dir, targets);
-    options.client = args.network.options();
+    options.client = args.connection.options();
+    options.stores.s3 = args.connection.stores().s3();
     if let Some(memory_bytes) = args.memory {
-        options.stores.memory_bytes = memory_bytes;
+        options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
     options.recompress = RecompressOptions {
         codec,

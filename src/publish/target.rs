@@ -12,6 +12,7 @@ use {
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
+        threads::panic_point,
     },
     slotpress_net::Client,
     slotpress_read::catalog::prune::Keep,
@@ -68,6 +69,7 @@ impl Target<'_> {
     /// # Errors
     /// The target fails: trying again may do.
     pub fn run(&self, task: &Task, shelves: &Shelves, progress: &dyn Progress) -> Result<Shelves> {
+        panic_point("publishing");
         let mut shelves = shelves.clone();
         match task {
             Task::Look => {

@@ -15,7 +15,7 @@ use {
         error::{Error, ErrorKind, IoContext, Result},
         io::{IoHint, reader::PieceReader},
         kept_dir::KeptDir,
-        progress::{CancelToken, Progress},
+        progress::{CancelToken, Progress, wait},
     },
     slotpress_net::{NetError, NetErrorKind},
     slotpress_read::archive::{
@@ -23,11 +23,14 @@ use {
         tail::Tail,
     },
     slotpress_stores::{Target, Upload, UploadState},
-    std::fs::File,
+    std::{fs::File, time::Duration},
 };
 
 /// Read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
+
+/// How often it is looked at whether parts have arrived.
+const PARTS_CHECK: Duration = Duration::from_millis(20);
 
 /// An upload that was begun, for the journal: of which bytes, and what the store needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,18 +91,21 @@ fn send(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progre
     };
     match send_bytes(&mut upload, ready, io_hint, &mut remember, progress) {
         Ok(()) => {
-            let done = upload.finish(progress);
-            // An upload that cannot be finished is forgotten by the store.
-            remember(None)?;
+            let mut kept = None;
+            let done = upload.finish_or_keep(progress, &mut |state| kept = Some(state));
+            remember(kept.filter(|_| !done.as_ref().is_err_and(is_gone)))?;
             done.map(drop)
         }
         Err(error) => {
-            // One that the store has dropped is begun anew.
-            let is_gone = NetError::of(&error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
-            remember(upload.keep().filter(|_| !is_gone))?;
+            remember(upload.keep().filter(|_| !is_gone(&error)))?;
             Err(error)
         }
     }
+}
+
+/// Whether the store has dropped what was begun: then it is begun anew.
+fn is_gone(error: &Error) -> bool {
+    NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone)
 }
 
 /// Sends what is left, and remembers each part that is there.
@@ -113,17 +119,27 @@ fn send_bytes(
     let path = ready.archive.path();
     let (file, bytes) = (File::open(&path).or_path("open", &path)?, ready.archive.size_bytes);
     let reader = PieceReader::new(&file, &path, bytes, io_hint);
-    let (mut at, mut buffer, mut parts) = (upload.resumed_bytes(), Vec::new(), 0);
-    remember(upload.state())?;
+    let (mut at, mut buffer, mut parts) = (upload.resumed_bytes(), Vec::new(), None);
+    let mut remember_new = |upload: &Upload| {
+        let Some(state) = upload.state() else { return Ok(true) };
+        let is_all = state.done_bytes().saturating_add(state.part_bytes) > bytes;
+        if parts.replace(state.tags.len()) != Some(state.tags.len()) {
+            remember(Some(state))?;
+        }
+        Ok::<_, Error>(is_all)
+    };
+    remember_new(upload)?;
     while at < bytes {
         progress.check()?;
         let end = at.saturating_add(PIECE_BYTES).min(bytes);
         upload.write(reader.read(&(at..end), &mut buffer).or_path("read", &path)?, progress)?;
         at = end;
-        if let Some(state) = upload.state().filter(|state| state.tags.len() > parts) {
-            parts = state.tags.len();
-            remember(Some(state))?;
-        }
+        remember_new(upload)?;
+    }
+    // The last part goes at the end: until then, each that arrives is one that is not sent again.
+    while !remember_new(upload)? {
+        upload.write(&[], progress)?;
+        wait(progress, PARTS_CHECK);
     }
     Ok(())
 }

@@ -67,6 +67,22 @@ fn killed_while_archives_stay_as_they_are() {
     killed(&["--as-is"]);
 }
 
+/// A panic ends what it was in, is said, and leaves all for the next run.
+#[test]
+fn a_panic_on_the_thread_of_a_target() {
+    let stage = Stage::with_pair();
+    let output = slotpress()
+        .args(stage.arguments(&["--once"]))
+        .env("FAULTS_PANIC_AT", "publishing")
+        .env_remove("RUST_BACKTRACE")
+        .output()
+        .expect("runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("an injected panic"), "{stderr}");
+    stage.once_succeeds(&[]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+}
+
 /// The disk of the target is full, and then it is not.
 #[needs(sys_admin, "mount", "umount")]
 #[test]

@@ -5,3 +5,4 @@ mod kills;
 mod lives;
 mod once;
 mod stage;
+mod stores;
