@@ -160,7 +160,12 @@ impl PinDir {
             Err(Errno::NOENT) => return Ok(Pinned::Gone),
             Err(Errno::EXIST) => return Ok(Pinned::NotNow),
             Err(error @ (Errno::PERM | Errno::ACCESS | Errno::XDEV | Errno::MLINK | Errno::OPNOTSUPP)) => {
-                return Ok(Pinned::Never(format!("cannot link {}: {error}", path.shown())));
+                let hint = match error {
+                    Errno::PERM | Errno::ACCESS => ": run as the user that owns it, usually the validator's",
+                    Errno::XDEV => ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)",
+                    _ => "",
+                };
+                return Ok(Pinned::Never(format!("cannot link {}: {error}{hint}", path.shown())));
             }
             Err(error) => return Err(Error::io("pin", &path, &error.into())),
         }

@@ -180,8 +180,10 @@ impl Situation {
             false => self.next_incremental(wishes),
         };
         need(incremental);
-        let (keep, ready) = (self.to_keep(wishes, true), self.ready_keys());
-        let kept = candidates.iter().filter(|(key, _)| keep.contains(key) && !ready.contains(key));
+        let (keep, complete, ready) = (self.to_keep(wishes, true), self.to_keep(wishes, false), self.ready_keys());
+        // What is ready stays so only for a bracket that is complete.
+        let stays = |key: &Key| ready.contains(key) && complete.contains(key);
+        let kept = candidates.iter().filter(|(key, _)| keep.contains(key) && !stays(key));
         kept.for_each(|(_, archive)| need(Some(archive)));
 
         let pinned: BTreeSet<Key> = self.pinned.iter().map(|archive| key(&archive.name)).collect();

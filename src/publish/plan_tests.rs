@@ -102,6 +102,9 @@ fn what_brackets_a_slot_is_kept() {
     assert_eq!(now.pins(&wishes).add, [full(100), on(100, 148)], "it may be the last before the slot");
     assert_eq!(prepared(&now, &wishes), None, "a later one may come");
     now.pinned = archives(&[full(100), on(100, 148)]);
+    now.ready = vec![on(100, 148)];
+    assert_eq!(now.pins(&wishes).drop, [], "what is ready goes when it is published");
+    now.ready.clear();
     now.seen = archives(&[full(100), on(100, 156), on(100, 164)]);
     assert_eq!(now.pins(&wishes), Pins { add: vec![on(100, 156)], ..Pins::default() });
     assert_eq!(prepared(&now, &wishes), Some(full(100)));

@@ -83,6 +83,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 now: Situation::default(),
                 ready: Catalog::default(),
                 preparing: Attempts::default(),
+                looking: Attempts::default(),
                 has_begun_incremental: false,
                 writers: Writers::default(),
                 said: Said::default(),
@@ -135,6 +136,7 @@ pub(super) struct Publisher<'a> {
     pub(super) now: Situation,
     pub(super) ready: Catalog,
     pub(super) preparing: Attempts,
+    pub(super) looking: Attempts,
     pub(super) has_begun_incremental: bool,
     pub(super) writers: Writers,
     pub(super) said: Said,
@@ -150,16 +152,15 @@ impl Publisher<'_> {
         });
         supervisor::ready();
         while !self.progress.is_interrupted() {
-            let worked = self.look().and_then(|()| self.pin()).and_then(|()| self.hand_out());
-            match worked {
-                Ok(()) => {}
-                Err(error) if self.options.is_once => return Err(error),
-                Err(error) => self.tell(Event::Failed { error, target: None, retry: Some(LOOK_EVERY) }),
+            if self.looking.is_due() {
+                let worked = self.look().and_then(|()| self.pin()).and_then(|()| self.hand_out());
+                self.go_on(worked)?;
             }
             if self.options.is_once && self.is_done() {
                 // What other threads have said by now is heard.
                 while let Ok(message) = messages.try_recv() {
-                    self.hear(message)?;
+                    let heard = self.hear(message);
+                    self.go_on(heard)?;
                 }
                 return self.worst.take().map_or(Ok(()), Err);
             }
@@ -168,7 +169,8 @@ impl Publisher<'_> {
             while !self.progress.is_interrupted() && start.elapsed() < self.pause() {
                 match messages.recv_timeout(TICK) {
                     Ok(message) => {
-                        self.hear(message)?;
+                        let heard = self.hear(message);
+                        self.go_on(heard)?;
                         break;
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -184,10 +186,23 @@ impl Publisher<'_> {
         }
     }
 
+    /// A disk that fails, or is full, may do better later: only a run that is to end ends by it.
+    fn go_on(&mut self, worked: Result<()>) -> Result<()> {
+        match worked {
+            Ok(()) => self.looking.succeeded(),
+            Err(error) if self.options.is_once => return Err(error),
+            Err(error) => {
+                let retry = self.looking.failed(false);
+                self.tell(Event::Failed { error, target: None, retry });
+            }
+        }
+        Ok(())
+    }
+
     /// How long nothing needs to be looked at, unless something is heard.
     fn pause(&self) -> Duration {
         let waits = self.targets.iter().any(|target| !target.is_busy && !target.attempts.is_due());
-        if waits || !self.preparing.is_due() { TICK * 4 } else { LOOK_EVERY }
+        if waits || !self.preparing.is_due() || !self.looking.is_due() { TICK * 4 } else { LOOK_EVERY }
     }
 
     /// To the service manager and for metrics.

@@ -43,9 +43,8 @@ const ATTEMPTS_APART: Duration = Duration::from_millis(20);
 /// The longest index: of some ten thousand archives.
 const INDEX_BYTES_MAX: u64 = 8 << 20;
 
-/// How long readers may take the index for new, and archives, which never change.
+/// How long readers may take the index for new.
 const INDEX_CACHE: &str = "public, max-age=5";
-const ARCHIVE_CACHE: &str = "public, max-age=31536000, immutable";
 
 /// A shelf.
 #[derive(Clone, Debug)]
@@ -283,14 +282,4 @@ fn names(listed: &Listed) -> Vec<ArchiveName> {
 
 fn unchanged(e_tag: Option<String>) -> Condition {
     e_tag.map_or(Condition::Always, Condition::Unchanged)
-}
-
-/// What readers of an archive are told.
-pub fn metadata(ready: &Ready) -> Metadata {
-    let root = ready.archive.hashes.map(|hashes| ("root".to_string(), hashes.root.to_string()));
-    Metadata {
-        content_type: Some("application/octet-stream".into()),
-        cache_control: Some(ARCHIVE_CACHE.into()),
-        user: [root, Some(("state".to_string(), ready.state.as_str().to_string()))].into_iter().flatten().collect(),
-    }
 }

@@ -4,7 +4,7 @@
 use {
     super::{
         notes::Notes,
-        shelf::{Ready, Shelf, metadata},
+        shelf::{Ready, Shelf},
     },
     rustix::{
         fs::{AtFlags, CWD, linkat},
@@ -22,7 +22,7 @@ use {
         source::{LocalFile, Source},
         tail::Tail,
     },
-    slotpress_stores::{Target, Upload, UploadState},
+    slotpress_stores::{Metadata, Target, Upload, UploadState},
     std::{fs::File, time::Duration},
 };
 
@@ -84,7 +84,12 @@ fn send(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progre
     let bytes = ready.archive.size_bytes;
     let mut upload = match begun {
         Some(upload) => upload,
-        None => shelf.store.upload(&name, &metadata(ready), bytes, false, progress)?,
+        None => {
+            let mut metadata =
+                Metadata::of_archive(&ready.archive.name, ready.archive.hashes.map(|hashes| hashes.root));
+            metadata.user.push(("slotpress-state".to_string(), ready.state.as_str().to_string()));
+            shelf.store.upload(&name, &metadata, bytes, false, progress)?
+        }
     };
     let mut remember = |state: Option<UploadState>| {
         notes.set_upload(&key, state.map(|state| Begun { of: ready.archive.etag(), state }))

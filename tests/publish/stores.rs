@@ -56,7 +56,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     assert_eq!(latest(&bucket.join("kept")), [FULL_26, INCREMENTAL_26_40]);
     let root = of_type(&lines(&output), "published")[0]["root"].as_str().expect("a root").to_string();
     assert!(
-        gateway.count(&["POST ", "uploads=", &format!("x-amz-meta-root: {root}")]) > 0,
+        gateway.count(&["POST ", "uploads=", &format!("x-amz-meta-slotpress-root: {root}")]) > 0,
         "readers are told the root"
     );
     assert_eq!(gateway.left_parts(), 0);
