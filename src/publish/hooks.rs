@@ -14,7 +14,7 @@ use {
     },
 };
 
-/// How long a program may take: it tells somebody, or starts what takes longer.
+/// How long a program may take: it tells an operator, or starts what takes longer.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// How often it is looked at whether the program has ended.

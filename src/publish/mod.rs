@@ -16,6 +16,7 @@ mod plan;
 #[cfg(test)]
 mod plan_tests;
 mod prepare;
+mod preview;
 mod run;
 mod shelf;
 mod state;
@@ -28,7 +29,8 @@ mod writer;
 pub use {
     event::{Event, Published},
     hooks::TIMEOUT_DEFAULT as HOOK_TIMEOUT_DEFAULT,
-    run::{preview, publish},
+    preview::preview,
+    run::publish,
 };
 
 use {

@@ -10,7 +10,7 @@ use {
         pins::{PinDir, Pinned},
         plan::{Published, Situation, Wishes, epoch_ends, key},
         prepare::state_of,
-        shelf::{Ready, Shelf},
+        shelf::Ready,
         state::{Attempts, Said, TargetState, Worst},
         target::{Target, Task},
         threads::{Background, Hands, Message},
@@ -40,7 +40,7 @@ use {
     },
 };
 
-/// How often the directory is looked at, whatever inotify says.
+/// How often the directory is looked at, also without a word of inotify.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How often the user's wish to stop is looked at.
@@ -95,30 +95,6 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
         background.is_over.store(true, Relaxed);
         result
     })
-}
-
-/// What a run would do first: what it would pin, check and publish, to which targets.
-///
-/// # Errors
-/// A directory or a target cannot be read.
-pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
-    let seen = scan_with_copies(&[options.snapshots.clone()])?.archives().to_vec();
-    let (mut now, client) = (Situation { seen, ..Situation::default() }, Client::new(&options.client)?);
-    for target in &options.targets {
-        let shelf = Shelf::open(target, &[], false, &options.stores, &client)?;
-        let index = shelf.map(|shelf| shelf.read(progress)).transpose()?;
-        now.targets.push(index.map(|index| index.published()).unwrap_or_default());
-    }
-    let (wishes, mut first) = (Wishes::default(), Vec::new());
-    while let Some(archive) = now.next_to_prepare(&wishes) {
-        let wanting = now.targets.iter_mut().zip(&options.targets).filter(|(target, _)| target.wants(&archive.name));
-        let wanting = wanting.map(|(target, at)| {
-            target.keys.insert(key(&archive.name));
-            at.to_string()
-        });
-        first.push((archive.name.clone(), wanting.collect()));
-    }
-    Ok(first)
 }
 
 /// What it knows and uses.
@@ -227,7 +203,8 @@ impl Publisher<'_> {
         if !self.said.is_new(&event) {
             return;
         }
-        if let Event::Failed { error, .. } | Event::Refused { error, .. } = &event {
+        // What is tried again may work: then all is well in the end.
+        if let Event::Failed { error, retry: None, .. } | Event::Refused { error, .. } = &event {
             self.worst.add(error);
         }
         self.metrics.count(&event);

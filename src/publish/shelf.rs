@@ -212,7 +212,7 @@ impl Shelf {
 
     /// Names an archive that is there in the index, and in `latest.json` if it is part of the newest pair; without one, makes
     /// both agree again, as a run that was killed between them has left them. Takes out of the index what may go. `condemn`
-    /// is told what that is before anybody can miss it. Returns the index.
+    /// is told what that is before a reader can miss it. Returns the index.
     ///
     /// # Errors
     /// The target fails; others change the index again and again.

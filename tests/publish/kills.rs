@@ -67,7 +67,7 @@ fn killed_while_archives_stay_as_they_are() {
     killed(&["--as-is"]);
 }
 
-/// A panic ends what it was in, is said, and leaves all for the next run.
+/// A panic ends what it was in, is said, and that is tried again.
 #[test]
 fn a_panic_on_the_thread_of_a_target() {
     let stage = Stage::with_pair();
@@ -78,8 +78,7 @@ fn a_panic_on_the_thread_of_a_target() {
         .output()
         .expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && stderr.contains("an injected panic"), "{stderr}");
-    stage.once_succeeds(&[]);
+    assert!(output.status.success() && stderr.contains("an injected panic"), "{stderr}");
     assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 

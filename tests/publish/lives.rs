@@ -6,11 +6,15 @@ use {
         common::*,
         serve::server::{connect, read_response, send},
     },
-    rustix::process::{Pid, Signal, kill_process},
+    rustix::{
+        fs::{FlockOperation, fcntl_lock},
+        process::{Pid, Signal, kill_process},
+    },
     serde_json::Value,
     std::{
         fs,
-        io::{BufRead, BufReader},
+        io::{BufRead, BufReader, Write},
+        os::unix::fs::MetadataExt,
         process::{Child, Command, Stdio},
         sync::{
             Arc, Mutex,
@@ -71,7 +75,7 @@ impl Drop for Running {
     }
 }
 
-/// Each archive appears, and goes when two newer ones are there: faster than any validator. Whatever a reader sees is whole.
+/// Each archive appears, and goes when two newer ones are there: faster than any validator. All that a reader sees is whole.
 #[test]
 fn beside_a_validator_that_purges() {
     let stage = Stage::new(&[]);
@@ -121,6 +125,35 @@ fn the_newest_of_many_and_archives_that_go() {
     assert_eq!(of_type(&said, "publish_failed").len() + of_type(&said, "publish_refused").len(), 0, "{said:?}");
 }
 
+/// As Firedancer does: the oldest file is locked, emptied, renamed and written anew. It never waits for long, and no file has a
+/// second name.
+#[test]
+fn beside_firedancer_that_uses_files_again() {
+    let stage = Stage::new(&[]);
+    let path = |slot: u64| stage.snapshots().join(FULL_26.replace("-26-", &format!("-{slot}-")));
+    let bytes = as_firedancer_writes(&fixture(FULL_26));
+    fs::write(path(26), &bytes).expect("written");
+    let running = Running::start(&stage, &["--every", "0s"]);
+    let is_looked_at = || {
+        let lines = running.lines();
+        of_type(&lines, "publish_skipped").len() + of_type(&lines, "publish_pinned").len()
+    };
+    for slot in 27..31 {
+        let seen = (slot - 26) as usize;
+        wait_for("a look", || is_looked_at() >= seen);
+        let mut file = fs::File::options().write(true).read(true).open(path(slot - 1)).expect("open");
+        // Waits for locks of others.
+        fcntl_lock(&file, FlockOperation::LockExclusive).expect("locked");
+        file.set_len(0).expect("emptied");
+        fs::rename(path(slot - 1), path(slot)).expect("renamed");
+        file.write_all(&bytes).expect("written");
+        assert_eq!(file.metadata().expect("metadata").nlink(), 1);
+        drop(file);
+    }
+    running.stop();
+    assert_eq!(names(&stage.snapshots()).len(), 1);
+}
+
 #[test]
 fn metrics_and_health() {
     let stage = Stage::with_pair();
@@ -154,7 +187,7 @@ fn metrics_and_health() {
     });
 }
 
-/// What somebody copies there in place, slowly, is taken when it is whole.
+/// What is copied there in place, slowly, is taken when it is whole.
 #[test]
 fn a_copy_that_grows_under_its_name() {
     let stage = Stage::new(&[]);
@@ -164,7 +197,7 @@ fn a_copy_that_grows_under_its_name() {
     let running = Running::start(&stage, &[]);
     wait_for("a pin", || !of_type(&running.lines(), "publish_pinned").is_empty());
     let mut file = fs::File::options().append(true).open(&path).expect("open");
-    std::io::Write::write_all(&mut file, &bytes[bytes.len() / 2..]).expect("written");
+    file.write_all(&bytes[bytes.len() / 2..]).expect("written");
     drop(file);
     wait_for("an end of it", || {
         let lines = running.lines();
