@@ -140,5 +140,5 @@ pub fn is_by_firedancer(archive: &Archive) -> bool {
 }
 
 /// The header of a tar entry, and where its time is.
-const HEADER_BYTES: usize = BLOCK_BYTES as usize;
+const HEADER_BYTES: usize = 512;
 const HEADER_TIME: std::ops::Range<usize> = 136..148;
