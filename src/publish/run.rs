@@ -232,7 +232,7 @@ impl Publisher<'_> {
     }
 
     pub(super) fn look(&mut self) -> Result<()> {
-        self.now.seen = scan_with_copies(&[self.options.snapshots.clone()])?.archives().to_vec();
+        self.now.seen = scan_with_copies(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
         self.now.pinned = self.pins.pinned()?;
         let mut ready = self.pins.ready(&self.ready)?;
         look_for_slot_time(&mut ready, &self.ready);

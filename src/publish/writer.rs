@@ -8,7 +8,7 @@ use {
     },
     slotpress_base::io::IoPolicy,
     slotpress_read::{
-        archive::{Archive as OpenArchive, IndexPolicy, front::is_by_firedancer, source::LocalFile},
+        archive::{Archive as OpenArchive, IndexPolicy, front::is_of_firedancer, source::LocalFile},
         catalog::Archive,
     },
     std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, sync::Arc},
@@ -37,13 +37,13 @@ impl Writers {
     }
 }
 
-/// By its first bytes; what cannot be read is for the check to tell of.
+/// By its bank file; what cannot be read is for the check to tell of.
 fn looks_like_firedancers(archive: &Archive) -> bool {
     let Ok((file, _)) = archive.open() else { return false };
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
-    OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy)
-        .is_ok_and(|open| is_by_firedancer(&open))
+    let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
+    open.ok().and_then(|open| is_of_firedancer(&open)).unwrap_or(false)
 }
 
 /// Whether the directory belongs to the user that Firedancer's own instructions make.

@@ -130,8 +130,10 @@ fn the_newest_of_many_and_archives_that_go() {
 #[test]
 fn beside_firedancer_that_uses_files_again() {
     let stage = Stage::new(&[]);
-    let path = |slot: u64| stage.snapshots().join(FULL_26.replace("-26-", &format!("-{slot}-")));
-    let bytes = as_firedancer_writes(&fixture(FULL_26));
+    let archive = of_firedancer();
+    let bytes = fs::read(&archive).expect("read");
+    let hash = name(&archive).split('-').nth(2).expect("a hash").to_string();
+    let path = |slot: u64| stage.snapshots().join(format!("snapshot-{slot}-{hash}"));
     fs::write(path(26), &bytes).expect("written");
     let running = Running::start(&stage, &["--every", "0s"]);
     let is_looked_at = || {

@@ -31,14 +31,9 @@ pub fn chain() -> &'static Vec<PathBuf> {
     chain
 }
 
-/// An archive with headers as Firedancer's are: without a time.
-pub fn as_firedancer_writes(archive: &Path) -> Vec<u8> {
-    let mut tar = tar_of(archive);
-    tar[136..148].fill(0);
-    tar[148..156].fill(b' ');
-    let sum: u32 = tar[..512].iter().map(|byte| u32::from(*byte)).sum();
-    tar[148..156].copy_from_slice(format!("{sum:07o}\0").as_bytes());
-    zstd::encode_all(tar.as_slice(), 1).expect("encoded")
+/// An archive that Firedancer wrote.
+pub fn of_firedancer() -> PathBuf {
+    fixture_of("firedancer-2026-08/chain", "snapshot-")
 }
 
 pub struct Stage {

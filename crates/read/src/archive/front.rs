@@ -125,20 +125,3 @@ fn in_order(archive: &Archive) -> Option<(Entry, Vec<u8>)> {
     });
     bank.map(|bank| (bank, front))
 }
-
-/// Whether Firedancer wrote it, by the first header: its times are all NUL, where Agave and slotpress write digits.
-pub fn is_by_firedancer(archive: &Archive) -> bool {
-    let mut header = Vec::new();
-    let _ = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
-        header.extend_from_slice(split_at_most(bytes, HEADER_BYTES.saturating_sub(header.len())).0);
-        match header.len() < HEADER_BYTES {
-            true => Ok(()),
-            false => Err(Error::failed("enough was read")),
-        }
-    });
-    header.len() == HEADER_BYTES && header.get(HEADER_TIME).is_some_and(|time| time.iter().all(|byte| *byte == 0))
-}
-
-/// The header of a tar entry, and where its time is.
-const HEADER_BYTES: usize = 512;
-const HEADER_TIME: std::ops::Range<usize> = 136..148;
