@@ -111,6 +111,8 @@ mod doctor;
 mod levels;
 #[cfg(feature = "cli")]
 mod like_firedancer;
+#[cfg(all(feature = "cli", feature = "serve", feature = "stores"))]
+mod publish;
 mod recompress;
 // Archives that arrive while they are restored come from `bootstrap`.
 #[cfg_attr(not(all(feature = "cli", feature = "net")), allow(dead_code, unused_imports))]

@@ -40,6 +40,8 @@ mod oracle;
 mod page;
 mod panics;
 mod parsers;
+#[cfg(all(feature = "serve", feature = "stores"))]
+mod publish;
 mod races;
 mod readers;
 mod recompress;

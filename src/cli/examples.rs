@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands, and examples for each: at most 78 characters a line.
-const EXAMPLES: [(&[&str], &str); 21] = [
+const EXAMPLES: [(&[&str], &str); 22] = [
     (
         &["archive"],
         "slotpress archive /mnt/ledger -o /mnt/archives
@@ -78,6 +78,13 @@ slotpress list s3://BUCKET/mainnet --endpoint https://s3.example",
 slotpress prune /mnt/mirror --keep-full 2 --keep-incremental 4 \\
     --keep-within 24h
 slotpress prune /mnt/mirror /mnt/other --keep-free 200GiB",
+    ),
+    (
+        &["publish"],
+        "slotpress publish /mnt/snapshots --to /mnt/mirror --nice 19 --threads 4
+# from a timer, to two places
+slotpress publish /mnt/snapshots --to /mnt/mirror --to /net/mirror --once
+slotpress publish /mnt/snapshots --to /mnt/mirror --dry-run",
     ),
     (
         &["synth"],

@@ -1,7 +1,8 @@
-//! How wide the terminal is, and text that fits it.
+//! How wide the terminal is, and text that fits it; and the time, as lines of a log have it.
 
+use slotpress_base::quantity;
 pub use slotpress_base::text::{cut, wrap, wrap_all, wrap_line};
-use std::{io::IsTerminal, os::fd::AsFd};
+use std::{io::IsTerminal, os::fd::AsFd, time::SystemTime};
 
 /// Where the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;
@@ -20,4 +21,12 @@ pub fn columns_of_results() -> Option<usize> {
 fn columns_of(terminal: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// The time, as logs have it: `2026-11-22T09:30:05Z`.
+#[cfg(feature = "serve")]
+pub fn time_now() -> String {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{}T{hours:02}:{minutes:02}:{:02}Z", quantity::date(seconds), seconds % 60)
 }

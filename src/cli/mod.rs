@@ -30,6 +30,8 @@ mod network;
 mod output;
 mod planned;
 mod prune;
+#[cfg(all(feature = "serve", feature = "stores"))]
+mod publish;
 mod recompress;
 mod restore;
 #[cfg(feature = "serve")]
@@ -111,6 +113,8 @@ enum Verb {
     Serve(serve::ServeArgs),
     List(list::ListArgs),
     Prune(prune::PruneArgs),
+    #[cfg(all(feature = "serve", feature = "stores"))]
+    Publish(Box<publish::PublishArgs>),
     Synth(synth::SynthArgs),
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
@@ -212,6 +216,8 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
         Verb::Serve(args) => serve::run(&args, ui),
         Verb::List(args) => list::run(&args, ui),
         Verb::Prune(args) => prune::run(&args, ui),
+        #[cfg(all(feature = "serve", feature = "stores"))]
+        Verb::Publish(args) => publish::run(&args, ui),
         Verb::Synth(args) => synth::run(&args, ui),
         Verb::Demo(args) => demo::run(&args, ui),
         Verb::Doctor(args) => doctor::run(&args, ui),

@@ -2,6 +2,7 @@
 
 use {
     super::{
+        lines::time_now,
         manners::{IoHintArg, rate},
         ui::Ui,
         values,
@@ -13,7 +14,6 @@ use {
         error::{Error, Result},
         io::priority::{NICENESS_MAX, stand_back},
         progress::Progress,
-        quantity,
     },
     slotpress_serve::{
         CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, Event, FIREDANCER_RATE_MIN, ServeOptions, THREADS_DEFAULT_MAX,
@@ -29,7 +29,7 @@ use {
             Arc,
             atomic::{AtomicBool, Ordering::Relaxed},
         },
-        time::{Duration, SystemTime},
+        time::Duration,
     },
 };
 
@@ -43,7 +43,7 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
     /// Where to listen: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
-    #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:8890", env = "SLOTPRESS_LISTEN")]
+    #[arg(long, value_name = "ADDR", value_parser = values::address, default_value = "127.0.0.1:8890", env = "SLOTPRESS_LISTEN")]
     listen: SocketAddr,
     /// Limit sending to this many bytes per second, for all clients together
     #[arg(long, value_name = "SIZE", value_parser = rate, env = "SLOTPRESS_MAX_RATE")]
@@ -71,7 +71,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "SLOTPRESS_TLS_KEY")]
     tls_key: Option<PathBuf>,
     /// Address of the Prometheus metrics, at /metrics
-    #[arg(long, value_name = "ADDR", value_parser = address, env = "SLOTPRESS_METRICS")]
+    #[arg(long, value_name = "ADDR", value_parser = values::address, env = "SLOTPRESS_METRICS")]
     metrics: Option<SocketAddr>,
     /// How long running transfers may continue after SIGTERM or Ctrl-C
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration, env = "SLOTPRESS_GRACE")]
@@ -92,14 +92,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)), env = "SLOTPRESS_NICE")]
     nice: u8,
-}
-
-/// Reads an address with its port.
-fn address(text: &str) -> std::result::Result<SocketAddr, String> {
-    text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
-        Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),
-        Err(_) => "an address and a port are needed, such as 127.0.0.1:8890 or [::]:8890".to_string(),
-    })
 }
 
 /// Reads a number of connections.
@@ -201,7 +193,7 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             }
         }
         Event::Finished(finished) if ui.is_json() => ui.print_json(&TransferLine {
-            time: now(),
+            time: time_now(),
             name: &finished.name,
             client: finished.client,
             offset_bytes: finished.range.start,
@@ -210,14 +202,14 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             elapsed_seconds: finished.elapsed.as_secs_f64(),
             complete: finished.is_complete,
         }),
-        Event::Finished(finished) => ui.log(&format!("{} {}", now(), line(&finished))),
+        Event::Finished(finished) => ui.log(&format!("{} {}", time_now(), line(&finished))),
         Event::Answered(answered) if !logs_all && answered.status < 400 => {}
         Event::Answered(answered) if ui.is_json() => {
-            ui.print_json(&AnsweredLine { time: now(), answered: &answered });
+            ui.print_json(&AnsweredLine { time: time_now(), answered: &answered });
         }
         Event::Answered(Answered { client, request, status, sent_bytes }) => {
             let request = if request.is_empty() { "connection refused:" } else { &request };
-            ui.log(&format!("{} {client} {request} {status}, {}", now(), values::show_bytes(sent_bytes)));
+            ui.log(&format!("{} {client} {request} {status}, {}", time_now(), values::show_bytes(sent_bytes)));
         }
         Event::Reloaded => ui.log("new certificate in use"),
         Event::Stopping { connections: 0 } => ui.log("stopping"),
@@ -225,13 +217,6 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             ui.log(&format!("stopping: waiting for {}", values::count_of(connections as u64, "connection")));
         }
     }
-}
-
-/// The time, as logs have it: `2026-11-22T09:30:05Z`.
-fn now() -> String {
-    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-    format!("{}T{hours:02}:{minutes:02}:{:02}Z", quantity::date(seconds), seconds % 60)
 }
 
 /// Nothing in it is of a client's choosing: names are those of archives, addresses are numbers.

@@ -30,6 +30,8 @@ pub fn what_happens(verb: &Verb) -> Option<&'static str> {
         Verb::Bootstrap(_) => Some("stopping: downloaded bytes are kept for the next run, everything else is removed"),
         #[cfg(feature = "serve")]
         Verb::Serve(_) => None,
+        #[cfg(all(feature = "serve", feature = "stores"))]
+        Verb::Publish(_) => None,
         _ => Some("stopping"),
     }
 }

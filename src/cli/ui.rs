@@ -53,6 +53,17 @@ const JSON_INTERVAL: Duration = Duration::from_secs(1);
 /// Warnings that are remembered, so that each is shown once.
 const SHOWN_WARNINGS_MAX: usize = 1000;
 
+/// How grave a line of a log is, as syslog and journald count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Something failed.
+    Error = 3,
+    /// Something may be wrong.
+    Warning = 4,
+    /// Something happened.
+    Info = 6,
+}
+
 /// The terminal, and the signals that it sends.
 pub struct Ui {
     is_json: bool,
@@ -68,6 +79,8 @@ pub struct Ui {
     shown_warnings: Mutex<BTreeSet<String>>,
     is_stdout_data: AtomicBool,
     is_terminal: bool,
+    /// stderr goes to journald, which takes the level from the beginning of each line.
+    is_journal: bool,
     meter: Arc<Meter>,
     shown: Shown,
     /// The bar, where there is one.
@@ -111,6 +124,7 @@ impl Ui {
             shown_warnings: Mutex::default(),
             is_stdout_data: AtomicBool::new(false),
             is_terminal,
+            is_journal: is_journal(),
             meter: Arc::new(Meter::new()),
             shown: Shown::default(),
             bar: Mutex::default(),
@@ -217,8 +231,13 @@ impl Ui {
 
     /// Prints what has happened, as a log has it.
     pub fn log(&self, line: &str) {
-        if !self.is_quiet {
-            self.stderr(&escaped_lines(line));
+        self.log_at(Level::Info, line);
+    }
+
+    /// The same, of this gravity.
+    pub fn log_at(&self, level: Level, line: &str) {
+        if !self.is_quiet || level == Level::Error {
+            self.stderr_at(level, &escaped_lines(line));
         }
     }
 
@@ -241,7 +260,8 @@ impl Ui {
     fn labelled(&self, label: &str, code: &str, message: &str) {
         let message = &escaped_lines(message);
         if !self.is_terminal {
-            return self.stderr(&format!("{} {message}", self.paint(label, code)));
+            let level = if label == "error:" { Level::Error } else { Level::Warning };
+            return self.stderr_at(level, &format!("{} {message}", self.paint(label, code)));
         }
         let text = lines::wrap_all(&format!("{label} "), message, lines::columns());
         self.stderr(&match text.strip_prefix(label) {
@@ -263,8 +283,14 @@ impl Ui {
         if self.has_color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
 
-    /// Writes above the bar, where there is one.
     fn stderr(&self, line: &str) {
+        self.stderr_at(Level::Info, line);
+    }
+
+    /// Writes above the bar, where there is one.
+    fn stderr_at(&self, level: Level, text: &str) {
+        let levelled = || text.lines().map(|line| format!("<{}>{line}", level as u8)).collect::<Vec<_>>().join("\n");
+        let line = if self.is_journal { levelled() } else { text.to_string() };
         let write = || drop(writeln!(std::io::stderr().lock(), "{line}"));
         match self.bar.lock().ok().and_then(|bar| bar.clone()) {
             Some(bar) => bar.suspend(write),
@@ -326,6 +352,13 @@ impl Ui {
     fn interval(&self) -> Duration {
         if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL }
     }
+}
+
+/// Whether stderr is a stream to journald, as `JOURNAL_STREAM` (`systemd.exec(5)`) tells by device and inode.
+fn is_journal() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let stat = rustix::fs::fstat(rustix::stdio::stderr());
+    stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
 impl Progress for Ui {

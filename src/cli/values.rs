@@ -5,6 +5,8 @@ pub use slotpress_base::quantity::{
     rate_of as show_rate, ratio as show_ratio,
 };
 
+#[cfg(feature = "serve")]
+use std::net::SocketAddr;
 use std::{path::Path, sync::Arc, time::Duration};
 use {
     crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level},
@@ -63,6 +65,15 @@ pub fn zstd_level(text: &str) -> Result<i32, String> {
         Ok(level) if is_zstd_level(level) => Ok(level),
         _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster")),
     }
+}
+
+/// Reads an address with its port.
+#[cfg(feature = "serve")]
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
+        Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),
+        Err(_) => "an address and a port are needed, such as 127.0.0.1:8890 or [::]:8890".to_string(),
+    })
 }
 
 /// Reads a number of threads.

@@ -8,5 +8,5 @@ mod limits;
 mod lives;
 mod page;
 mod proxied;
-mod server;
+pub mod server;
 mod tls;

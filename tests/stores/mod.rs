@@ -1,7 +1,7 @@
 //! Targets that are buckets, for every command that takes one: against `versitygw`.
 
 #[path = "../../crates/stores/tests/gateway/mod.rs"]
-mod gateway;
+pub mod gateway;
 
 use {
     crate::{
@@ -17,7 +17,7 @@ use {
 };
 
 /// The program with a bucket's credentials, and nothing else of the environment that could say something of buckets.
-fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
+pub fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     for (name, _) in std::env::vars_os() {
         if ["SLOTPRESS_", "AWS_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
@@ -43,7 +43,7 @@ fn run(gateway: &Gateway, arguments: &[&str]) -> Said {
     said(command(gateway, arguments))
 }
 
-fn target() -> String {
+pub fn target() -> String {
     format!("s3://{BUCKET}/mainnet")
 }
 

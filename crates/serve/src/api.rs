@@ -3,24 +3,17 @@
 use {
     super::transfers::Transfer,
     serde::Serialize,
-    slotpress_format::{archive::listing, ledger::slot_time::SlotTimeSource},
     slotpress_read::catalog::{
         Catalog,
-        listing::{ArchiveFields, ChoiceFields, unix_ns},
+        listing::{ArchiveFields, ListFields},
     },
     std::{sync::Arc, time::SystemTime},
 };
 
 #[derive(Serialize)]
 struct Answer<'a> {
-    version: u32,
-    software: &'static str,
-    time_unix_seconds: u64,
-    newest_slot: Option<u64>,
-    slot_ms: u64,
-    slot_time_source: SlotTimeSource,
-    choice: Option<ChoiceFields>,
-    archives: Vec<ArchiveFields>,
+    #[serde(flatten)]
+    list: ListFields<ArchiveFields>,
     transfers: Vec<TransferFields<'a>>,
 }
 
@@ -35,14 +28,7 @@ struct TransferFields<'a> {
 /// All archives, and what is being sent.
 pub fn archives(catalog: &Catalog, transfers: &[Arc<Transfer>], now: SystemTime) -> String {
     let answer = Answer {
-        version: listing::VERSION,
-        software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
-        time_unix_seconds: unix_ns(now) / 1_000_000_000,
-        newest_slot: catalog.newest_slot(),
-        slot_ms: catalog.slot_time.milliseconds(),
-        slot_time_source: catalog.slot_time.source(),
-        choice: ChoiceFields::new(catalog),
-        archives: catalog.archives().iter().map(|archive| ArchiveFields::new(archive, catalog, now)).collect(),
+        list: ListFields::new(catalog, now, |archive| ArchiveFields::new(archive, catalog, now)),
         transfers: transfers
             .iter()
             .map(|transfer| TransferFields {

@@ -32,9 +32,13 @@ mod proxies;
 mod respond;
 mod shelf;
 mod stream;
+pub mod supervisor;
+pub mod tell;
 pub mod tls;
 pub mod transfers;
 
+/// What metrics are made of, for commands that [`tell`] theirs.
+pub use prometheus_client;
 use {
     body::Buffers,
     derive_setters::Setters,
@@ -176,6 +180,8 @@ struct Server {
     trusted_proxies: Vec<IpAddr>,
     log: SyncSender<Logged>,
     metrics: Arc<Metrics>,
+    /// What is told in place of that, of another command.
+    told: Option<Arc<dyn tell::Facts>>,
     io_hint: IoHint,
     timeouts: Timeouts,
     /// A connection has ended in a panic.
@@ -183,6 +189,30 @@ struct Server {
 }
 
 impl Server {
+    fn new(options: &ServeOptions, shelf: Shelf, told: Option<Arc<dyn tell::Facts>>, log: SyncSender<Logged>) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        Self {
+            shelf,
+            transfers: Transfers::new(log.clone(), metrics.clone()),
+            trusted_proxies: options.trusted_proxies.clone(),
+            log,
+            files: OpenFiles::default(),
+            buffers: Arc::default(),
+            limits: Limits::new(options.allowance),
+            metrics_limits: Limits::new(Allowance {
+                total_rate: None,
+                client_rate: None,
+                connections: METRICS_CONNECTIONS_MAX,
+                client_connections: METRICS_CONNECTIONS_MAX,
+            }),
+            metrics,
+            told,
+            io_hint: options.io_hint,
+            timeouts: options.timeouts,
+            has_panicked: AtomicBool::new(false),
+        }
+    }
+
     /// What there is to serve, and why the last look at the directories failed.
     async fn look(&self) -> (Arc<Catalog>, Option<String>) {
         let (catalog, error) = self.shelf.look().await;
@@ -229,27 +259,8 @@ pub fn run(
     let metrics_listener = options.metrics.map(bind).transpose()?;
     raise_descriptors(options.allowance.connections, progress);
 
-    let metrics = Arc::new(Metrics::new());
     let (sender, finished) = sync_channel(FINISHED_MAX);
-    let server = Arc::new(Server {
-        shelf,
-        transfers: Transfers::new(sender.clone(), metrics.clone()),
-        trusted_proxies: options.trusted_proxies.clone(),
-        log: sender,
-        files: OpenFiles::default(),
-        buffers: Arc::default(),
-        limits: Limits::new(options.allowance),
-        metrics_limits: Limits::new(Allowance {
-            total_rate: None,
-            client_rate: None,
-            connections: METRICS_CONNECTIONS_MAX,
-            client_connections: METRICS_CONNECTIONS_MAX,
-        }),
-        metrics,
-        io_hint: options.io_hint,
-        timeouts: options.timeouts,
-        has_panicked: AtomicBool::new(false),
-    });
+    let server = Arc::new(Server::new(options, shelf, None, sender));
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.threads)
@@ -273,8 +284,7 @@ pub fn run(
     }
     let archives = runtime.block_on(server.look()).0.archives().len();
     on_event(Event::Listening { listen, metrics: metrics_address, archives });
-    // Without a supervisor there is none to tell.
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    supervisor::ready();
 
     let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
@@ -284,6 +294,7 @@ pub fn run(
             continue;
         }
         last_slow_tick = Some(Instant::now());
+        supervisor::alive();
         server.limits.sweep();
         if server.has_panicked.swap(false, Relaxed) {
             progress.warn(
@@ -297,7 +308,7 @@ pub fn run(
         }
     }
 
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    supervisor::stopping();
     on_event(Event::Stopping { connections: server.limits.connections() });
     let _ = stop.send(true);
     let start = Instant::now();

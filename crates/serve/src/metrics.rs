@@ -164,14 +164,18 @@ impl Metrics {
 
     /// As Prometheus reads them.
     pub fn text(&self, format: TextFormat) -> String {
-        let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Writing to a string does not fail.
-        let _ = encode(&mut text, &registry);
-        match format {
-            TextFormat::OpenMetrics => text,
-            TextFormat::Prometheus => as_prometheus(&text),
-        }
+        text(&self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner), format)
+    }
+}
+
+/// Metrics as Prometheus reads them.
+pub fn text(registry: &Registry, format: TextFormat) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = encode(&mut text, registry);
+    match format {
+        TextFormat::OpenMetrics => text,
+        TextFormat::Prometheus => as_prometheus(&text),
     }
 }
 

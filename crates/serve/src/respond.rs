@@ -6,7 +6,7 @@ use {
         conditions::{Verdict, Version, judge},
         files::Reading,
         limits::Admission,
-        metrics::TextFormat,
+        metrics::{self, TextFormat},
         page,
         proxies::client_behind,
         transfers::{Answered, Logged, Running},
@@ -164,14 +164,29 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
 
 /// What a scrape of the metrics answers.
 async fn respond_metrics(server: &Arc<Server>, request: &Parts) -> Response<Content> {
-    let response = match (&request.method, request.uri.path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => {
-            server.look().await;
+    let told = server.told.as_deref();
+    let response = match (&request.method, request.uri.path(), told) {
+        (&Method::GET | &Method::HEAD, "/metrics", _) => {
             let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
             let format = TextFormat::of_accept(accept);
-            text(format.content_type(), server.metrics.text(format))
+            let metrics = match told {
+                Some(facts) => metrics::text(&facts.metrics(), format),
+                None => {
+                    server.look().await;
+                    server.metrics.text(format)
+                }
+            };
+            text(format.content_type(), metrics)
         }
-        (&Method::GET | &Method::HEAD, _) => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
+        (&Method::GET | &Method::HEAD, "/healthz", Some(facts)) => match facts.health() {
+            Ok(()) => text("text/plain; charset=utf-8", "ok\n".into()),
+            Err(why) => {
+                let mut response = text("text/plain; charset=utf-8", format!("{why}\n"));
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                response
+            }
+        },
+        (&Method::GET | &Method::HEAD, ..) => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
         _ => with(plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n"), ALLOW, "GET, HEAD"),
     };
     without_body(request, response)

@@ -77,7 +77,8 @@ impl Upload {
         }
     }
 
-    /// Writes the next bytes. Waits while as many parts are on their way as may be.
+    /// Writes the next bytes. Waits while as many parts are on their way as may be. Without bytes, tells whether a part that was
+    /// written before has failed.
     ///
     /// # Errors
     /// A part cannot be sent, or the disk fails; there are more bytes than were announced; the user wants to stop.
@@ -103,7 +104,24 @@ impl Upload {
     pub fn finish(self, progress: &dyn Progress) -> Result<Option<String>> {
         match self.0 {
             Kind::File(upload) => upload.finish(),
-            Kind::Parts(upload) => upload.finish(progress),
+            Kind::Parts(mut upload) => upload.finish(progress),
+        }
+    }
+
+    /// The same; where that fails, what was sent is left for another process, and `keep` is told what there is.
+    ///
+    /// # Errors
+    /// As of [`Upload::finish`].
+    pub fn finish_or_keep(self, progress: &dyn Progress, keep: &mut dyn FnMut(UploadState)) -> Result<Option<String>> {
+        match self.0 {
+            Kind::File(upload) => upload.finish(),
+            Kind::Parts(mut upload) => {
+                let finished = upload.finish(progress);
+                if finished.is_err() {
+                    keep(upload.leave());
+                }
+                finished
+            }
         }
     }
 
@@ -111,11 +129,7 @@ impl Upload {
     pub fn keep(self) -> Option<UploadState> {
         match self.0 {
             Kind::File(_) => None,
-            Kind::Parts(mut upload) => {
-                upload.end_threads(&NoProgress);
-                upload.is_over = true;
-                Some(upload.state())
-            }
+            Kind::Parts(mut upload) => Some(upload.leave()),
         }
     }
 }
@@ -220,6 +234,7 @@ impl PartsUpload {
     }
 
     fn write(&mut self, mut bytes: &[u8], progress: &dyn Progress) -> Result<()> {
+        self.check(progress)?;
         let part_bytes = self.parts.part_bytes as usize;
         self.length_bytes = self.length_bytes.saturating_add(bytes.len() as u64);
         while !bytes.is_empty() {
@@ -283,7 +298,14 @@ impl PartsUpload {
         }
     }
 
-    fn finish(mut self, progress: &dyn Progress) -> Result<Option<String>> {
+    /// Ends, and leaves what was sent.
+    fn leave(&mut self) -> UploadState {
+        self.end_threads(&NoProgress);
+        self.is_over = true;
+        self.state()
+    }
+
+    fn finish(&mut self, progress: &dyn Progress) -> Result<Option<String>> {
         // An upload has at least one part.
         if !self.filling.is_empty() || self.begun_parts == 0 {
             self.send(progress)?;

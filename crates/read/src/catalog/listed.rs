@@ -24,8 +24,12 @@ pub struct ListedArchive {
     pub name: ArchiveName,
     /// Its length.
     pub size_bytes: Option<u64>,
-    /// How long ago it was modified.
+    /// How long ago it was modified, in a list that was made just now.
     pub age_seconds: Option<u64>,
+    /// When it was modified, by the clock of whoever made the list.
+    pub modified_unix_seconds: Option<u64>,
+    /// How its state was checked, where the list tells.
+    pub state: Option<String>,
     /// What stands for every byte of it, where it has frame hashes.
     pub root: Option<Root>,
     /// Where its frame hashes are.
@@ -54,6 +58,8 @@ struct Entry {
     name: String,
     size_bytes: Option<u64>,
     age_seconds: Option<u64>,
+    modified_unix_seconds: Option<u64>,
+    state: Option<String>,
     root: Option<String>,
     frame_hashes: Option<FrameHashesAt>,
 }
@@ -69,6 +75,8 @@ pub fn parse(document: &[u8]) -> Option<Listed> {
             name: ArchiveName::parse(&entry.name)?,
             size_bytes: entry.size_bytes,
             age_seconds: entry.age_seconds,
+            modified_unix_seconds: entry.modified_unix_seconds,
+            state: entry.state,
             root: entry.root.and_then(|root| root.parse().ok()),
             frame_hashes: entry.frame_hashes,
         })
@@ -82,9 +90,11 @@ impl Catalog {
     /// Of what the server at `url` listed.
     pub fn of_listing(listed: Listed, url: &str, now_ns: u64) -> Self {
         let catalog = Self::new(listed.archives.into_iter().map(|listed| {
-            let age_ns = listed.age_seconds.map(|seconds| seconds.saturating_mul(1_000_000_000));
+            let ns = |seconds: u64| seconds.saturating_mul(1_000_000_000);
+            // The age does not depend on two clocks that agree; a list that lasts has only the time.
+            let by_age = listed.age_seconds.map(|age| now_ns.saturating_sub(ns(age)).max(1));
             Archive {
-                modified_ns: age_ns.map_or(0, |age| now_ns.saturating_sub(age).max(1)),
+                modified_ns: by_age.or(listed.modified_unix_seconds.map(ns)).unwrap_or_default(),
                 hashes: listed.root.zip(listed.frame_hashes).map(|(root, fields)| FrameHashes {
                     root,
                     offset_bytes: fields.offset_bytes,

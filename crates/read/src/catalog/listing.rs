@@ -5,8 +5,14 @@ use {
     super::{Archive, Catalog, FileId},
     serde::Serialize,
     slotpress_format::{
-        archive::{frame_hashes::Root, listing::FrameHashesAt},
-        ledger::names::{ArchiveName, Hash},
+        archive::{
+            frame_hashes::Root,
+            listing::{FrameHashesAt, VERSION},
+        },
+        ledger::{
+            names::{ArchiveName, Hash},
+            slot_time::SlotTimeSource,
+        },
     },
     std::{
         path::PathBuf,
@@ -25,6 +31,35 @@ impl Archive {
             modified_ns: 0,
             file_id: FileId::default(),
             hashes: None,
+        }
+    }
+}
+
+/// A list of archives, without what else its maker tells.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListFields<A> {
+    version: u32,
+    software: &'static str,
+    time_unix_seconds: u64,
+    newest_slot: Option<u64>,
+    slot_ms: u64,
+    slot_time_source: SlotTimeSource,
+    choice: Option<ChoiceFields>,
+    archives: Vec<A>,
+}
+
+impl<A> ListFields<A> {
+    /// Of all archives, each as `fields` has it.
+    pub fn new(catalog: &Catalog, now: SystemTime, fields: impl Fn(&Archive) -> A) -> Self {
+        Self {
+            version: VERSION,
+            software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
+            time_unix_seconds: unix_ns(now) / 1_000_000_000,
+            newest_slot: catalog.newest_slot(),
+            slot_ms: catalog.slot_time.milliseconds(),
+            slot_time_source: catalog.slot_time.source(),
+            choice: ChoiceFields::new(catalog),
+            archives: catalog.archives().iter().map(fields).collect(),
         }
     }
 }
@@ -92,6 +127,11 @@ impl ArchiveFields {
                 .hashes
                 .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
         }
+    }
+
+    /// The same in a list that lasts: without its age, which would not stay true.
+    pub fn without_age(self) -> Self {
+        Self { age_seconds: None, ..self }
     }
 }
 

@@ -1,0 +1,373 @@
+//! `slotpress publish`
+
+use {
+    super::{
+        arguments::WorkerArgs,
+        codec::CodecArgs,
+        lines::time_now,
+        manners::MannersArgs,
+        network::ConnectionArgs,
+        planned,
+        ui::{Level, Ui},
+        values,
+    },
+    crate::{
+        archive::worker_memory_bytes,
+        publish::{
+            EVERY_DEFAULT, Event, GRACE_DEFAULT, HOOK_TIMEOUT_DEFAULT, KEEP_FULL_DEFAULT, KEEP_INCREMENTAL_DEFAULT,
+            PublishOptions, Published, Writer, preview, publish,
+        },
+        recompress::{RecompressOptions, decoding_side_bytes},
+    },
+    clap::{Args, ValueEnum},
+    serde::Serialize,
+    slotpress_base::{error::Result, text::ShowPath},
+    slotpress_read::{
+        catalog::prune::Keep,
+        state::check::{CheckOptions, STATE_MEMORY_BYTES_DEFAULT},
+    },
+    slotpress_stores::Target,
+    std::{net::SocketAddr, path::PathBuf, time::Duration},
+};
+
+/// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
+///
+/// Each new archive is pinned against the validator's purge, checked and recompressed, and appears in each target under a name
+/// that never changes; then the index and latest.json name it. What fails its checks is never published. A run that was
+/// killed is continued by the next.
+#[derive(Debug, Args)]
+pub struct PublishArgs {
+    /// The directory that the validator writes its archives to
+    #[arg(value_name = "SNAPSHOTS_DIR")]
+    dir: PathBuf,
+    /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
+    #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
+    to: Vec<String>,
+    /// Publish what is there, and end: for a timer
+    #[arg(long)]
+    once: bool,
+    /// Only show what would be published first
+    #[arg(long)]
+    dry_run: bool,
+    /// Publish the newest incremental archive this often; full ones are all published
+    #[arg(long, value_name = "TIME", default_value_t = Time(EVERY_DEFAULT), value_parser = time, env = "SLOTPRESS_EVERY")]
+    every: Time,
+    /// Check archives, and publish them as they are
+    #[arg(long, conflicts_with_all = ["zstd_level", "preset", "zstd_params"])]
+    as_is: bool,
+    /// Check the state of incremental archives too, which takes reading the full one each time
+    #[arg(long)]
+    check_pairs: bool,
+    #[command(flatten)]
+    codec: CodecArgs,
+    #[command(flatten)]
+    workers: WorkerArgs,
+    /// Memory limit for buffers (fewer workers run if it is too small for all), and the same again for the state check
+    /// [default: 1GiB for the state check]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, env = "SLOTPRESS_MEMORY")]
+    memory: Option<u64>,
+    /// Directory for pins, for archives on their way and for the journal, on the file system of SNAPSHOTS_DIR, but not itself
+    /// [default: SNAPSHOTS_DIR.publish]
+    #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_PINS")]
+    pins: Option<PathBuf>,
+    /// Pin at most this much
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins", env = "SLOTPRESS_PIN_BYTES")]
+    pin_bytes: Option<u64>,
+    /// Directory for the newest three damaged archives, on the same file system [default: in --pins]
+    #[arg(long, value_name = "DIR", help_heading = "Pins", env = "SLOTPRESS_QUARANTINE")]
+    quarantine: Option<PathBuf>,
+    /// Who writes the archives: Firedancer's are never pinned by a hard link, only by a reflink
+    #[arg(long, value_enum, default_value_t, help_heading = "Pins")]
+    writer: WriterArg,
+    /// Number of newest full archives to keep on each target
+    #[arg(long, value_name = "N", default_value_t = KEEP_FULL_DEFAULT as u64, help_heading = "Targets",
+          value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    keep_full: u64,
+    /// Number of newest incremental archives to keep on each target
+    #[arg(long, value_name = "N", default_value_t = KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Targets",
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    keep_incremental: u64,
+    /// Also keep what was published within this time, for example 7d
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Targets")]
+    keep_within: Option<Duration>,
+    /// Never delete what was published within this time: downloads of it may be running
+    #[arg(long, value_name = "TIME", default_value_t = Time(GRACE_DEFAULT), value_parser = time, help_heading = "Targets",
+          env = "SLOTPRESS_PUBLISH_GRACE")]
+    grace: Time,
+    /// Keep the archives around this slot apart, in kept/; may be given more than once
+    #[arg(long, value_name = "SLOT", value_parser = values::slot, value_delimiter = ',', help_heading = "Targets",
+          env = "SLOTPRESS_KEEP_SLOT")]
+    keep_slot: Vec<u64>,
+    /// Keep the archives around the end of each epoch apart, in kept/
+    #[arg(long, help_heading = "Targets")]
+    keep_epoch_ends: bool,
+    /// Slots of an epoch
+    #[arg(long, value_name = "N", default_value_t = EPOCH_SLOTS, help_heading = "Targets",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_slots: u64,
+    /// Keep at most this much in kept/ of each target
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Targets", env = "SLOTPRESS_KEEP_BYTES")]
+    keep_bytes: Option<u64>,
+    /// Program to run after each archive that was published; what happened is in its environment (PUBLISH_…)
+    #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_PUBLISHED")]
+    on_published: Option<PathBuf>,
+    /// Program to run after each failure
+    #[arg(long, value_name = "CMD", help_heading = "Hooks", env = "SLOTPRESS_ON_FAILED")]
+    on_failed: Option<PathBuf>,
+    /// Kill these programs after this time
+    #[arg(long, value_name = "TIME", default_value_t = Time(HOOK_TIMEOUT_DEFAULT), value_parser = time, help_heading = "Hooks")]
+    hook_timeout: Time,
+    /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
+    #[arg(long, value_name = "ADDR", value_parser = values::address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
+    metrics: Option<SocketAddr>,
+    /// /healthz turns red when the newest archive of a target was published longer ago
+    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring", env = "SLOTPRESS_ALERT_AFTER")]
+    alert_after: Option<Duration>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    manners: MannersArgs,
+}
+
+/// Slots of an epoch of all public clusters, once they have warmed up.
+const EPOCH_SLOTS: u64 = 432_000;
+
+/// A time, as flags have it.
+#[derive(Clone, Copy, Debug)]
+struct Time(Duration);
+
+impl std::fmt::Display for Time {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.as_secs() {
+            seconds if seconds >= 3600 && seconds.is_multiple_of(3600) => write!(to, "{}h", seconds / 3600),
+            seconds if seconds >= 60 && seconds.is_multiple_of(60) => write!(to, "{}min", seconds / 60),
+            _ => write!(to, "{}s", self.0.as_secs_f64()),
+        }
+    }
+}
+
+fn time(text: &str) -> std::result::Result<Time, String> {
+    values::duration(text).map(Time)
+}
+
+/// [`Writer`] as a flag.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum WriterArg {
+    /// As the archives and the owner of the directory tell
+    #[default]
+    Auto,
+    /// Agave
+    Agave,
+    /// Firedancer
+    Firedancer,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+#[serde(tag = "type")]
+enum Line<'a> {
+    #[serde(rename = "publish_plan")]
+    Plan { name: String, targets: &'a [String] },
+    #[serde(rename = "publish_started")]
+    Started { time: String, snapshots: String, targets: &'a [String], metrics: Option<SocketAddr> },
+    #[serde(rename = "publish_pinned")]
+    Pinned { time: String, name: String },
+    #[serde(rename = "publish_skipped")]
+    Skipped { time: String, name: String, reason: &'a str },
+    #[serde(rename = "publish_prepared")]
+    Prepared {
+        time: String,
+        name: String,
+        state: &'static str,
+        size_bytes: u64,
+        root: Option<String>,
+        elapsed_seconds: f64,
+    },
+    #[serde(rename = "publish_refused")]
+    Refused { time: String, name: String, message: String, kept: Option<String> },
+    #[serde(rename = "published")]
+    Published {
+        time: String,
+        name: String,
+        target: &'a str,
+        kept: bool,
+        state: &'static str,
+        size_bytes: u64,
+        root: Option<String>,
+        elapsed_seconds: f64,
+    },
+    #[serde(rename = "publish_pruned")]
+    Pruned { time: String, target: &'a str, names: &'a [String] },
+    #[serde(rename = "publish_failed")]
+    Failed { time: String, message: String, target: Option<&'a str>, retry_seconds: Option<f64> },
+    #[serde(rename = "publish_keep_bytes")]
+    KeepBytes { time: String, target: &'a str, size_bytes: u64, limit_bytes: u64 },
+}
+
+/// Publishes.
+pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
+    let options = options(args, ui)?;
+    if !args.dry_run {
+        return publish(&options, &mut |event| show(event, ui), ui);
+    }
+    for (name, targets) in preview(&options, ui)? {
+        match ui.is_json() {
+            true => ui.print_json(&Line::Plan { name: name.to_string(), targets: &targets }),
+            false => ui.print(&format!("would publish {name} to {}", targets.join(", "))),
+        }
+    }
+    Ok(())
+}
+
+fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
+    let targets = args.to.iter().map(|target| target.parse()).collect::<Result<Vec<Target>>>()?;
+    let codec = args.codec.codec(ui)?;
+    let memory_bytes = planned::memory_or(args.memory, STATE_MEMORY_BYTES_DEFAULT);
+    let other_bytes = decoding_side_bytes(args.codec.frame_size).saturating_add(memory_bytes);
+    let threads = args.workers.that_fit(|| worker_memory_bytes(&codec, args.codec.frame_size), other_bytes, ui)?;
+    let mut options = PublishOptions::new(&args.dir, targets);
+    options.client = args.connection.options();
+    options.stores.s3 = args.connection.stores().s3();
+    if let Some(memory_bytes) = args.memory {
+        options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
+    }
+    options.recompress = RecompressOptions {
+        codec,
+        frame_size_bytes: args.codec.frame_size,
+        threads,
+        memory_bytes: args.memory,
+        check: CheckOptions::default().memory_bytes(memory_bytes),
+        io_policy: args.manners.apply(ui),
+        ..RecompressOptions::default()
+    };
+    if let Some(pins) = &args.pins {
+        options.pins = pins.clone();
+    }
+    options.quarantine = args.quarantine.clone();
+    options.writer = match args.writer {
+        WriterArg::Auto => Writer::Auto,
+        WriterArg::Agave => Writer::Agave,
+        WriterArg::Firedancer => Writer::Firedancer,
+    };
+    options.is_as_is = args.as_is;
+    options.checks_pairs = args.check_pairs;
+    options.every = args.every.0;
+    options.pin_bytes = args.pin_bytes;
+    options.keep = Keep {
+        full: args.keep_full as usize,
+        incremental: args.keep_incremental as usize,
+        within: args.keep_within.unwrap_or_default(),
+        bytes_max: None,
+    };
+    options.grace = args.grace.0;
+    options.keep_slots = args.keep_slot.iter().copied().collect();
+    options.epoch_slots = args.keep_epoch_ends.then_some(args.epoch_slots);
+    options.keep_bytes = args.keep_bytes;
+    options.on_published = args.on_published.clone();
+    options.on_failed = args.on_failed.clone();
+    options.hook_timeout = args.hook_timeout.0;
+    options.metrics = args.metrics;
+    options.alert_after = args.alert_after;
+    options.is_once = args.once;
+    Ok(options)
+}
+
+fn show(event: &Event, ui: &Ui) {
+    if ui.is_json() {
+        if let Some(line) = line(event) {
+            ui.print_json(&line);
+        }
+        return;
+    }
+    let (level, text) = words(event);
+    match event {
+        Event::Published(published) if ui.is_quiet() => ui.print_verbatim(&published.name.to_string()),
+        _ => ui.log_at(level, &format!("{} {text}", time_now())),
+    }
+}
+
+/// An event in words, and how grave it is.
+fn words(event: &Event) -> (Level, String) {
+    match event {
+        Event::Watching { snapshots, targets, metrics } => {
+            let metrics = metrics.map_or(String::new(), |at| format!("; metrics on http://{at}/metrics"));
+            (Level::Info, format!("publishing {} to {}{metrics}", snapshots.shown(), targets.join(", ")))
+        }
+        Event::Pinned(name) => (Level::Info, format!("pinned {name}")),
+        Event::Skipped { name, why } => (Level::Warning, format!("left out {name}: {why}")),
+        Event::Prepared { name, state, bytes, elapsed, .. } => {
+            let (state, size, time) = (state.as_str(), values::show_bytes(*bytes), values::show_duration(*elapsed));
+            (Level::Info, format!("ready: {name}, {size}, state {state}, in {time}"))
+        }
+        Event::Refused { name, error, kept } => {
+            let kept = kept.as_ref().map_or(String::new(), |kept| format!("; it is kept as {}", kept.shown()));
+            (Level::Error, format!("NOT PUBLISHED: {name} is damaged: {error}{kept}"))
+        }
+        Event::Published(Published { name, target, is_kept, bytes, elapsed, .. }) => {
+            let (size, time) = (values::show_bytes(*bytes), values::show_duration(*elapsed));
+            let verb = if *is_kept { "kept" } else { "published" };
+            (Level::Info, format!("{verb} {name} on {target}: {size} in {time}"))
+        }
+        Event::Pruned { target, names } => (Level::Info, format!("removed from {target}: {}", names.join(", "))),
+        Event::Failed { error, target, retry } => {
+            let target = target.as_ref().map_or(String::new(), |target| format!("{target}: "));
+            let retry = retry.map_or(String::new(), |retry| format!("; next try in {}", values::show_duration(retry)));
+            (Level::Error, format!("failed: {target}{error}{retry}"))
+        }
+        Event::KeepIsNearlyFull { target, bytes, bytes_max } => {
+            let (bytes, bytes_max) = (values::show_bytes(*bytes), values::show_bytes(*bytes_max));
+            (Level::Warning, format!("{target}: what is kept takes {bytes} of {bytes_max} (--keep-bytes)"))
+        }
+        Event::HookFailed(error) => (Level::Error, format!("failed: {error}")),
+        Event::Stopping => (Level::Info, "stopping; the next run goes on from here".to_string()),
+    }
+}
+
+fn line(event: &Event) -> Option<Line<'_>> {
+    let time = time_now();
+    Some(match event {
+        Event::Watching { snapshots, targets, metrics } => {
+            Line::Started { time, snapshots: snapshots.shown(), targets, metrics: *metrics }
+        }
+        Event::Pinned(name) => Line::Pinned { time, name: name.to_string() },
+        Event::Skipped { name, why } => Line::Skipped { time, name: name.to_string(), reason: why },
+        Event::Prepared { name, state, bytes, root, elapsed } => Line::Prepared {
+            time,
+            name: name.to_string(),
+            state: state.as_str(),
+            size_bytes: *bytes,
+            root: root.map(|root| root.to_string()),
+            elapsed_seconds: elapsed.as_secs_f64(),
+        },
+        Event::Refused { name, error, kept } => Line::Refused {
+            time,
+            name: name.to_string(),
+            message: error.to_string(),
+            kept: kept.as_ref().map(|kept| kept.shown()),
+        },
+        Event::Published(published) => Line::Published {
+            time,
+            name: published.name.to_string(),
+            target: &published.target,
+            kept: published.is_kept,
+            state: published.state.as_str(),
+            size_bytes: published.bytes,
+            root: published.root.map(|root| root.to_string()),
+            elapsed_seconds: published.elapsed.as_secs_f64(),
+        },
+        Event::Pruned { target, names } => Line::Pruned { time, target, names },
+        Event::Failed { error, target, retry } => Line::Failed {
+            time,
+            message: error.to_string(),
+            target: target.as_deref(),
+            retry_seconds: retry.map(|retry| retry.as_secs_f64()),
+        },
+        Event::HookFailed(error) => {
+            Line::Failed { time, message: error.to_string(), target: None, retry_seconds: None }
+        }
+        Event::KeepIsNearlyFull { target, bytes, bytes_max } => {
+            Line::KeepBytes { time, target, size_bytes: *bytes, limit_bytes: *bytes_max }
+        }
+        Event::Stopping => return None,
+    })
+}

@@ -1,0 +1,96 @@
+//! What the planning thread does about what it hears.
+
+use {
+    super::{
+        event::Event,
+        journal::{Identity, Journal},
+        run::Publisher,
+        shelf::Ready,
+        threads::Message,
+    },
+    slotpress_base::error::{Error, ErrorKind, Result},
+    slotpress_format::ledger::names::ArchiveName,
+    std::time::Duration,
+};
+
+impl Publisher<'_> {
+    /// Something was heard.
+    pub(super) fn hear(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Changed => {}
+            Message::Event(event) => self.tell(event),
+            Message::Prepared { source, result, elapsed } => {
+                self.now.preparing = None;
+                match result {
+                    Ok(name) => self.prepared(&name, elapsed)?,
+                    Err(error) => self.not_prepared(&source, error)?,
+                }
+            }
+            Message::Target { at, result } => {
+                let Some(target) = self.targets.get_mut(at) else { return Ok(()) };
+                (target.is_busy, target.sends) = (false, None);
+                match result {
+                    Ok(shelves) => {
+                        (target.shelves, target.is_known) = (shelves, true);
+                        target.attempts.succeeded();
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        let retry = target.attempts.failed(self.options.is_once);
+                        let target = self.names.get(at).cloned();
+                        self.tell(Event::Failed { error, target, retry });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<()> {
+        self.preparing.succeeded();
+        self.look()?;
+        let Some(ready) = self.ready_of(name) else { return Ok(()) };
+        let Ready { archive, state, .. } = ready;
+        let root = archive.hashes.map(|hashes| hashes.root);
+        self.tell(Event::Prepared { name: archive.name, state, bytes: archive.size_bytes, root, elapsed });
+        Ok(())
+    }
+
+    fn not_prepared(&mut self, source: &ArchiveName, error: Error) -> Result<()> {
+        let is_of_archive = matches!(error.kind(), ErrorKind::Damaged);
+        if error.kind() == ErrorKind::Interrupted {
+            return Ok(());
+        }
+        let was = self.notes.read(|journal: &Journal| journal.pins.get(&source.to_string()).copied());
+        self.look()?;
+        let pinned = &self.now.pinned;
+        let is_now = pinned.iter().find(|archive| archive.name == *source).map(Identity::from);
+        let is_seen_changed =
+            self.now.seen.iter().any(|seen| seen.name == *source && was != Some(Identity::from(seen)));
+        let is_changed = is_seen_changed || is_now.zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
+        if !is_of_archive {
+            let retry = self.preparing.failed(self.options.is_once);
+            self.tell(Event::Failed { error, target: None, retry });
+        } else if is_changed {
+            // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
+            self.pins.unpin(source)?;
+            let retry = self.preparing.failed(self.options.is_once);
+            let error =
+                Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
+            self.tell(Event::Failed { error, target: None, retry });
+        } else {
+            let kept = self.pins.quarantine(source);
+            self.notes.change(|journal| was.map(|was| journal.refuse(source, was)))?;
+            let kept = match kept {
+                Ok(path) => Some(path),
+                Err(error) => {
+                    self.progress.warn(&error.to_string());
+                    self.pins.unpin(source)?;
+                    None
+                }
+            };
+            self.tell(Event::Refused { name: source.clone(), error, kept });
+        }
+        Ok(())
+    }
+}

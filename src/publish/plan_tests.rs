@@ -1,0 +1,124 @@
+//! What is done next, in situations of names alone.
+
+use {super::plan::*, slotpress_format::ledger::names::*, slotpress_read::catalog::Archive, std::time::Duration};
+
+fn full(slot: u64) -> ArchiveName {
+    ArchiveName { base_slot: None, slot, hash: Hash([7; 32]), extension: Extension::TarZstd }
+}
+
+fn on(base: u64, slot: u64) -> ArchiveName {
+    ArchiveName { base_slot: Some(base), ..full(slot) }
+}
+
+fn archives(names: &[ArchiveName]) -> Vec<Archive> {
+    names.iter().map(|name| Archive::of_server(name.clone(), "/snapshots", 10)).collect()
+}
+
+fn published(names: &[ArchiveName]) -> Published {
+    Published::of(names)
+}
+
+fn wishes() -> Wishes {
+    Wishes { every: Duration::from_secs(300), ..Wishes::default() }
+}
+
+fn situation(seen: &[ArchiveName], targets: Vec<Published>) -> Situation {
+    let kept = vec![Published::default(); targets.len()];
+    Situation { seen: archives(seen), targets, kept, ..Situation::default() }
+}
+
+fn prepared(situation: &Situation, wishes: &Wishes) -> Option<ArchiveName> {
+    situation.next_to_prepare(wishes).map(|archive| archive.name)
+}
+
+#[test]
+fn the_newest_full_then_the_newest_incremental_on_it() {
+    let seen = [full(100), full(200), on(200, 210), on(200, 220), on(100, 190)];
+    let mut now = situation(&seen, vec![Published::default()]);
+    assert_eq!(prepared(&now, &wishes()), Some(full(200)));
+    assert_eq!(now.pins(&wishes()).add, [full(200)]);
+    now.ready.push(full(200));
+    assert_eq!(prepared(&now, &wishes()), Some(on(200, 220)), "it is not published yet, but it will be");
+    now.ready.push(on(200, 220));
+    assert_eq!(prepared(&now, &wishes()), None, "nothing older is made");
+    assert_eq!(now.next_to_publish(0), Some(&full(200)));
+    now.targets = vec![published(&[full(200)])];
+    assert_eq!(now.next_to_publish(0), Some(&on(200, 220)));
+    assert_eq!(now.spent(&wishes()), [&full(200)]);
+    now.targets = vec![published(&[full(200), on(200, 220)])];
+    assert_eq!((now.next_to_publish(0), now.spent(&wishes()).len()), (None, 2));
+}
+
+#[test]
+fn an_incremental_one_waits_for_its_turn() {
+    let mut now = situation(&[full(1), on(1, 5)], vec![published(&[full(1), on(1, 3)])]);
+    now.since_incremental = Some(Duration::from_secs(299));
+    assert_eq!((prepared(&now, &wishes()), now.pins(&wishes())), (None, Pins::default()));
+    now.since_incremental = Some(Duration::from_secs(300));
+    assert_eq!((prepared(&now, &wishes()), now.pins(&wishes()).add), (Some(on(1, 5)), vec![on(1, 5)]));
+    now.preparing = Some(key(&on(1, 5)));
+    now.pinned = archives(&[on(1, 5)]);
+    now.seen.push(archives(&[on(1, 9)]).remove(0));
+    assert_eq!((prepared(&now, &wishes()), now.pins(&wishes())), (None, Pins::default()), "one at a time");
+}
+
+#[test]
+fn what_is_older_or_has_no_base_or_failed_is_left_out() {
+    let now = situation(&[full(1), on(1, 5), on(7, 9)], vec![published(&[full(5)])]);
+    assert_eq!(prepared(&now, &wishes()), None);
+    let mut now = situation(&[full(8), full(9)], vec![published(&[full(5)])]);
+    now.refused.insert(key(&full(9)));
+    assert_eq!(prepared(&now, &wishes()), Some(full(8)));
+}
+
+#[test]
+fn a_target_that_lags_gets_the_newest_alone() {
+    let mut now = situation(&[full(9)], vec![published(&[full(9), on(9, 20)]), Published::default()]);
+    now.ready = vec![full(5), full(9), on(9, 12), on(9, 20)];
+    assert_eq!((now.next_to_publish(0), now.next_to_publish(1)), (None, Some(&full(9))));
+    assert_eq!(now.spent(&wishes()), [&full(5), &on(9, 12)], "the backlog is the newest pair");
+}
+
+#[test]
+fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
+    let mut now = situation(&[], vec![published(&[full(9)])]);
+    now.pinned = archives(&[full(9), full(12)]);
+    assert_eq!(now.pins(&wishes()), Pins { drop: vec![full(9)], ..Pins::default() });
+    now.preparing = Some(key(&full(12)));
+    now.seen = archives(&[full(20)]);
+    let tight = Wishes { pin_bytes: Some(15), ..wishes() };
+    assert_eq!(now.pins(&tight), Pins { drop: vec![full(9)], no_room: vec![full(20)], ..Pins::default() });
+    assert_eq!(now.pins(&wishes()).add, [full(20)]);
+    let pairs = Wishes { checks_pairs: true, ..wishes() };
+    assert_eq!(now.pins(&pairs).drop, [], "the base of what comes");
+}
+
+#[test]
+fn what_brackets_a_slot_is_kept() {
+    let wishes = Wishes { keep_slots: [150].into(), ..wishes() };
+    let published = published(&[full(100), on(100, 140)]);
+    let mut now = situation(&[full(100), on(100, 140), on(100, 148)], vec![published]);
+    now.since_incremental = Some(Duration::ZERO);
+    assert_eq!(now.pins(&wishes).add, [full(100), on(100, 148)], "it may be the last before the slot");
+    assert_eq!(prepared(&now, &wishes), None, "a later one may come");
+    now.pinned = archives(&[full(100), on(100, 148)]);
+    now.ready = vec![on(100, 148)];
+    assert_eq!(now.pins(&wishes).drop, [], "what is ready goes when it is published");
+    now.ready.clear();
+    now.seen = archives(&[full(100), on(100, 156), on(100, 164)]);
+    assert_eq!(now.pins(&wishes), Pins { add: vec![on(100, 156)], ..Pins::default() });
+    assert_eq!(prepared(&now, &wishes), Some(full(100)));
+    now.ready = vec![full(100), on(100, 148), on(100, 156)];
+    assert_eq!((now.next_to_keep(0, &wishes), now.spent(&wishes).len()), (Some(&full(100)), 0));
+    now.kept = vec![Published::of(&now.ready)];
+    assert_eq!((now.next_to_keep(0, &wishes), now.pins(&wishes).drop.len()), (None, 2));
+    assert_eq!(now.pins(&wishes).add, []);
+}
+
+#[test]
+fn ends_of_epochs() {
+    assert_eq!(epoch_ends(950, 0, 100), [899, 999].into());
+    assert_eq!(epoch_ends(950, 930, 100), [999].into());
+    assert_eq!(epoch_ends(5, 0, 100), [99].into());
+    assert!(epoch_ends(u64::MAX, 0, 0).len() <= 2);
+}

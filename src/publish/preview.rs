@@ -1,0 +1,37 @@
+//! What a run would do first: nothing is made or changed.
+
+use {
+    super::{
+        PublishOptions,
+        plan::{Situation, Wishes, key},
+        shelf::Shelf,
+    },
+    slotpress_base::{error::Result, progress::Progress},
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::Client,
+    slotpress_read::catalog::scan::scan_with_copies,
+};
+
+/// What a run would do first: what it would pin, check and publish, to which targets.
+///
+/// # Errors
+/// A directory or a target cannot be read.
+pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
+    let seen = scan_with_copies(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
+    let (mut now, client) = (Situation { seen, ..Situation::default() }, Client::new(&options.client)?);
+    for target in &options.targets {
+        let shelf = Shelf::open(target, &[], false, &options.stores, &client)?;
+        let index = shelf.map(|shelf| shelf.read(progress)).transpose()?;
+        now.targets.push(index.map(|index| index.published()).unwrap_or_default());
+    }
+    let (wishes, mut first) = (Wishes::default(), Vec::new());
+    while let Some(archive) = now.next_to_prepare(&wishes) {
+        let wanting = now.targets.iter_mut().zip(&options.targets).filter(|(target, _)| target.wants(&archive.name));
+        let wanting = wanting.map(|(target, at)| {
+            target.keys.insert(key(&archive.name));
+            at.to_string()
+        });
+        first.push((archive.name.clone(), wanting.collect()));
+    }
+    Ok(first)
+}

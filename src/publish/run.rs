@@ -1,0 +1,409 @@
+//! The planning thread: looks, pins, hands out work, and hears what came of it.
+
+use {
+    super::{
+        PublishOptions,
+        event::Event,
+        journal::{Identity, State},
+        metrics::Metrics,
+        notes::Notes,
+        pins::{PinDir, Pinned},
+        plan::{Published, Situation, Wishes, epoch_ends, key},
+        prepare::state_of,
+        shelf::Ready,
+        state::{Attempts, Said, TargetState, Worst},
+        target::{Target, Task},
+        threads::{Background, Hands, Message},
+        writer::Writers,
+    },
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+    },
+    slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::Client,
+    slotpress_read::catalog::{
+        Archive, Catalog,
+        listing::unix_ns,
+        scan::{look_for_slot_time, scan_with_copies},
+    },
+    slotpress_serve::{supervisor, tell::tell},
+    std::{
+        collections::BTreeSet,
+        net::SocketAddr,
+        sync::{
+            Arc,
+            atomic::Ordering::Relaxed,
+            mpsc::{Receiver, RecvTimeoutError, channel},
+        },
+        time::{Duration, Instant, SystemTime},
+    },
+};
+
+/// How often the directory is looked at, also without a word of inotify.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How often the user's wish to stop is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Of the bytes for what is kept apart, so many percent are said to be nearly all.
+const NEARLY_FULL_PERCENT: u64 = 80;
+
+/// Publishes until the user asks to stop, or, once, until everything is published that is there.
+///
+/// # Errors
+/// A directory cannot be used, another process works in the directory of pins. Once: the gravest of what failed; of
+/// [`ErrorKind::Damaged`] where an archive was.
+pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
+    let pins = PinDir::open(&options.pins, &options.snapshots, options.quarantine.as_deref())?;
+    let notes = Notes::open(&pins)?;
+    let names: Vec<String> = options.targets.iter().map(ToString::to_string).collect();
+    let metrics = Arc::new(Metrics::new(&names, options.alert_after));
+    let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
+    let background = Background::new(progress);
+    let (send, messages) = channel();
+    let (client, teller) = (Client::new(&options.client)?, send.clone());
+    let tell_event = |event| drop(teller.send(Message::Event(event)));
+    let target = |at: &_| Target { at: Clone::clone(at), client: &client, options, notes: &notes, tell: &tell_event };
+    let targets: Vec<Target<'_>> = options.targets.iter().map(target).collect();
+    std::thread::scope(|scope| {
+        let hands = Hands::start(scope, &pins, &targets, options, &background, &send);
+        let result = hands.and_then(|hands| {
+            let mut publisher = Publisher {
+                options,
+                pins: &pins,
+                notes: &notes,
+                hands,
+                on_event,
+                progress,
+                names,
+                metrics: &metrics,
+                listens_at: telling.as_ref().map(|telling| telling.address),
+                targets: vec![TargetState::default(); targets.len()],
+                now: Situation::default(),
+                ready: Catalog::default(),
+                preparing: Attempts::default(),
+                looking: Attempts::default(),
+                has_begun_incremental: false,
+                writers: Writers::default(),
+                said: Said::default(),
+                worst: Worst::default(),
+            };
+            publisher.run(&messages)
+        });
+        // The threads wait for work, which the end of `hands` ends; and one watches.
+        background.is_over.store(true, Relaxed);
+        result
+    })
+}
+
+/// What it knows and uses.
+pub(super) struct Publisher<'a> {
+    pub(super) options: &'a PublishOptions,
+    pub(super) pins: &'a PinDir,
+    pub(super) notes: &'a Notes<'a>,
+    pub(super) hands: Hands,
+    pub(super) on_event: &'a mut dyn FnMut(&Event),
+    pub(super) progress: &'a dyn Progress,
+    pub(super) names: Vec<String>,
+    pub(super) metrics: &'a Metrics,
+    pub(super) listens_at: Option<SocketAddr>,
+    pub(super) targets: Vec<TargetState>,
+    pub(super) now: Situation,
+    pub(super) ready: Catalog,
+    pub(super) preparing: Attempts,
+    pub(super) looking: Attempts,
+    pub(super) has_begun_incremental: bool,
+    pub(super) writers: Writers,
+    pub(super) said: Said,
+    pub(super) worst: Worst,
+}
+
+impl Publisher<'_> {
+    fn run(&mut self, messages: &Receiver<Message>) -> Result<()> {
+        self.tell(Event::Watching {
+            snapshots: self.options.snapshots.clone(),
+            targets: self.names.clone(),
+            metrics: self.listens_at,
+        });
+        supervisor::ready();
+        while !self.progress.is_interrupted() {
+            if self.looking.is_due() {
+                let worked = self.look().and_then(|()| self.pin()).and_then(|()| self.hand_out());
+                self.go_on(worked)?;
+            }
+            if self.options.is_once && self.is_done() {
+                // What other threads have said by now is heard.
+                while let Ok(message) = messages.try_recv() {
+                    let heard = self.hear(message);
+                    self.go_on(heard)?;
+                }
+                return self.worst.take().map_or(Ok(()), Err);
+            }
+            self.tell_state();
+            let start = Instant::now();
+            while !self.progress.is_interrupted() && start.elapsed() < self.pause() {
+                match messages.recv_timeout(TICK) {
+                    Ok(message) => {
+                        let heard = self.hear(message);
+                        self.go_on(heard)?;
+                        break;
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return Err(Error::failed("all threads have ended")),
+                }
+            }
+        }
+        supervisor::stopping();
+        self.tell(Event::Stopping);
+        match self.options.is_once {
+            true => Err(Error::interrupted()),
+            false => Ok(()),
+        }
+    }
+
+    /// A disk that fails, or is full, may do better later: only a run that is to end ends by it.
+    fn go_on(&mut self, worked: Result<()>) -> Result<()> {
+        match worked {
+            Ok(()) => self.looking.succeeded(),
+            Err(error) if self.options.is_once => return Err(error),
+            Err(error) => {
+                let retry = self.looking.failed(false);
+                self.tell(Event::Failed { error, target: None, retry });
+            }
+        }
+        Ok(())
+    }
+
+    /// How long nothing needs to be looked at, unless something is heard.
+    fn pause(&self) -> Duration {
+        let waits = self.targets.iter().any(|target| !target.is_busy && !target.attempts.is_due());
+        if waits || !self.preparing.is_due() || !self.looking.is_due() { TICK * 4 } else { LOOK_EVERY }
+    }
+
+    /// To the service manager and for metrics.
+    fn tell_state(&self) {
+        supervisor::alive();
+        let bytes = self.now.pinned.iter().map(|archive| archive.size_bytes).fold(0, u64::saturating_add);
+        self.metrics.pinned_bytes.set(bytes.try_into().unwrap_or(i64::MAX));
+        for ((at, name), target) in self.names.iter().enumerate().zip(&self.targets) {
+            let waits =
+                self.now.targets.get(at).map_or(0, |has| self.now.ready.iter().filter(|it| has.wants(it)).count());
+            self.metrics.see(name, &target.shelves, waits);
+        }
+        let newest = self.targets.iter().filter_map(|target| target.shelves.newest).map(|(slot, _)| slot).max();
+        let newest = newest.map_or("nothing is published yet".to_string(), |slot| format!("slot {slot} is published"));
+        let now = if self.now.preparing.is_some() { "; checking an archive" } else { "" };
+        let failing = self.targets.iter().filter(|target| !target.attempts.is_first()).count();
+        let failing = if failing > 0 { format!("; {failing} targets fail") } else { String::new() };
+        supervisor::status(&format!("{newest}{now}{failing}"));
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        if !self.said.is_new(&event) {
+            return;
+        }
+        // What is tried again may work: then all is well in the end.
+        if let Event::Failed { error, retry: None, .. } | Event::Refused { error, .. } = &event {
+            self.worst.add(error);
+        }
+        self.metrics.count(&event);
+        (self.on_event)(&event);
+        if !self.hands.tell(&event) {
+            self.progress.warn("programs of --on-published and --on-failed take too long: one was not told");
+        }
+    }
+
+    fn wishes(&self) -> Wishes {
+        let mut keep_slots = self.options.keep_slots.clone();
+        if let (Some(epoch_slots), Some(newest)) =
+            (self.options.epoch_slots, self.now.seen.iter().map(|archive| archive.name.slot).max())
+        {
+            let since = self.notes.read(|journal| journal.first_slot).unwrap_or(newest);
+            keep_slots.extend(epoch_ends(newest, since, epoch_slots));
+        }
+        Wishes {
+            // Once: one at most, whenever the last one was.
+            every: if self.options.is_once { Duration::MAX } else { self.options.every },
+            keep_slots,
+            pin_bytes: self.options.pin_bytes,
+            checks_pairs: self.options.checks_pairs,
+        }
+    }
+
+    pub(super) fn look(&mut self) -> Result<()> {
+        self.now.seen = scan_with_copies(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
+        self.now.pinned = self.pins.pinned()?;
+        let mut ready = self.pins.ready(&self.ready)?;
+        look_for_slot_time(&mut ready, &self.ready);
+        self.ready = ready;
+        self.now.ready = self.ready.archives().iter().map(|archive| archive.name.clone()).collect();
+        let newest = self.now.seen.iter().map(|archive| archive.name.slot).max();
+        let begun = self.notes.change(|journal| {
+            journal.first_slot = journal.first_slot.or(newest);
+            journal.incremental_unix_seconds
+        })?;
+        self.now.refused.retain(|key| self.now.seen.iter().any(|archive| super::plan::key(&archive.name) == *key));
+        self.now.refused.extend(self.notes.read(|journal| journal.refused_keys(&self.now.seen).collect::<Vec<_>>()));
+        let since =
+            |begun: u64| Duration::from_secs((unix_ns(SystemTime::now()) / 1_000_000_000).saturating_sub(begun));
+        self.now.since_incremental = match self.options.is_once {
+            true => self.has_begun_incremental.then_some(Duration::ZERO),
+            false => begun.map(since),
+        };
+        self.see_targets();
+        Ok(())
+    }
+
+    fn see_targets(&mut self) {
+        let published = |target: &TargetState| Published {
+            is_silent: !target.is_known && target.attempts.is_first(),
+            ..target.shelves.published.clone()
+        };
+        self.now.targets = self.targets.iter().map(published).collect();
+        self.now.kept = self.targets.iter().map(|target| target.shelves.kept.clone()).collect();
+    }
+
+    fn pin(&mut self) -> Result<()> {
+        let wishes = self.wishes();
+        let pins = self.now.pins(&wishes);
+        for name in &pins.drop {
+            self.pins.unpin(name)?;
+        }
+        for name in pins.no_room {
+            let why = "there is no room for its pin within --pin-bytes".to_string();
+            self.tell(Event::Skipped { name, why });
+        }
+        for name in pins.add {
+            let Some(archive) = self.now.seen.iter().find(|archive| archive.name == name).cloned() else { continue };
+            self.notes.change(|journal| journal.pins.insert(name.to_string(), Identity::from(&archive)))?;
+            let is_firedancers = self.writers.is_firedancers(self.options, &self.now.seen, &archive);
+            match self.pins.pin(&archive, is_firedancers)? {
+                Pinned::Yes => self.tell(Event::Pinned(name)),
+                // Once: not for ever.
+                Pinned::NotNow if self.options.is_once && self.preparing.is_due() => drop(self.preparing.failed(true)),
+                Pinned::Gone | Pinned::NotNow => {}
+                Pinned::Never(why) => {
+                    self.now.refused.insert(key(&name));
+                    self.tell(Event::Skipped { name, why });
+                }
+            }
+        }
+        self.now.pinned = self.pins.pinned()?;
+        let pinned: BTreeSet<String> = self.now.pinned.iter().map(|archive| archive.name.to_string()).collect();
+        self.notes.change(|journal| journal.pins.retain(|name, _| pinned.contains(name)))
+    }
+
+    fn hand_out(&mut self) -> Result<()> {
+        let wishes = self.wishes();
+        // What a target has not told is not known to be of no use.
+        if self.now.targets.iter().all(|target| !target.is_silent) {
+            let in_use: Vec<&ArchiveName> = self.targets.iter().filter_map(|target| target.sends.as_ref()).collect();
+            let spent = self.now.spent(&wishes).into_iter().filter(|name| !in_use.contains(name));
+            for name in spent.cloned().collect::<Vec<_>>() {
+                self.pins.remove_ready(&name)?;
+                self.notes.change(|journal| journal.states.remove(&name.to_string()))?;
+                self.now.ready.retain(|ready| *ready != name);
+            }
+        }
+        self.prepare_next(&wishes)?;
+        (0..self.targets.len()).for_each(|at| self.publish_next(at, &wishes));
+        Ok(())
+    }
+
+    fn prepare_next(&mut self, wishes: &Wishes) -> Result<()> {
+        let Some(next) = self.now.next_to_prepare(wishes).filter(|_| self.preparing.is_due()) else { return Ok(()) };
+        let is_pinned = self.now.pinned.iter().any(|pinned| pinned.name == next.name);
+        if !is_pinned || self.preparing.is_given_up(self.options.is_once) {
+            return Ok(());
+        }
+        let base = next.name.base_slot.filter(|_| self.options.checks_pairs);
+        let base = base.and_then(|base| {
+            let fulls = self.now.pinned.iter().filter(|archive| archive.is_full());
+            fulls.map(|full| &full.name).find(|name| name.slot == base).cloned()
+        });
+        let (state, seconds) = (state_of(&next.name, self.options), unix_ns(SystemTime::now()) / 1_000_000_000);
+        let new = match self.options.is_as_is {
+            true => next.name.clone(),
+            false => ArchiveName { extension: self.options.recompress.codec.extension(), ..next.name.clone() },
+        };
+        self.notes.change(|journal| {
+            journal.states.insert(new.to_string(), state);
+            if !next.is_full() {
+                journal.incremental_unix_seconds = Some(seconds);
+            }
+        })?;
+        self.has_begun_incremental |= !next.is_full();
+        if self.hands.prepare.try_send((next.name.clone(), base)).is_ok() {
+            self.now.preparing = Some(key(&next.name));
+        }
+        Ok(())
+    }
+
+    fn publish_next(&mut self, at: usize, wishes: &Wishes) {
+        let Some(target) = self.targets.get(at) else { return };
+        if target.is_busy || !target.attempts.is_due() || target.attempts.is_given_up(self.options.is_once) {
+            return;
+        }
+        let task = match target.is_known {
+            false => Some(Task::Look),
+            true => {
+                let next = self.now.next_to_publish(at).map(|name| (name, false));
+                let next = next.or_else(|| self.now.next_to_keep(at, wishes).map(|name| (name, true)));
+                next.and_then(|(name, is_kept)| Some(Task::Publish { ready: Box::new(self.ready_of(name)?), is_kept }))
+            }
+        };
+        let Some(task) = task else { return };
+        if let Task::Publish { ready, is_kept: true } = &task
+            && !self.has_room_to_keep(at, &ready.archive)
+        {
+            return;
+        }
+        let (Some(target), Some(hand)) = (self.targets.get_mut(at), self.hands.targets.get(at)) else { return };
+        target.sends = match &task {
+            Task::Publish { ready, .. } => Some(ready.archive.name.clone()),
+            Task::Look => None,
+        };
+        target.is_busy = hand.try_send(Box::new((task, target.shelves.clone()))).is_ok();
+    }
+
+    pub(super) fn ready_of(&self, name: &ArchiveName) -> Option<Ready> {
+        let archive = self.ready.find(&name.to_string())?.clone();
+        let state = self.notes.read(|journal| journal.states.get(&name.to_string()).copied());
+        Some(Ready { archive, state: state.unwrap_or(State::Unchecked), slot_time: self.ready.slot_time })
+    }
+
+    fn has_room_to_keep(&mut self, at: usize, archive: &Archive) -> bool {
+        let (Some(target), Some(bytes_max)) = (self.targets.get_mut(at), self.options.keep_bytes) else { return true };
+        let bytes = target.shelves.kept_bytes.saturating_add(archive.size_bytes);
+        let has_room = bytes <= bytes_max;
+        if !has_room {
+            // As if it were there: what has no room does not fill the directory of pins either.
+            target.shelves.kept.keys.insert(key(&archive.name));
+        }
+        let is_nearly_full = bytes.saturating_mul(100) >= bytes_max.saturating_mul(NEARLY_FULL_PERCENT);
+        let is_told = std::mem::replace(&mut target.is_told_nearly_full, is_nearly_full);
+        let name = self.names.get(at).cloned().unwrap_or_default();
+        if !has_room {
+            let why = format!("{name}: there is no room to keep it within --keep-bytes");
+            self.tell(Event::Skipped { name: archive.name.clone(), why });
+        } else if is_nearly_full && !is_told {
+            self.tell(Event::KeepIsNearlyFull { target: name, bytes, bytes_max });
+        }
+        has_room
+    }
+
+    /// Whether nothing is left to do, or everything that is was tried often enough.
+    fn is_done(&self) -> bool {
+        let wishes = self.wishes();
+        let is_over = |at: usize, target: &TargetState| {
+            let has_all = || self.now.next_to_publish(at).is_none() && self.now.next_to_keep(at, &wishes).is_none();
+            !target.is_busy && (target.attempts.is_given_up(true) || target.is_known && has_all())
+        };
+        let next = self.now.next_to_prepare(&wishes);
+        let is_prepared = self.now.preparing.is_none()
+            && (self.preparing.is_given_up(true)
+                || next.is_none_or(|next| self.now.pins(&wishes).no_room.contains(&next.name)));
+        is_prepared && self.targets.iter().enumerate().all(|(at, target)| is_over(at, target))
+    }
+}

@@ -1,0 +1,285 @@
+//! A shelf of a target: archives under names that never change, the index of them, and `latest.json`, which is written last.
+//! What it names is whole, and was checked.
+
+use {
+    super::{journal::State, plan::Published},
+    serde::Serialize,
+    slotpress_base::{
+        error::{Error, ErrorKind, Result},
+        kept_dir::KeptDir,
+        progress::{Progress, wait},
+    },
+    slotpress_format::{
+        archive::listing::{FrameHashesAt, PATH},
+        ledger::{
+            names::ArchiveName,
+            slot_time::{SlotTime, SlotTimeSource},
+        },
+    },
+    slotpress_net::Client,
+    slotpress_read::catalog::{
+        Archive, Catalog,
+        listed::{Listed, ListedArchive, parse},
+        listing::{ArchiveFields, ListFields, unix_ns},
+        prune::{Keep, plan},
+    },
+    slotpress_stores::{Condition, Metadata, Put, Store, StoreOptions, Target},
+    std::{
+        collections::{BTreeMap, BTreeSet},
+        time::{Duration, SystemTime},
+    },
+};
+
+/// What a reader polls: the newest pair.
+pub const LATEST: &str = "latest.json";
+
+/// What a program reads: the end of the path where `serve` has its list.
+const INDEX: &str = "archives";
+
+/// Others that publish to the same target make an index anew at the same moment; so often, something is wrong.
+const ATTEMPTS_MAX: u32 = 16;
+const ATTEMPTS_APART: Duration = Duration::from_millis(20);
+
+/// The longest index: of some ten thousand archives.
+const INDEX_BYTES_MAX: u64 = 8 << 20;
+
+/// How long readers may take the index for new.
+const INDEX_CACHE: &str = "public, max-age=5";
+
+/// A shelf.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    /// Where archives are, and `latest.json`.
+    pub store: Store,
+    /// Where the index is: where `serve` has its list, so that what reads that reads this.
+    index: Store,
+}
+
+/// An archive that is ready, and how it was checked.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// The file.
+    pub archive: Archive,
+    /// How its state was checked.
+    pub state: State,
+    /// How long slots take, where it tells.
+    pub slot_time: SlotTime,
+}
+
+/// What a shelf holds.
+#[derive(Debug)]
+pub struct Index {
+    listed: Listed,
+    condition: Condition,
+}
+
+impl Index {
+    /// What it has, for the plan.
+    pub fn published(&self) -> Published {
+        Published::of(self.listed.archives.iter().map(|archive| &archive.name))
+    }
+
+    /// Bytes of all archives.
+    pub fn bytes(&self) -> u64 {
+        self.listed.archives.iter().filter_map(|archive| archive.size_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The newest slot, and when it was published, in seconds since 1970.
+    pub fn newest(&self) -> Option<(u64, u64)> {
+        let newest = self.listed.archives.iter().max_by_key(|archive| archive.name.slot)?;
+        Some((newest.name.slot, newest.modified_unix_seconds.unwrap_or_default()))
+    }
+
+    fn has(&self, name: &ArchiveName) -> bool {
+        self.listed.archives.iter().any(|archive| archive.name == *name)
+    }
+
+    fn add(&mut self, ready: &Ready, now: SystemTime) {
+        let archive = &ready.archive;
+        if self.has(&archive.name) {
+            return;
+        }
+        // By the newest full archive, as everywhere.
+        if archive.is_full() || self.listed.slot_time.source() == SlotTimeSource::Assumed {
+            self.listed.slot_time = ready.slot_time;
+        }
+        self.listed.archives.push(ListedArchive {
+            name: archive.name.clone(),
+            size_bytes: Some(archive.size_bytes),
+            age_seconds: None,
+            modified_unix_seconds: Some(unix_ns(now) / 1_000_000_000),
+            state: Some(ready.state.as_str().to_string()),
+            root: archive.hashes.map(|hashes| hashes.root),
+            frame_hashes: archive
+                .hashes
+                .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
+        });
+    }
+
+    fn catalog(&self, now: SystemTime) -> Catalog {
+        Catalog::of_listing(self.listed.clone(), "", unix_ns(now))
+    }
+
+    /// Takes out what may go, and returns it.
+    fn prune(&mut self, keep: &Keep, now: SystemTime) -> Vec<String> {
+        let catalog = self.catalog(now);
+        let reasons = plan(&catalog, keep, unix_ns(now));
+        let gone = catalog.archives().iter().zip(reasons).filter(|(_, reason)| reason.is_none());
+        let gone: BTreeSet<String> = gone.map(|(archive, _)| archive.name.to_string()).collect();
+        self.listed.archives.retain(|archive| !gone.contains(&archive.name.to_string()));
+        gone.into_iter().collect()
+    }
+
+    /// What a node would choose, in order.
+    fn newest_pair(&self, now: SystemTime) -> Vec<ArchiveName> {
+        let catalog = self.catalog(now);
+        let pair = catalog.choice().into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]);
+        pair.flatten().map(|archive| archive.name.clone()).collect()
+    }
+
+    fn json(&self, now: SystemTime) -> (String, Option<String>) {
+        let catalog = self.catalog(now);
+        let states: BTreeMap<String, Option<&str>> =
+            self.listed.archives.iter().map(|it| (it.name.to_string(), it.state.as_deref())).collect();
+        let fields = |archive: &Archive| PublishedFields {
+            fields: ArchiveFields::new(archive, &catalog, now).without_age(),
+            state: states.get(&archive.name.to_string()).copied().flatten(),
+        };
+        let latest = catalog.choice().map(|choice| {
+            let mut pair = Catalog::new([Some(choice.full), choice.incremental].into_iter().flatten().cloned());
+            pair.slot_time = catalog.slot_time;
+            to_json(&ListFields::new(&pair, now, fields))
+        });
+        (to_json(&ListFields::new(&catalog, now, fields)), latest)
+    }
+}
+
+#[derive(Serialize)]
+struct PublishedFields<'a> {
+    #[serde(flatten)]
+    fields: ArchiveFields,
+    state: Option<&'a str>,
+}
+
+fn to_json(value: &impl Serialize) -> String {
+    // Plain structures with string keys: cannot fail.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+impl Shelf {
+    /// Opens a shelf for writing; `None` where `makes` says not to make what is missing below a directory.
+    ///
+    /// # Errors
+    /// A target that is a directory is not there, as where a disk is not mounted; the options make no sense.
+    pub fn open(
+        target: &Target,
+        below: &[&str],
+        makes: bool,
+        options: &StoreOptions,
+        client: &Client,
+    ) -> Result<Option<Self>> {
+        let shelf = below.iter().fold(target.clone(), |target, name| target.join(name));
+        let (dir, name) = PATH.trim_start_matches('/').rsplit_once('/').unwrap_or_default();
+        debug_assert_eq!(name, INDEX);
+        let index = dir.split('/').fold(shelf.clone(), |target, name| target.join(name));
+        if let (Target::Dir(top), Target::Dir(dir)) = (target, &index) {
+            // What is missing is an error here, and not made.
+            KeptDir::open(top)?;
+            if makes {
+                KeptDir::open_or_make(dir, &mut |_, _| {})?;
+            } else if !dir.is_dir() {
+                return Ok(None);
+            }
+        }
+        let open = |target| Store::open(target, options, client);
+        Ok(Some(Self { store: open(&shelf)?, index: open(&index)? }))
+    }
+
+    /// Reads the index; none is an empty one.
+    ///
+    /// # Errors
+    /// The target does not answer, or holds something else.
+    pub fn read(&self, progress: &dyn Progress) -> Result<Index> {
+        let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
+            return Ok(Index { listed: Listed::default(), condition: Condition::Absent });
+        };
+        let listed = parse(&small.bytes).ok_or_else(|| {
+            Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
+                .with_hint("give a target of its own; what is there was written by another program")
+        })?;
+        Ok(Index { listed, condition: unchanged(small.e_tag) })
+    }
+
+    /// Names an archive that is there in the index, and in `latest.json` if it is part of the newest pair; without one, makes
+    /// both agree again, as a run that was killed between them has left them. Takes out of the index what may go. `condemn`
+    /// is told what that is before a reader can miss it. Returns the index.
+    ///
+    /// # Errors
+    /// The target fails; others change the index again and again.
+    pub fn publish(
+        &self,
+        ready: Option<&Ready>,
+        keep: Option<&Keep>,
+        condemn: &mut dyn FnMut(&[String]) -> Result<()>,
+        progress: &dyn Progress,
+    ) -> Result<Index> {
+        for attempt in 0..ATTEMPTS_MAX {
+            wait(progress, ATTEMPTS_APART * attempt);
+            progress.check()?;
+            // Before the index: who changes both in between makes the second put fail, and all is done again.
+            let latest = self.store.get_small(LATEST, INDEX_BYTES_MAX, progress)?;
+            let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).map(|latest| names(&latest));
+            let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
+            let (mut index, now) = (self.read(progress)?, SystemTime::now());
+            if let Some(ready) = ready {
+                index.add(ready, now);
+            }
+            let gone = keep.map(|keep| index.prune(keep, now)).unwrap_or_default();
+            let is_right = || named.unwrap_or_default() == index.newest_pair(now);
+            if ready.is_none() && gone.is_empty() && is_right() {
+                return Ok(index);
+            }
+            condemn(&gone)?;
+            let (index_json, latest_json) = index.json(now);
+            let metadata = Metadata {
+                content_type: Some("application/json".into()),
+                cache_control: Some(INDEX_CACHE.into()),
+                ..Metadata::default()
+            };
+            let put = |store: &Store, name: &str, json: &str, condition: &Condition| {
+                let put = store.put_small(name, json.as_bytes(), &metadata, condition, progress)?;
+                Ok::<_, Error>(matches!(put, Put::Done(_)))
+            };
+            // Without a full archive there is nothing that a node could take.
+            let put_latest = || match &latest_json {
+                Some(json) => put(&self.store, LATEST, json, &latest_is),
+                None => Ok(true),
+            };
+            if put(&self.index, INDEX, &index_json, &index.condition)? && put_latest()? {
+                return Ok(index);
+            }
+        }
+        let shown = self.index.shown(INDEX);
+        let message = format!("{shown}: another program changes it at the same time, again and again");
+        Err(Error::new(ErrorKind::Network, message))
+    }
+
+    /// Deletes what is out of the index.
+    ///
+    /// # Errors
+    /// The target fails.
+    pub fn delete(&self, index: &Index, condemned: &str, progress: &dyn Progress) -> Result<()> {
+        match ArchiveName::parse(condemned) {
+            Some(name) if !index.has(&name) => self.store.delete(condemned, progress),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn names(listed: &Listed) -> Vec<ArchiveName> {
+    listed.archives.iter().map(|archive| archive.name.clone()).collect()
+}
+
+fn unchanged(e_tag: Option<String>) -> Condition {
+    e_tag.map_or(Condition::Always, Condition::Unchanged)
+}

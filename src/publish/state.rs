@@ -1,0 +1,113 @@
+//! What the planning thread knows, beside what it sees.
+
+use {
+    super::{event::Event, target::Shelves},
+    slotpress_base::error::{Error, ErrorKind},
+    slotpress_format::ledger::names::ArchiveName,
+    std::{
+        collections::BTreeSet,
+        time::{Duration, Instant},
+    },
+};
+
+/// When what failed is tried again: soon at first, and never more seldom than this.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// So often, a run that is to end tries.
+const ATTEMPTS_ONCE: u32 = 4;
+
+/// Work that is tried again when it fails.
+#[derive(Clone, Debug, Default)]
+pub struct Attempts {
+    failures: u32,
+    next: Option<Instant>,
+}
+
+impl Attempts {
+    /// It worked.
+    pub fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// It failed: how long until it is tried again; `None` where a run that is to end has tried enough.
+    pub fn failed(&mut self, is_once: bool) -> Option<Duration> {
+        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.next = Some(Instant::now() + pause);
+        (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
+    }
+
+    /// Whether it has not failed yet.
+    pub fn is_first(&self) -> bool {
+        self.failures == 0
+    }
+
+    /// Whether it is time to try.
+    pub fn is_due(&self) -> bool {
+        self.next.is_none_or(|next| next <= Instant::now())
+    }
+
+    /// Whether a run that is to end has tried enough.
+    pub fn is_given_up(&self, is_once: bool) -> bool {
+        is_once && self.failures >= ATTEMPTS_ONCE
+    }
+}
+
+/// A target, as the planning thread knows it.
+#[derive(Clone, Debug, Default)]
+pub struct TargetState {
+    /// What it has; nothing until it has told.
+    pub shelves: Shelves,
+    /// Whether it has told.
+    pub is_known: bool,
+    /// Whether it works.
+    pub is_busy: bool,
+    /// What it is sent.
+    pub sends: Option<ArchiveName>,
+    /// How it goes.
+    pub attempts: Attempts,
+    /// That little room is left for what is kept was said.
+    pub is_told_nearly_full: bool,
+}
+
+/// What went wrong in a run that is to end, the gravest first: a damaged archive, then what a later run may do better.
+#[derive(Debug, Default)]
+pub struct Worst(Option<Error>);
+
+impl Worst {
+    /// Something failed.
+    pub fn add(&mut self, error: &Error) {
+        let rank = |error: &Error| match error.kind() {
+            ErrorKind::Damaged => 2,
+            ErrorKind::Network => 0,
+            _ => 1,
+        };
+        if self.0.as_ref().is_none_or(|worst| rank(worst) < rank(error)) {
+            self.0 = Some(error.clone());
+        }
+    }
+
+    /// The gravest.
+    pub fn take(&mut self) -> Option<Error> {
+        self.0.take()
+    }
+}
+
+/// What was said of archives, and is not said again.
+#[derive(Debug, Default)]
+pub struct Said(BTreeSet<String>);
+
+impl Said {
+    /// Of so many archives; then it begins anew.
+    const MAX: usize = 1000;
+
+    /// Whether this is said for the first time.
+    pub fn is_new(&mut self, event: &Event) -> bool {
+        let Event::Skipped { name, why } = event else { return true };
+        if self.0.len() >= Self::MAX {
+            self.0.clear();
+        }
+        self.0.insert(format!("{name} {why}"))
+    }
+}

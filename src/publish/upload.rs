@@ -1,0 +1,175 @@
+//! Puts an archive on a target: by another name for the file where that is possible, else by its bytes. What an earlier run
+//! has sent is not sent again.
+
+use {
+    super::{
+        notes::Notes,
+        shelf::{Ready, Shelf},
+    },
+    rustix::{
+        fs::{AtFlags, CWD, linkat},
+        io::Errno,
+    },
+    serde::{Deserialize, Serialize},
+    slotpress_base::{
+        error::{Error, ErrorKind, IoContext, Result},
+        io::{IoHint, reader::PieceReader},
+        kept_dir::KeptDir,
+        progress::{CancelToken, Progress, wait},
+    },
+    slotpress_net::{NetError, NetErrorKind},
+    slotpress_read::archive::{
+        source::{LocalFile, Source},
+        tail::Tail,
+    },
+    slotpress_stores::{Metadata, Target, Upload, UploadState},
+    std::{fs::File, time::Duration},
+};
+
+/// Read at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// How often it is looked at whether parts have arrived.
+const PARTS_CHECK: Duration = Duration::from_millis(20);
+
+/// An upload that was begun, for the journal: of which bytes, and what the store needs to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// The tag of the archive: another one of this name is not gone on with.
+    of: String,
+    state: UploadState,
+}
+
+/// Puts an archive there. One that an earlier run has put there is left as it is.
+///
+/// # Errors
+/// The target fails; another file has the name.
+pub fn upload(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
+    let put = match link(shelf, ready)? {
+        true => Ok(()),
+        false => send(shelf, ready, io_hint, notes, progress),
+    };
+    match put {
+        Err(error) if error.kind() == ErrorKind::Exists => match is_there(shelf, ready, progress)? {
+            true => Ok(()),
+            false => Err(error.with_hint("it is not what would be published: names never change, so move it away")),
+        },
+        put => put,
+    }
+}
+
+/// Gives the file another name, in a directory on the same file system.
+fn link(shelf: &Shelf, ready: &Ready) -> Result<bool> {
+    let Target::Dir(dir) = shelf.store.target() else { return Ok(false) };
+    let (dir, name) = (KeptDir::open(dir)?, ready.archive.name.to_string());
+    match linkat(CWD, ready.archive.path(), &dir, &name, AtFlags::empty()) {
+        Ok(()) => dir.sync().map(|()| true),
+        // Also where the name is taken, which is said there.
+        Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
+        Err(error) => Err(Error::io("publish", &dir.path_of(&name), &error.into())),
+    }
+}
+
+fn send(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
+    let name = ready.archive.name.to_string();
+    let key = shelf.store.shown(&name);
+    let begun = match notes.upload(&key) {
+        Some(begun) if begun.of == ready.archive.etag() => shelf.store.resume(&name, &begun.state)?,
+        Some(begun) => {
+            shelf.store.abort(&name, &begun.state, progress)?;
+            None
+        }
+        None => None,
+    };
+    let bytes = ready.archive.size_bytes;
+    let mut upload = match begun {
+        Some(upload) => upload,
+        None => {
+            let mut metadata =
+                Metadata::of_archive(&ready.archive.name, ready.archive.hashes.map(|hashes| hashes.root));
+            metadata.user.push(("slotpress-state".to_string(), ready.state.as_str().to_string()));
+            shelf.store.upload(&name, &metadata, bytes, false, progress)?
+        }
+    };
+    let mut remember = |state: Option<UploadState>| {
+        notes.set_upload(&key, state.map(|state| Begun { of: ready.archive.etag(), state }))
+    };
+    match send_bytes(&mut upload, ready, io_hint, &mut remember, progress) {
+        Ok(()) => {
+            let mut kept = None;
+            let done = upload.finish_or_keep(progress, &mut |state| kept = Some(state));
+            remember(kept.filter(|_| !done.as_ref().is_err_and(is_gone)))?;
+            done.map(drop)
+        }
+        Err(error) => {
+            remember(upload.keep().filter(|_| !is_gone(&error)))?;
+            Err(error)
+        }
+    }
+}
+
+/// Whether the store has dropped what was begun: then it is begun anew.
+fn is_gone(error: &Error) -> bool {
+    NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone)
+}
+
+/// Sends what is left, and remembers each part that is there.
+fn send_bytes(
+    upload: &mut Upload,
+    ready: &Ready,
+    io_hint: IoHint,
+    remember: &mut dyn FnMut(Option<UploadState>) -> Result<()>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let path = ready.archive.path();
+    let (file, bytes) = (File::open(&path).or_path("open", &path)?, ready.archive.size_bytes);
+    let reader = PieceReader::new(&file, &path, bytes, io_hint);
+    let (mut at, mut buffer, mut parts) = (upload.resumed_bytes(), Vec::new(), None);
+    let mut remember_new = |upload: &Upload| {
+        let Some(state) = upload.state() else { return Ok(true) };
+        let is_all = state.done_bytes().saturating_add(state.part_bytes) > bytes;
+        if parts.replace(state.tags.len()) != Some(state.tags.len()) {
+            remember(Some(state))?;
+        }
+        Ok::<_, Error>(is_all)
+    };
+    remember_new(upload)?;
+    while at < bytes {
+        progress.check()?;
+        let end = at.saturating_add(PIECE_BYTES).min(bytes);
+        upload.write(reader.read(&(at..end), &mut buffer).or_path("read", &path)?, progress)?;
+        at = end;
+        remember_new(upload)?;
+    }
+    // The last part goes at the end: until then, each that arrives is one that is not sent again.
+    while !remember_new(upload)? {
+        upload.write(&[], progress)?;
+        wait(progress, PARTS_CHECK);
+    }
+    Ok(())
+}
+
+/// Whether what has the name is what would be put there: by what stands for all bytes where that is known, else by the bytes.
+fn is_there(shelf: &Shelf, ready: &Ready, progress: &dyn Progress) -> Result<bool> {
+    let name = ready.archive.name.to_string();
+    let there = shelf.store.open_source(&name, CancelToken::default())?;
+    if there.length_bytes() != Some(ready.archive.size_bytes) {
+        return Ok(false);
+    }
+    if let Some(ours) = ready.archive.hashes {
+        let tail = Tail::read(there.as_ref())?;
+        return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
+    }
+    let ours = LocalFile::open(&ready.archive.path())?;
+    let (mut at, mut one, mut other) = (0, vec![0; PIECE_BYTES as usize], vec![0; PIECE_BYTES as usize]);
+    while at < ready.archive.size_bytes {
+        progress.check()?;
+        let (read, same) = (ours.read_up_to(&mut one, at), there.read_up_to(&mut other, at));
+        let (read, same) = (read.or_path("read", ours.path())?, same.or_path("read", there.path())?);
+        if read == 0 || one.get(..read) != other.get(..same) {
+            return Ok(false);
+        }
+        at = at.saturating_add(read as u64);
+    }
+    Ok(true)
+}

@@ -1,0 +1,211 @@
+//! Runs that go on: beside a process that writes and purges as a validator does, and a reader that polls.
+
+use {
+    super::stage::*,
+    crate::{
+        common::*,
+        serve::server::{connect, read_response, send},
+    },
+    rustix::{
+        fs::{FlockOperation, fcntl_lock},
+        process::{Pid, Signal, kill_process},
+    },
+    serde_json::Value,
+    std::{
+        fs,
+        io::{BufRead, BufReader, Write},
+        os::unix::fs::MetadataExt,
+        process::{Child, Command, Stdio},
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
+        thread::JoinHandle,
+    },
+};
+
+/// A run that goes on.
+struct Running {
+    child: Child,
+    lines: Arc<Mutex<Vec<Value>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(stage: &Stage, flags: &[&str]) -> Self {
+        let mut child = Command::new(slotpress_path())
+            .args(stage.arguments(flags))
+            .arg("--json")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("started");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (out, kept) = (BufReader::new(child.stdout.take().expect("its output")), lines.clone());
+        let reader = std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                kept.lock().expect("unlocked").push(serde_json::from_str(&line).expect("JSON"));
+            }
+        });
+        Self { child, lines, reader: Some(reader) }
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        self.lines.lock().expect("unlocked").clone()
+    }
+
+    fn wait_for_published(&self, name: &str) {
+        wait_for(name, || of_type(&self.lines(), "published").iter().any(|line| line["name"] == name));
+    }
+
+    /// Asks it to stop; it must end well.
+    fn stop(mut self) -> Vec<Value> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("signalled");
+        assert_eq!(exit_code(&mut self.child), Some(0));
+        self.reader.take().expect("a reader").join().expect("read");
+        self.lines()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Each archive appears, and goes when two newer ones are there: faster than any validator. All that a reader sees is whole.
+#[test]
+fn beside_a_validator_that_purges() {
+    let stage = Stage::new(&[]);
+    let running = Running::start(&stage, &["--every", "0s", "--grace", "1h"]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let polls = scope.spawn(|| {
+            let mut seen = std::collections::BTreeSet::new();
+            while !is_over.load(Relaxed) {
+                seen.insert(latest(&stage.mirror()));
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            seen
+        });
+        let mut there: Vec<String> = Vec::new();
+        for archive in chain() {
+            stage.write(archive);
+            there.push(name(archive));
+            if there.len() > 2 {
+                fs::remove_file(stage.snapshots().join(there.remove(0))).expect("purged");
+            }
+            // A validator takes longer; what it writes meanwhile is skipped or published, as it comes.
+            running.wait_for_published(&name(archive));
+        }
+        is_over.store(true, Relaxed);
+        let seen = polls.join().expect("polled");
+        assert!(seen.len() > 3, "{seen:?}");
+    });
+    let said = running.stop();
+    verify(&stage.mirror());
+    assert_eq!(of_type(&said, "publish_failed").len() + of_type(&said, "publish_refused").len(), 0, "{said:?}");
+    assert_eq!(latest(&stage.mirror()), [name(chain().last().expect("some"))]);
+    assert_eq!(names_in(&stage.snapshots()).len(), 2);
+    assert!(state_of(&stage.snapshots()).values().all(|(_, links, ..)| *links == 1));
+}
+
+/// A whole chain at once, and what is purged while it is read: the newest is published, nothing fails.
+#[test]
+fn the_newest_of_many_and_archives_that_go() {
+    let stage = Stage::new(&chain().iter().map(|path| path.as_path()).collect::<Vec<_>>());
+    let running = Running::start(&stage, &["--every", "0s", "--max-rate", "2MiB", "--threads", "1"]);
+    wait_for("a pin", || !of_type(&running.lines(), "publish_pinned").is_empty());
+    names_in(&stage.snapshots()).iter().for_each(|name| drop(fs::remove_file(stage.snapshots().join(name))));
+    running.wait_for_published(&name(chain().last().expect("some")));
+    let said = running.stop();
+    assert_eq!(of_type(&said, "published").len(), 1, "older ones are left out: {said:?}");
+    assert_eq!(of_type(&said, "publish_failed").len() + of_type(&said, "publish_refused").len(), 0, "{said:?}");
+}
+
+/// As Firedancer does: the oldest file is locked, emptied, renamed and written anew. It never waits for long, and no file has a
+/// second name.
+#[test]
+fn beside_firedancer_that_uses_files_again() {
+    let stage = Stage::new(&[]);
+    let archive = of_firedancer();
+    let bytes = fs::read(&archive).expect("read");
+    let hash = name(&archive).split('-').nth(2).expect("a hash").to_string();
+    let path = |slot: u64| stage.snapshots().join(format!("snapshot-{slot}-{hash}"));
+    fs::write(path(26), &bytes).expect("written");
+    let running = Running::start(&stage, &["--every", "0s"]);
+    let is_looked_at = || {
+        let lines = running.lines();
+        of_type(&lines, "publish_skipped").len() + of_type(&lines, "publish_pinned").len()
+    };
+    for slot in 27..31 {
+        let seen = (slot - 26) as usize;
+        wait_for("a look", || is_looked_at() >= seen);
+        let mut file = fs::File::options().write(true).read(true).open(path(slot - 1)).expect("open");
+        // Waits for locks of others.
+        fcntl_lock(&file, FlockOperation::LockExclusive).expect("locked");
+        file.set_len(0).expect("emptied");
+        fs::rename(path(slot - 1), path(slot)).expect("renamed");
+        file.write_all(&bytes).expect("written");
+        assert_eq!(file.metadata().expect("metadata").nlink(), 1);
+        drop(file);
+    }
+    running.stop();
+    assert_eq!(names(&stage.snapshots()).len(), 1);
+}
+
+#[test]
+fn metrics_and_health() {
+    let stage = Stage::with_pair();
+    let running = Running::start(&stage, &["--metrics", "127.0.0.1:0", "--alert-after", "1h"]);
+    running.wait_for_published(INCREMENTAL_26_40);
+    let started = running.lines().remove(0);
+    assert_eq!(started["type"], "publish_started");
+    let address = started["metrics"].as_str().expect("an address").parse().expect("an address");
+    let get = |path: &str| {
+        let mut stream = connect(address);
+        send(&mut stream, "GET", path, "");
+        read_response(&mut stream, "GET")
+    };
+    let line = format!("slotpress_publish_newest_slot{{target=\"{}\"}} 40", stage.mirror().display());
+    wait_for("the newest slot", || get("/metrics").text().contains(&line));
+    let text = get("/metrics").text();
+    for part in ["slotpress_publish_archives_total{", "slotpress_publish_stage_seconds_total{stage=\"prepare\"}"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!((get("/healthz").status, get("/x").status), (200, 404));
+    running.stop();
+
+    let empty = Stage::new(&[]);
+    let running = Running::start(&empty, &["--metrics", "127.0.0.1:0", "--alert-after", "1ms"]);
+    wait_for("a line", || !running.lines().is_empty());
+    let address = running.lines().remove(0)["metrics"].as_str().expect("an address").parse().expect("an address");
+    wait_for("an alert", || {
+        let mut stream = connect(address);
+        send(&mut stream, "GET", "/healthz", "");
+        read_response(&mut stream, "GET").status == 503
+    });
+}
+
+/// What is copied there in place, slowly, is taken when it is whole.
+#[test]
+fn a_copy_that_grows_under_its_name() {
+    let stage = Stage::new(&[]);
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let path = stage.snapshots().join(FULL_26);
+    fs::write(&path, &bytes[..bytes.len() / 2]).expect("written");
+    let running = Running::start(&stage, &[]);
+    wait_for("a pin", || !of_type(&running.lines(), "publish_pinned").is_empty());
+    let mut file = fs::File::options().append(true).open(&path).expect("open");
+    file.write_all(&bytes[bytes.len() / 2..]).expect("written");
+    drop(file);
+    wait_for("an end of it", || {
+        let lines = running.lines();
+        !of_type(&lines, "published").is_empty() || !of_type(&lines, "publish_refused").is_empty()
+    });
+    running.wait_for_published(FULL_26);
+    running.stop();
+    assert_eq!(latest(&stage.mirror()), [FULL_26]);
+}

@@ -1,0 +1,223 @@
+//! One run at a time: what is published, what is refused, what goes, what stays.
+
+use {
+    super::stage::*,
+    crate::common::*,
+    serde_json::Value,
+    std::{
+        fs,
+        os::unix::fs::{MetadataExt, PermissionsExt},
+        path::Path,
+    },
+};
+
+#[test]
+fn a_pair_is_published_and_not_twice() {
+    let stage = Stage::with_pair();
+    let before = state_of(&stage.snapshots());
+    let said = stage.once_succeeds(&[]);
+    assert_eq!(state_of(&stage.snapshots()), before, "the validator's directory is as it was");
+    assert_eq!(stage.published(), [INCREMENTAL_26_40, FULL_26]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    verify(&stage.mirror());
+    stage.assert_nothing_is_pinned();
+    let published = of_type(&said, "published");
+    assert_eq!(published.iter().map(|line| &line["name"]).collect::<Vec<_>>(), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(published.iter().map(|line| &line["state"]).collect::<Vec<_>>(), ["checked", "unchecked"]);
+
+    let index = fs::read(stage.mirror().join("api/v1/archives")).expect("an index");
+    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    assert_eq!((&index["version"], &index["slot_ms"], &index["newest_slot"]), (&1.into(), &300.into(), &40.into()));
+    assert_eq!(index["archives"][0]["root"], published[0]["root"]);
+    assert_eq!(
+        (&index["archives"][1]["state"], &index["archives"][1]["age_seconds"]),
+        (&"unchecked".into(), &Value::Null)
+    );
+
+    let index = fs::metadata(stage.mirror().join("api/v1/archives")).expect("an index").ino();
+    assert_eq!(of_type(&stage.once_succeeds(&[]), "publish_prepared").len(), 0);
+    assert_eq!(fs::metadata(stage.mirror().join("api/v1/archives")).expect("an index").ino(), index, "it was right");
+}
+
+/// What a reader over HTTP gets is what `serve` would list.
+#[test]
+fn the_index_is_the_list_of_the_api() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&["--check-pairs"]);
+    let index = fs::read(stage.mirror().join("api/v1/archives")).expect("an index");
+    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    let server = crate::serve::server::Server::start_in(stage.dir, &[]);
+    drop(server);
+    assert_eq!(index["choice"]["full"], FULL_26);
+    assert_eq!(index["archives"][1]["state"], "checked");
+}
+
+#[test]
+fn as_it_is() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&["--as-is"]);
+    for name in [FULL_26, INCREMENTAL_26_40] {
+        assert!(fs::read(stage.mirror().join(name)).expect("read") == fs::read(fixture(name)).expect("read"), "{name}");
+    }
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    stage.assert_nothing_is_pinned();
+}
+
+#[test]
+fn what_is_damaged_is_kept_aside_and_told() {
+    let stage = Stage::with_pair();
+    let mut bytes = fs::read(fixture(FULL_26)).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(stage.snapshots().join(FULL_26), &bytes).expect("written");
+    let told = stage.dir.path().join("told");
+    let hook = stage.dir.path().join("hook");
+    fs::write(&hook, format!("#!/bin/sh\necho \"$PUBLISH_ARCHIVE $PUBLISH_ERROR\" >> {}\n", told.display()))
+        .expect("written");
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("set");
+    let flags = ["--on-failed", hook.to_str().expect("UTF-8"), "--on-published", "/nonexistent"];
+    let output = stage.once(&flags);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = lines(&output);
+    assert_eq!(of_type(&said, "publish_refused")[0]["name"], FULL_26);
+    assert!(stage.published().is_empty() && latest(&stage.mirror()).is_empty());
+    assert!(fs::read(stage.pins().join("quarantine").join(FULL_26)).expect("kept") == bytes);
+    assert!(fs::read_to_string(&told).expect("told").starts_with(FULL_26));
+    stage.assert_nothing_is_pinned();
+
+    // The same file is not tried again; one that is written anew is.
+    assert_eq!(of_type(&stage.once_succeeds(&flags), "publish_refused").len(), 0);
+    fs::remove_file(stage.snapshots().join(FULL_26)).expect("removed");
+    stage.write(&fixture(FULL_26));
+    stage.once_succeeds(&[]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+}
+
+#[test]
+fn a_target_that_fails_holds_up_no_other() {
+    let stage = Stage::with_pair();
+    let other = stage.dir.path().join("other");
+    let to = ["--to", other.to_str().expect("UTF-8")];
+    let output = stage.once(&to);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(of_type(&lines(&output), "publish_failed")[0]["target"], to[1]);
+    // What waits for it is ready: nothing is checked again.
+    fs::create_dir(&other).expect("made");
+    let said = stage.once_succeeds(&to);
+    assert_eq!(of_type(&said, "publish_prepared").len(), 0);
+    assert_eq!(latest(&other), [FULL_26, INCREMENTAL_26_40]);
+    stage.assert_nothing_is_pinned();
+}
+
+#[test]
+fn old_archives_go_after_the_grace_and_others_never() {
+    let stage = Stage::new(&[]);
+    let foreign = stage.mirror().join(FULL_26.replace("-26-", "-1-"));
+    fs::write(&foreign, "another's").expect("written");
+    for archive in chain() {
+        stage.write(archive);
+        stage.once_succeeds(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "1h"]);
+        latest(&stage.mirror());
+    }
+    assert_eq!(stage.published().len(), 1 + chain().len(), "all are younger than the grace");
+    fs::remove_file(stage.snapshots().join(name(&chain()[0]))).expect("removed");
+    stage.once_succeeds(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "0s"]);
+    let newest = chain().last().expect("some");
+    assert_eq!(latest(&stage.mirror()), [name(newest)]);
+    // The newest incremental archive, and what it builds on, stay by the rules of `prune`.
+    let stays = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain()[5])];
+    let published = stage.published();
+    assert_eq!(published.len(), stays.len(), "{published:?}");
+    assert!(stays.iter().all(|name| published.contains(name)), "{published:?}");
+    assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
+}
+
+#[test]
+fn what_brackets_a_slot_is_kept_apart() {
+    let stage = Stage::new(&[]);
+    let flags = [
+        "--keep-slot",
+        "3560",
+        "--keep-bytes",
+        "100MiB",
+        "--keep-full",
+        "1",
+        "--keep-incremental",
+        "0",
+        "--grace",
+        "0s",
+    ];
+    for archive in chain() {
+        stage.write(archive);
+        stage.once_succeeds(&flags);
+        // The validator keeps two.
+        let mut names = names_in(&stage.snapshots());
+        names.sort_by_key(|name| {
+            fs::metadata(stage.snapshots().join(name)).and_then(|it| it.modified()).expect("a time")
+        });
+        names.iter().rev().skip(2).for_each(|name| fs::remove_file(stage.snapshots().join(name)).expect("removed"));
+    }
+    let kept = archives_in(&stage.mirror().join("kept"));
+    assert_eq!(kept, [INCREMENTAL_3500_3550.to_string(), name(&chain()[5]), FULL_3500.to_string()]);
+    verify(&stage.mirror().join("kept"));
+    assert_eq!(latest(&stage.mirror().join("kept"))[0], FULL_3500);
+    stage.assert_nothing_is_pinned();
+}
+
+#[test]
+fn two_at_once_and_wrong_places() {
+    let stage = Stage::with_pair();
+    let lock = fs::create_dir(stage.pins()).and_then(|()| fs::File::open(stage.pins())).expect("a directory");
+    lock.lock().expect("locked");
+    let output = stage.once(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is in use by"));
+    drop(lock);
+    let own = stage.snapshots();
+    let output = stage.once(&["--pins", own.to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(2));
+    if Path::new("/dev/shm").metadata().is_ok_and(|shm| shm.dev() != fs::metadata("/proc").expect("proc").dev()) {
+        let output = stage.once(&["--pins", "/proc/self"]);
+        assert!(!output.status.success());
+    }
+    assert!(stage.published().is_empty());
+}
+
+/// Firedancer refuses to start where one of its files has a second name, and waits for locks.
+#[test]
+fn files_of_firedancer_never_get_a_second_name() {
+    let archive = of_firedancer();
+    let stage = Stage::new(&[&archive]);
+    let before = state_of(&stage.snapshots());
+    let output = stage.once(&[]);
+    assert_eq!(state_of(&stage.snapshots()), before);
+    let said = lines(&output);
+    let skipped = of_type(&said, "publish_skipped");
+    let is_cloned = !of_type(&said, "publish_pinned").is_empty();
+    assert!(is_cloned || skipped[0]["reason"].as_str().expect("a reason").contains("reflinks"), "{said:?}");
+    // A person who knows better says so.
+    if !is_cloned {
+        stage.once_succeeds(&["--writer", "agave"]);
+        assert_eq!(latest(&stage.mirror()), [name(&archive)]);
+    }
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let stage = Stage::with_pair();
+    let output = slotpress().args(stage.arguments(&["--dry-run"])).output().expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(&format!("would publish {FULL_26} to")) && text.contains(INCREMENTAL_26_40), "{text}");
+    assert!(!stage.pins().exists() && names_in(&stage.mirror()).is_empty());
+}
+
+#[test]
+fn a_file_that_has_the_name_already_is_not_replaced() {
+    let stage = Stage::with_pair();
+    fs::write(stage.mirror().join(FULL_26), "another's").expect("written");
+    let output = stage.once(&[]);
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(fs::read_to_string(stage.mirror().join(FULL_26)).expect("read"), "another's");
+    assert!(latest(&stage.mirror()).is_empty());
+}

@@ -1,0 +1,162 @@
+//! A validator's directory, a target beside it, and what a reader of the target sees.
+
+use {
+    crate::common::*,
+    serde_json::Value,
+    std::{
+        collections::BTreeMap,
+        fs,
+        os::unix::fs::MetadataExt,
+        path::{Path, PathBuf},
+        process::Output,
+        sync::OnceLock,
+    },
+    tempfile::TempDir,
+};
+
+/// Archives as a validator writes them one after the other; real ones, of the fixtures and of ledgers of the fixtures.
+pub fn chain() -> &'static Vec<PathBuf> {
+    static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
+    let (_, chain) = CHAIN.get_or_init(|| {
+        let dir = temp_dir();
+        let (at_40, at_3575) = (ledger("ledger-at-40"), ledger("ledger-at-3575"));
+        let full_40 = archive(at_40.path(), dir.path(), &[]);
+        fs::copy(fixture(FULL_3500), dir.path().join(FULL_3500)).expect("copied");
+        let later = archive(at_3575.path(), dir.path(), &["--base-slot", "3500"]);
+        let full_3575 = archive(at_3575.path(), dir.path(), &[]);
+        let fixtures = [FULL_26, INCREMENTAL_26_40].map(fixture);
+        let newer = [fixture(FULL_3500), fixture(INCREMENTAL_3500_3550), later, full_3575];
+        (dir, [&fixtures[..], &[full_40], &newer].concat())
+    });
+    chain
+}
+
+/// An archive that Firedancer wrote.
+pub fn of_firedancer() -> PathBuf {
+    fixture_of("firedancer-2026-08/chain", "snapshot-")
+}
+
+pub struct Stage {
+    pub dir: TempDir,
+}
+
+impl Stage {
+    /// With these archives in the validator's directory.
+    pub fn new(archives: &[&Path]) -> Self {
+        let stage = Self { dir: temp_dir() };
+        fs::create_dir(stage.snapshots()).expect("made");
+        fs::create_dir(stage.mirror()).expect("made");
+        archives.iter().for_each(|archive| stage.write(archive));
+        stage
+    }
+
+    /// With the newest pair of the fixtures.
+    pub fn with_pair() -> Self {
+        Self::new(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)])
+    }
+
+    pub fn snapshots(&self) -> PathBuf {
+        self.dir.path().join("snapshots")
+    }
+
+    pub fn mirror(&self) -> PathBuf {
+        self.dir.path().join("mirror")
+    }
+
+    pub fn pins(&self) -> PathBuf {
+        self.dir.path().join("snapshots.publish")
+    }
+
+    /// As Agave does: under a temporary name, then renamed.
+    pub fn write(&self, archive: &Path) {
+        let temporary = self.snapshots().join(format!("tmp-{}", name(archive)));
+        fs::copy(archive, &temporary).expect("copied");
+        fs::rename(&temporary, self.snapshots().join(name(archive))).expect("renamed");
+    }
+
+    pub fn arguments(&self, flags: &[&str]) -> Vec<String> {
+        let text = |path: PathBuf| path.to_str().expect("UTF-8").to_string();
+        let mut arguments = vec!["publish".into(), text(self.snapshots()), "--to".into(), text(self.mirror())];
+        arguments.extend(flags.iter().map(ToString::to_string));
+        arguments
+    }
+
+    /// Runs once.
+    pub fn once(&self, flags: &[&str]) -> Output {
+        slotpress().args(self.arguments(flags)).args(["--once", "--json"]).output().expect("runs")
+    }
+
+    pub fn once_succeeds(&self, flags: &[&str]) -> Vec<Value> {
+        let output = self.once(flags);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        lines(&output)
+    }
+
+    pub fn published(&self) -> Vec<String> {
+        archives_in(&self.mirror())
+    }
+
+    /// Nothing is pinned, and nothing waits.
+    pub fn assert_nothing_is_pinned(&self) {
+        for dir in ["pinned", "ready"] {
+            assert_eq!(names_in(&self.pins().join(dir)), [""; 0], "{dir}");
+        }
+    }
+}
+
+pub fn lines(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// What is of one type.
+pub fn of_type<'a>(lines: &'a [Value], wanted: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["type"] == wanted).collect()
+}
+
+pub fn names_in(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).expect("read").map(|it| name(&it.expect("an entry").path())).collect();
+    names.sort();
+    names
+}
+
+pub fn archives_in(dir: &Path) -> Vec<String> {
+    names_in(dir).into_iter().filter(|name| name.contains("snapshot-") && !name.starts_with("tmp-")).collect()
+}
+
+/// What `latest.json` names: names and sizes. What it names is there, whole, with the root that it says; `whole` is asked where
+/// a file has no root.
+pub fn latest(mirror: &Path) -> Vec<String> {
+    let Ok(text) = fs::read(mirror.join("latest.json")) else { return Vec::new() };
+    let latest: Value = serde_json::from_slice(&text).expect("whole JSON");
+    let archives = latest["archives"].as_array().expect("archives");
+    assert!(!archives.is_empty() && archives[0]["kind"] == "full", "{latest}");
+    assert!(archives.iter().skip(1).all(|archive| archive["base"] == archives[0]["name"]), "{latest}");
+    let check = |archive: &Value| {
+        let name = archive["name"].as_str().expect("a name").to_string();
+        let path = mirror.join(&name);
+        let metadata = fs::metadata(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(archive["size_bytes"], metadata.len(), "{name}");
+        name
+    };
+    archives.iter().map(check).collect()
+}
+
+/// Has slotpress read every frame of what is published.
+pub fn verify(mirror: &Path) {
+    for name in archives_in(mirror) {
+        let check = if name.starts_with("incremental") { "frames" } else { "state" };
+        slotpress().arg("verify").arg(mirror.join(name)).args(["--check", check]).assert().success();
+    }
+}
+
+/// What may not change in a validator's directory: names, contents, links and times.
+pub fn state_of(dir: &Path) -> BTreeMap<String, (u64, u64, i64, Vec<u8>)> {
+    let state = |name: String| {
+        let path = dir.join(&name);
+        let metadata = fs::symlink_metadata(&path).expect("metadata");
+        (name, (metadata.ino(), metadata.nlink(), metadata.mtime_nsec(), fs::read(path).expect("read")))
+    };
+    names_in(dir).into_iter().map(state).collect()
+}
