@@ -44,6 +44,15 @@ impl<'a> Sink<'a> {
         }
     }
 
+    /// The directory that a file is made in.
+    pub(crate) fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::Dir { dir, .. } => Some(dir),
+            Self::Unnamed { dir, .. } => Some(dir.path()),
+            Self::Stream(_) => None,
+        }
+    }
+
     /// Opens it for writing, of an archive of this name, where that is known.
     pub(crate) fn open(self, name: Option<&str>) -> Result<OpenSink<'a>> {
         match self {

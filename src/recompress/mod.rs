@@ -249,7 +249,7 @@ fn recompress_open(
     let extension = options.codec.extension();
     let name = input.name().map(|name| ArchiveName { extension, ..name.clone() }.to_string());
     name.as_ref().map_or(Ok(()), |name| sink.check_name(name))?;
-    if let (Sink::Dir { dir, .. }, Some(length_bytes)) = (&sink, input.length_bytes()) {
+    if let (Some(dir), Some(length_bytes)) = (sink.dir(), input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }
     let mut sink = sink.open(name.as_deref())?;
