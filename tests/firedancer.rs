@@ -33,9 +33,8 @@ fn incremental(chain: &str) -> PathBuf {
 /// The exit code of a command, the first line that it prints as JSON, and its errors.
 fn run(command: &mut Command) -> (i32, serde_json::Value, String) {
     let output = command.arg("--json").stdin(Stdio::null()).output().expect("runs");
-    let line = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().expect("a code"), serde_json::from_slice(line).unwrap_or_default(), stderr)
+    (output.status.code().expect("a code"), first_line(&output.stdout), stderr)
 }
 
 fn command(word: &str) -> Command {

@@ -389,7 +389,7 @@ fn interop_firedancer() {
                     cell(oracle, oracle.accepts(full, incremental, &genesis), &expected, &ours, what)
                 })
                 .collect();
-            println!("| Firedancer's archives of slot {slot} | {what} | {} |", cells.join(" | "));
+            println!("| {chain} | {what} | {} |", cells.join(" | "));
             assert!(what == "as they are" || cells.iter().all(|cell| cell == "accepted"), "{chain}, {what}: {cells:?}");
         }
         let ledger = dir.path().join("ledger");
@@ -401,9 +401,6 @@ fn interop_firedancer() {
             let bank_snapshot = ledger.join("snapshots").join(slot.to_string());
             assert_eq!(oracle.load_dir(&bank_snapshot, &[ledger.join("accounts")], &genesis), expected, "{chain}");
         }
-        println!(
-            "| Firedancer's archives of slot {slot} | the ledger restored from them |{}",
-            " accepted |".repeat(oracles.len())
-        );
+        println!("| {chain} | the ledger restored from them |{}", " accepted |".repeat(oracles.len()));
     }
 }

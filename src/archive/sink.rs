@@ -56,6 +56,15 @@ impl<'a> Sink<'a> {
         }
     }
 
+    /// The directory that a file is made in.
+    pub(crate) fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::Dir { dir, .. } => Some(dir),
+            Self::Unnamed { dir, .. } => Some(dir.path()),
+            _ => None,
+        }
+    }
+
     /// The archives that are there already, beside those of directories: an incremental archive may build on one.
     pub(crate) fn archives(&self, progress: &dyn Progress) -> Result<Vec<ArchiveName>> {
         match self {

@@ -43,7 +43,7 @@ fn looks_like_firedancers(archive: &Archive) -> bool {
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
     let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
-    open.ok().and_then(|open| is_of_firedancer(&open)).unwrap_or(false)
+    open.and_then(|open| is_of_firedancer(&open)).unwrap_or(false)
 }
 
 /// Whether the directory belongs to the user that Firedancer's own instructions make.

@@ -134,7 +134,7 @@ pub fn survey(
     progress: &dyn Progress,
 ) -> Result<Option<Conversion>> {
     let Input::File { archive, .. } = input else { return Err(not_possible()) };
-    if front::is_of_firedancer(archive) != Some(true) {
+    if !front::is_of_firedancer(archive)? {
         return Ok(None);
     }
     if base_slot.is_some() && base.is_none() {
@@ -164,7 +164,7 @@ fn read(
         records: Some(&records),
         contents: Surveyed::default(),
     };
-    // In order, whatever an index says: what contradicts it in the middle would have to be taken out of the sums again.
+    // In order, and not by an index: what contradicts it in the middle would have to be taken out of the sums again.
     let mut sink = reader.new_sink();
     let pass = Pass::new(options.threads, progress);
     let mut read = read_in_order(archive.stream(progress), &pass, &reader, sink.as_mut())?;

@@ -252,7 +252,7 @@ fn recompress_open<'a>(
     let extension = options.codec.extension();
     let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
     name.as_ref().map_or(Ok(()), |name| sink.check_name(&name.to_string()))?;
-    if let (Sink::Dir { dir, .. }, Some(length_bytes)) = (&sink, input.length_bytes()) {
+    if let (Some(dir), Some(length_bytes)) = (sink.dir(), input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }
     let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);

@@ -57,7 +57,7 @@ impl Term {
         left
     }
 
-    /// The lamports that have become effective up to `epoch`, whatever has been deactivated since.
+    /// The lamports that have become effective up to `epoch`, before any deactivation.
     fn activated(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
         let Self { stake, activation_epoch, deactivation_epoch } = *self;
         if activation_epoch == u64::MAX {

@@ -4,7 +4,7 @@ use {
     super::{Archive, decode::FrameDecoder, tail::Tail},
     slotpress_base::{
         bytes::{split_at_most, to_usize},
-        error::Error,
+        error::{Error, ErrorKind, Result},
         progress::NoProgress,
     },
     slotpress_format::{
@@ -41,17 +41,20 @@ pub struct Front {
 pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     match &archive.tail {
         Some(_) => by_index(archive)?.slot_time,
-        None => parse(&in_order(archive)?)?.slot_time,
+        None => parse(&in_order(archive).ok()??)?.slot_time,
     }
 }
 
-/// Whether Firedancer wrote the bank file; `None` where few reads do not tell.
-pub fn is_of_firedancer(archive: &Archive) -> Option<bool> {
-    let (entry, front) = match &archive.tail {
-        Some(tail) => read_by_index(archive, tail)?,
+/// Whether Firedancer wrote the bank file, as far as few reads tell: what is damaged is for others to report.
+///
+/// # Errors
+/// The disk fails, or memory does not suffice.
+pub fn is_of_firedancer(archive: &Archive) -> Result<bool> {
+    let front = match &archive.tail {
+        Some(tail) => read_by_index(archive, tail),
         None => in_order(archive)?,
     };
-    Some(read_front(&entry, &front)?.is_of_firedancer())
+    Ok(front.and_then(|(entry, front)| read_front(&entry, &front)).is_some_and(|bank| bank.is_of_firedancer()))
 }
 
 fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
@@ -100,11 +103,10 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
 }
 
 /// From the beginning on, for so long as that is little.
-fn in_order(archive: &Archive) -> Option<(Entry, Vec<u8>)> {
-    let (mut bank, mut front) = (None, Vec::new());
+fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
+    let (mut bank, mut front, mut is_enough) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();
-    let found = || Error::failed("enough was read");
-    let _ = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
+    let result = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             match event {
                 TarEvent::Begin(entry) if matches!(entry.kind, EntryKind::BankFile(_)) => bank = Some(entry),
@@ -113,15 +115,14 @@ fn in_order(archive: &Archive) -> Option<(Entry, Vec<u8>)> {
                 }
                 _ => {}
             }
-            if bank.is_some_and(|bank| front.len() as u64 >= bank.content_bytes.min(FRONT_BYTES as u64)) {
-                return Err(found());
-            }
             Ok(())
         })?;
-        match parser.position() < TAR_BYTES_MAX {
-            true => Ok(()),
-            false => Err(found()),
-        }
+        let is_whole = bank.is_some_and(|bank| front.len() as u64 >= bank.content_bytes.min(FRONT_BYTES as u64));
+        is_enough = is_whole || parser.position() >= TAR_BYTES_MAX;
+        if is_enough { Err(Error::failed("enough was read")) } else { Ok(()) }
     });
-    bank.map(|bank| (bank, front))
+    match result {
+        Err(error) if !is_enough && error.kind() != ErrorKind::Damaged => Err(error),
+        _ => Ok(bank.map(|bank| (bank, front))),
+    }
 }
