@@ -18,8 +18,9 @@ const SEED_DEFAULT: u64 = 14;
 /// For each command and stage: few enough for half a minute in all.
 const KILLS_DEFAULT: u64 = 2;
 
-/// Kills that are tried for each that is wanted: with two workers, the same call does not always come in the same stage.
-const TRIES: u64 = 3;
+/// Kills that are tried for each that is wanted: with two workers and other load, the same call does not always come in the same
+/// stage.
+const TRIES: u64 = 10;
 
 /// Where a run can be killed, by stage: each call by name and number. A thread that gets there first is killed.
 fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
