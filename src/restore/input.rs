@@ -86,7 +86,7 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::Arriving { source, name, file }) => {
                 let mut archive = Archive::of_source(source, name, self.index, &options.io_policy)?;
-                if is_of_firedancer(&archive) {
+                if front::is_of_firedancer(&archive)? {
                     await_end(&archive, progress)?;
                     let name = archive.name.take();
                     archive = Archive::open(file.path(), self.index, &options.io_policy)?;
@@ -101,7 +101,7 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::File(path)) => {
                 let archive = Archive::open(&path, self.index, &options.io_policy)?;
-                match is_of_firedancer(&archive) {
+                match front::is_of_firedancer(&archive)? {
                     true => convert(&archive, self.archives.last(), dir, options, progress)?,
                     false => {
                         let copy = ArchiveCopy::begin(&archive, dir, options)?;
@@ -259,8 +259,12 @@ impl Inputs {
         let options = &all_options.target;
         let (mut archives, mut copies): (Vec<Archive>, _) = (Vec::new(), Vec::new());
         for archive in self.0 {
+            let is_converted = match &archive {
+                Some(archive) if options.layout == RestoreLayout::Boot => front::is_of_firedancer(archive)?,
+                _ => false,
+            };
             let archive = match (archive, arriving) {
-                (Some(archive), _) if options.layout == RestoreLayout::Boot && is_of_firedancer(&archive) => {
+                (Some(archive), _) if is_converted => {
                     if !all_options.expect_roots.is_empty() {
                         return Err(Error::usage(
                             "the root of an archive of Firedancer's is not that of what is restored",
@@ -292,11 +296,6 @@ impl Inputs {
         }
         Ok((archives, copies))
     }
-}
-
-/// Whether an archive is Firedancer's, which Agave does not load as it is.
-fn is_of_firedancer(archive: &Archive) -> bool {
-    front::is_of_firedancer(archive) == Some(true)
 }
 
 /// Waits until all of an archive has arrived.

@@ -4,7 +4,7 @@ use {
     super::{Archive, decode::FrameDecoder, tail::Tail},
     slotpress_base::{
         bytes::{split_at_most, to_usize},
-        error::Error,
+        error::{Error, ErrorKind, Result},
         progress::NoProgress,
     },
     slotpress_format::{
@@ -41,17 +41,21 @@ pub struct Front {
 pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     match &archive.tail {
         Some(_) => by_index(archive)?.slot_time,
-        None => parse(&in_order(archive)?)?.slot_time,
+        None => parse(&in_order(archive).ok()??)?.slot_time,
     }
 }
 
-/// Whether Firedancer wrote the bank file; `None` where few reads do not tell.
-pub fn is_of_firedancer(archive: &Archive) -> Option<bool> {
-    let (entry, front) = match &archive.tail {
-        Some(tail) => read_by_index(archive, tail)?,
+/// Whether Firedancer wrote the bank file, as far as few reads tell.
+///
+/// # Errors
+/// Reading failed, other than by damage.
+pub fn is_of_firedancer(archive: &Archive) -> Result<bool> {
+    let found = match &archive.tail {
+        Some(tail) => read_by_index(archive, tail),
         None => in_order(archive)?,
     };
-    Some(read_front(&entry, &front)?.is_of_firedancer())
+    let bank = found.and_then(|(entry, front)| read_front(&entry, &front));
+    Ok(bank.is_some_and(|bank| bank.is_of_firedancer()))
 }
 
 fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
@@ -100,11 +104,14 @@ fn read_by_index(archive: &Archive, tail: &Tail) -> Option<(Entry, Vec<u8>)> {
 }
 
 /// From the beginning on, for so long as that is little.
-fn in_order(archive: &Archive) -> Option<(Entry, Vec<u8>)> {
-    let (mut bank, mut front) = (None, Vec::new());
+fn in_order(archive: &Archive) -> Result<Option<(Entry, Vec<u8>)>> {
+    let (mut bank, mut front, mut is_enough) = (None, Vec::new(), false);
     let mut parser = EntryParser::tolerant();
-    let found = || Error::failed("enough was read");
-    let _ = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
+    let mut found = || {
+        is_enough = true;
+        Error::failed("enough was read")
+    };
+    let decoded = archive.decode_in_order(1, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             match event {
                 TarEvent::Begin(entry) if matches!(entry.kind, EntryKind::BankFile(_)) => bank = Some(entry),
@@ -123,5 +130,8 @@ fn in_order(archive: &Archive) -> Option<(Entry, Vec<u8>)> {
             false => Err(found()),
         }
     });
-    bank.map(|bank| (bank, front))
+    match decoded {
+        Err(error) if !is_enough && error.kind() != ErrorKind::Damaged => Err(error),
+        _ => Ok(bank.map(|bank| (bank, front))),
+    }
 }
