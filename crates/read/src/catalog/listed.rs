@@ -26,7 +26,7 @@ pub struct ListedArchive {
     pub size_bytes: Option<u64>,
     /// How long ago it was modified, in a list that was made just now.
     pub age_seconds: Option<u64>,
-    /// When it was modified, by the clock of whoever made the list.
+    /// When it was modified, by the clock of the list's maker.
     pub modified_unix_seconds: Option<u64>,
     /// How its state was checked, where the list tells.
     pub state: Option<String>,
