@@ -71,7 +71,7 @@ fn little_memory_is_a_clear_error() {
     let mut codes = std::collections::BTreeSet::new();
     // The first leaves a few MiB beside the program itself: with next to nothing, the C library ends it before it can say why.
     for limit in
-        ["--as=24000000", "--as=60000000", "--as=150000000", "--as=400000000", "--data=60000000", "--data=150000000"]
+        ["--as=30000000", "--as=60000000", "--as=150000000", "--as=400000000", "--data=60000000", "--data=150000000"]
     {
         let dir = temp_dir();
         let (out, target, synth) = (dir.path().join("out"), dir.path().join("restored"), dir.path().join("synth"));
@@ -103,7 +103,7 @@ fn little_memory_is_a_clear_error() {
             }
         }
     }
-    assert!(codes.contains(&("--as=24000000", Some(1))) && codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
+    assert!(codes.contains(&("--as=30000000", Some(1))) && codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
     let (code, said) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
     assert!(code == Some(2) && said.contains("out of range"), "{said}");
 }
