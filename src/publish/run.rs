@@ -53,7 +53,7 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 ///
 /// # Errors
 /// A directory cannot be used, another process works in the directory of pins. Once: the gravest of what failed; of
-/// [`ErrorKind::Damaged`] where an archive was.
+/// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) where an archive was.
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
     let pins = PinDir::open(&options.pins, &options.snapshots, options.quarantine.as_deref())?;
     let notes = Notes::open(&pins)?;
