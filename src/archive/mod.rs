@@ -19,7 +19,7 @@ use {
     crate::archive::{
         documents::{judge, while_reading},
         dry_run::check_room,
-        encode::{Codec, EncodedFrame, Format, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
+        encode::{Codec, EncodedFrame, FrameCompressor, ZSTD_LEVEL_DEFAULT, encode_linked_frames},
         layout::{FrameLink, Linker, clustering_bytes, content_buffer, warn_left_as_is},
         sink::{OpenSink, Sink},
         writer::{ArchiveWriter, FrameTotals, Written},
@@ -395,7 +395,5 @@ pub(crate) fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Resul
     // One buffer more than per worker is under way; counting it to each keeps the sum on the safe side.
     let buffers = OUTPUT_BUFFERS_PER_WORKER as u64 + 1;
     let content_bytes = frame_size_bytes + clustering_bytes(codec.layout, codec.needs_records(), frame_size_bytes);
-    // The encoder of records gives a frame up whose sequences take more than its content; their buffer doubles as it grows.
-    let sequences_bytes = if matches!(codec.format, Format::ZstdRecords(_)) { 2 * frame_size_bytes } else { 0 };
-    Ok(content_bytes + sequences_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
+    Ok(content_bytes + buffers * output_bytes + compressor.context_bytes() as u64)
 }
