@@ -2,7 +2,7 @@
 //! failed. One process at a time works in it.
 
 use {
-    super::journal::Journal,
+    super::{journal::Journal, writer::WrittenBy},
     rustix::{
         fs::{AtFlags, FlockOperation, fcntl_lock, fstat, ioctl_ficlone, linkat},
         io::Errno,
@@ -36,6 +36,10 @@ const QUARANTINE: &str = "quarantine";
 
 /// Archives that failed which are kept, the newest: enough to look at, and no disk fills up.
 const QUARANTINED_MAX: usize = 3;
+
+/// Why a file of Firedancer's stays unpinned.
+const NO_REFLINKS: &str =
+    "the file system has no reflinks (xfs and btrfs have), and Firedancer refuses files with a second name";
 
 /// The directory, ours until this is dropped.
 #[derive(Debug)]
@@ -132,23 +136,25 @@ impl PinDir {
     }
 
     /// Pins an archive by a second name for the same file; where its writer uses files again and refuses those with two
-    /// names, by a copy that shares its blocks.
+    /// names, or may, by a copy that shares its blocks.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn pin(&self, archive: &Archive, shares_blocks_only: bool) -> Result<Pinned> {
-        let pinned = match shares_blocks_only {
-            true => self.clone_of(archive)?,
-            false => match self.link(archive)? {
+    pub fn pin(&self, archive: &Archive, written_by: WrittenBy) -> Result<Pinned> {
+        let no_link = match written_by {
+            WrittenBy::Agave => match self.link(archive)? {
                 // The file is another user's, or another volume's: a copy may do.
-                Pinned::Never(why) => match self.clone_of(archive)? {
-                    Pinned::Never(_) => Pinned::Never(why),
-                    pinned => pinned,
-                },
-                pinned => pinned,
+                Pinned::Never(why) => why,
+                pinned => return Ok(pinned),
             },
+            WrittenBy::Firedancer => format!("cannot pin {}: {NO_REFLINKS}", archive.path().shown()),
+            WrittenBy::Unknown => format!(
+                "cannot pin {}: its bank file cannot be read, so Firedancer may be writing it; {NO_REFLINKS} (where only Agave \
+                 writes: --writer agave)",
+                archive.path().shown()
+            ),
         };
-        Ok(pinned)
+        Ok(self.clone_of(archive)?.unwrap_or(Pinned::Never(no_link)))
     }
 
     fn link(&self, archive: &Archive) -> Result<Pinned> {
@@ -177,23 +183,23 @@ impl PinDir {
         Ok(Pinned::NotNow)
     }
 
-    /// A lock of the kind that Firedancer takes before it uses a file again is held for the call alone.
-    fn clone_of(&self, archive: &Archive) -> Result<Pinned> {
+    /// By a copy that shares its blocks; `None` where the file system has none. A lock of the kind that Firedancer takes before
+    /// it uses a file again is held for the call alone.
+    fn clone_of(&self, archive: &Archive) -> Result<Option<Pinned>> {
         let (name, path) = (archive.name.to_string(), archive.path());
         let source = match archive.open() {
             Ok((source, _)) => source,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Pinned::Gone),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some(Pinned::Gone)),
             Err(error) => return Err(Error::of_open(&path, &error)),
         };
         if self.pinned.found(&name)?.is_some() || fcntl_lock(&source, FlockOperation::NonBlockingLockShared).is_err() {
-            return Ok(Pinned::NotNow);
+            return Ok(Some(Pinned::NotNow));
         }
         let to = Unpublished::create_in(&self.pinned)?;
         match ioctl_ficlone(to.file(), &source) {
             Ok(()) => {}
             Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS | Errno::PERM) => {
-                let why = "the file system has no reflinks (xfs and btrfs have), and Firedancer refuses files with a second name";
-                return Ok(Pinned::Never(format!("cannot pin {}: {why}", path.shown())));
+                return Ok(None);
             }
             Err(error) => return Err(Error::io("clone", &path, &error.into())),
         }
@@ -202,10 +208,10 @@ impl PinDir {
             && modified_ns(&now) == archive.modified_ns
             && u64::try_from(now.st_size) == Ok(archive.size_bytes);
         if !is_same {
-            return Ok(Pinned::NotNow);
+            return Ok(Some(Pinned::NotNow));
         }
         to.publish(&name, false)?;
-        Ok(Pinned::Yes)
+        Ok(Some(Pinned::Yes))
     }
 
     /// Lets a pinned archive go.
@@ -243,6 +249,8 @@ impl PinDir {
     pub fn quarantine(&self, name: &ArchiveName) -> Result<PathBuf> {
         let text = name.to_string();
         let to = self.quarantine.path_of(&text);
+        // Of two names of one file, as after a file has grown that failed before, a rename would leave both.
+        remove(&self.quarantine, &text)?;
         self.pinned.rename(&text, &self.quarantine, &text).or_path("keep aside", &to)?;
         let mut names: Vec<ArchiveName> =
             self.quarantine.names()?.iter().filter_map(|name| ArchiveName::parse(name.to_str()?)).collect();

@@ -8,7 +8,7 @@ use {
         metrics::Metrics,
         notes::Notes,
         pins::{PinDir, Pinned},
-        plan::{Published, Situation, Wishes, epoch_ends, key},
+        plan::{Key, Published, Situation, Wishes, epoch_ends, key},
         prepare::state_of,
         shelf::Ready,
         state::{Attempts, Said, TargetState, Worst},
@@ -86,6 +86,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 looking: Attempts::default(),
                 has_begun_incremental: false,
                 writers: Writers::default(),
+                skipped: Vec::new(),
                 said: Said::default(),
                 worst: Worst::default(),
             };
@@ -115,6 +116,8 @@ pub(super) struct Publisher<'a> {
     pub(super) looking: Attempts,
     pub(super) has_begun_incremental: bool,
     pub(super) writers: Writers,
+    /// What cannot be pinned as it is: tried again when the file is another one, or has changed.
+    pub(super) skipped: Vec<(Key, Identity)>,
     pub(super) said: Said,
     pub(super) worst: Worst,
 }
@@ -243,8 +246,10 @@ impl Publisher<'_> {
             journal.first_slot = journal.first_slot.or(newest);
             journal.incremental_unix_seconds
         })?;
-        self.now.refused.retain(|key| self.now.seen.iter().any(|archive| super::plan::key(&archive.name) == *key));
-        self.now.refused.extend(self.notes.read(|journal| journal.refused_keys(&self.now.seen).collect::<Vec<_>>()));
+        let seen: Vec<_> = self.now.seen.iter().map(|archive| (key(&archive.name), Identity::from(archive))).collect();
+        self.skipped.retain(|skipped| seen.contains(skipped));
+        self.now.refused = self.notes.read(|journal| journal.refused_keys(&self.now.seen).collect());
+        self.now.refused.extend(self.skipped.iter().map(|(key, _)| *key));
         let since =
             |begun: u64| Duration::from_secs((unix_ns(SystemTime::now()) / 1_000_000_000).saturating_sub(begun));
         self.now.since_incremental = match self.options.is_once {
@@ -277,13 +282,14 @@ impl Publisher<'_> {
         for name in pins.add {
             let Some(archive) = self.now.seen.iter().find(|archive| archive.name == name).cloned() else { continue };
             self.notes.change(|journal| journal.pins.insert(name.to_string(), Identity::from(&archive)))?;
-            let is_firedancers = self.writers.is_firedancers(self.options, &self.now.seen, &archive);
-            match self.pins.pin(&archive, is_firedancers)? {
+            let written_by = self.writers.written_by(self.options, &self.now.seen, &archive);
+            match self.pins.pin(&archive, written_by)? {
                 Pinned::Yes => self.tell(Event::Pinned(name)),
                 // Once: not for ever.
                 Pinned::NotNow if self.options.is_once && self.preparing.is_due() => drop(self.preparing.failed(true)),
                 Pinned::Gone | Pinned::NotNow => {}
                 Pinned::Never(why) => {
+                    self.skipped.push((key(&name), Identity::from(&archive)));
                     self.now.refused.insert(key(&name));
                     self.tell(Event::Skipped { name, why });
                 }

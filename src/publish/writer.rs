@@ -14,36 +14,59 @@ use {
     std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, sync::Arc},
 };
 
+/// Who wrote a file, as far as its second name is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenBy {
+    /// It is written once and may have other names.
+    Agave,
+    /// It is written anew later, and may have no other name.
+    Firedancer,
+    /// It cannot be read as far as its bank file, as a file that is being written anew.
+    Unknown,
+}
+
 /// What was learned of files that are still the same.
 #[derive(Debug, Default)]
-pub struct Writers(BTreeMap<Key, (Identity, bool)>);
+pub struct Writers {
+    known: BTreeMap<Key, (Identity, WrittenBy)>,
+    /// An archive of Firedancer's was seen in the directory.
+    has_firedancers: bool,
+}
 
 impl Writers {
-    /// Whether Firedancer uses this file again, and refuses it with a second name. One archive of Firedancer's in the
-    /// directory makes all of it Firedancer's: it fetches others' archives too.
-    pub fn is_firedancers(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> bool {
+    /// Who uses this file. One archive of Firedancer's in the directory makes all of it Firedancer's, also after that one is
+    /// gone: it fetches others' archives too, and a file that is being written anew tells nothing.
+    pub fn written_by(&mut self, options: &PublishOptions, seen: &[Archive], archive: &Archive) -> WrittenBy {
         match options.writer {
-            Writer::Agave => return false,
-            Writer::Firedancer => return true,
+            Writer::Agave => return WrittenBy::Agave,
+            Writer::Firedancer => return WrittenBy::Firedancer,
             Writer::Auto => {}
         }
-        let known = std::mem::take(&mut self.0);
+        let known = std::mem::take(&mut self.known);
         for archive in seen.iter().chain([archive]) {
             let (key, identity) = (key(&archive.name), Identity::from(archive));
             let by = known.get(&key).filter(|(same, _)| *same == identity).map(|(_, by)| *by);
-            self.0.insert(key, (identity, by.unwrap_or_else(|| looks_like_firedancers(archive))));
+            self.known.insert(key, (identity, by.unwrap_or_else(|| looks_written_by(archive))));
         }
-        self.0.values().any(|(_, by)| *by) || is_owned_by_firedancer(options)
+        self.has_firedancers |= self.known.values().any(|(_, by)| *by == WrittenBy::Firedancer);
+        if self.has_firedancers || is_owned_by_firedancer(options) {
+            return WrittenBy::Firedancer;
+        }
+        self.known.get(&key(&archive.name)).map_or(WrittenBy::Unknown, |(_, by)| *by)
     }
 }
 
-/// By its bank file; what cannot be read is for the check to tell of.
-fn looks_like_firedancers(archive: &Archive) -> bool {
-    let Ok((file, _)) = archive.open() else { return false };
+/// By its bank file.
+fn looks_written_by(archive: &Archive) -> WrittenBy {
+    let Ok((file, _)) = archive.open() else { return WrittenBy::Unknown };
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
     let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
-    open.and_then(|open| is_of_firedancer(&open)).unwrap_or(false)
+    match open.and_then(|open| is_of_firedancer(&open)) {
+        Ok(Some(true)) => WrittenBy::Firedancer,
+        Ok(Some(false)) => WrittenBy::Agave,
+        Ok(None) | Err(_) => WrittenBy::Unknown,
+    }
 }
 
 /// Whether the directory belongs to the user that Firedancer's own instructions make.

@@ -86,7 +86,7 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::Arriving { source, name, file }) => {
                 let mut archive = Archive::of_source(source, name, self.index, &options.io_policy)?;
-                if front::is_of_firedancer(&archive)? {
+                if front::is_of_firedancer(&archive)? == Some(true) {
                     await_end(&archive, progress)?;
                     let name = archive.name.take();
                     archive = Archive::open(file.path(), self.index, &options.io_policy)?;
@@ -101,7 +101,7 @@ impl<'a> Feed<'a> {
             }
             Some(Supplied::File(path)) => {
                 let archive = Archive::open(&path, self.index, &options.io_policy)?;
-                match front::is_of_firedancer(&archive)? {
+                match front::is_of_firedancer(&archive)? == Some(true) {
                     true => convert(&archive, self.archives.last(), dir, options, progress)?,
                     false => {
                         let copy = ArchiveCopy::begin(&archive, dir, options)?;
@@ -260,7 +260,9 @@ impl Inputs {
         let (mut archives, mut copies): (Vec<Archive>, _) = (Vec::new(), Vec::new());
         for archive in self.0 {
             let archive = match (archive, arriving) {
-                (Some(archive), _) if options.layout == RestoreLayout::Boot && front::is_of_firedancer(&archive)? => {
+                (Some(archive), _)
+                    if options.layout == RestoreLayout::Boot && front::is_of_firedancer(&archive)? == Some(true) =>
+                {
                     if !all_options.expect_roots.is_empty() {
                         return Err(Error::usage(
                             "the root of an archive of Firedancer's is not that of what is restored",

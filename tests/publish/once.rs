@@ -203,6 +203,20 @@ fn files_of_firedancer_never_get_a_second_name() {
     }
 }
 
+/// As a file of Firedancer's is while it is written: what cannot be told to be Agave's gets no second name either.
+#[test]
+fn a_file_without_a_bank_file_gets_no_second_name() {
+    let stage = Stage::new(&[]);
+    let bytes = fs::read(of_firedancer()).expect("read");
+    for length_bytes in [0, 1000] {
+        fs::write(stage.snapshots().join(name(&of_firedancer())), &bytes[..length_bytes]).expect("written");
+        let before = state_of(&stage.snapshots());
+        let said = lines(&stage.once(&[]));
+        assert_eq!(state_of(&stage.snapshots()), before);
+        assert!(stage.published().is_empty(), "{said:?}");
+    }
+}
+
 #[test]
 fn a_dry_run_writes_nothing() {
     let stage = Stage::with_pair();
