@@ -107,7 +107,7 @@ pub fn run(args: &FramesArgs, ui: &Ui) -> Result<()> {
         pieces_max: PIECES_MAX,
         first_pass_max: FIRST_PASS_MAX,
     };
-    let exports = args.exports.files(args.source.path())?;
+    let exports = args.exports.files(&args.source.path)?;
 
     let input = args.source.read(SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
     // Frames of many sizes, on one core.

@@ -28,10 +28,7 @@ use {
         quantity,
     },
     slotpress_format::ledger::directory::LedgerPaths,
-    std::{
-        path::{Path, PathBuf},
-        time::Duration,
-    },
+    std::{path::PathBuf, time::Duration},
 };
 
 /// The input.
@@ -39,7 +36,7 @@ use {
 pub struct SourceArgs {
     /// A ledger directory, an archive, an unpacked archive, or any file
     #[arg(value_name = "INPUT")]
-    path: PathBuf,
+    pub path: PathBuf,
     /// Sample size; the sample is spread evenly over the input [default: all, up to 1 GiB; 256 MiB for frames]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     sample: Option<u64>,
@@ -69,11 +66,6 @@ pub struct InputArgs {
 }
 
 impl SourceArgs {
-    /// The input's path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The input's path, and a ledger's other directories.
     pub fn paths(&self) -> LedgerPaths {
         match self.path.is_dir() || self.directories.is_given() {
@@ -144,16 +136,6 @@ impl InputArgs {
     /// Refuses a wrong frame size before anything is read.
     pub fn check(&self) -> Result<()> {
         check_frame_size(self.frame_size)
-    }
-
-    /// The input's path.
-    pub fn path(&self) -> &Path {
-        self.source.path()
-    }
-
-    /// The input's path, and a ledger's other directories.
-    pub fn paths(&self) -> LedgerPaths {
-        self.source.paths()
     }
 
     /// Threads and memory: as many workers as fit, with the most demanding of some codecs, beside the content and its

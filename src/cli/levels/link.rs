@@ -138,7 +138,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     args.input.check()?;
     let planned = args.input.plan(MEMORY_BYTES_MAX, list.codecs(), ui)?;
     let question = args.link.question(&args.input, planned.threads)?;
-    let exports = args.exports.files(args.input.path())?;
+    let exports = args.exports.files(&args.input.source.path)?;
 
     let (input, subject) = args.input.read(planned, ui)?;
     let repeat = args.repeat.options(planned.threads);

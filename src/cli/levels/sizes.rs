@@ -49,7 +49,7 @@ enum UnitArg {
 
 pub fn run(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let codec = one_codec(&args.codec)?;
-    let exports = args.exports.files(args.source.path())?;
+    let exports = args.exports.files(&args.source.path)?;
     // The largest frames, so that few storages are cut.
     let input = args.source.read(FRAME_SIZE_BYTES_MAX, values::threads_or_all(None), MEMORY_BYTES_MAX, ui)?;
     let subject = args.source.subject(&input, 1);

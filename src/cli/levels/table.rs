@@ -62,12 +62,12 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
         list.add_presets();
     }
     args.input.check()?;
-    let exports = args.exports.files(args.input.path())?;
+    let exports = args.exports.files(&args.input.source.path)?;
     let planned = args.input.plan(MEMORY_BYTES_MAX, list.codecs(), ui)?;
     let repeat = args.repeat.options(planned.threads);
     if args.end_to_end {
         let options = EndToEndOptions {
-            paths: args.input.paths(),
+            paths: args.input.source.paths(),
             slot: args.input.source.slot,
             base_slot: args.input.source.base_slot,
             frame_size_bytes: args.input.frame_size,

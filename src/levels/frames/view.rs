@@ -31,13 +31,8 @@ pub fn section(report: &FramesReport) -> Section {
     );
     let mut blocks = vec![Block::Facts(vec![fact])];
     if report.sizes.len() > 1 {
-        let captions = [
-            "Ratio by frame size: small frames hold too little to compress well.",
-            "Time to compress one frame, by its size: half, 1 %, 0.01 % and 0.0001 % of the frames take longer.",
-        ];
-        for (svg, caption) in [ratios(report), latencies(report)].into_iter().zip(captions) {
-            blocks.push(Block::Chart { svg, caption: caption.to_string() });
-        }
+        let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
+        blocks.push(Block::Chart { svg: ratios(report), caption });
     }
     blocks.push(Block::Table(sizes(report)));
     let latencies = [("compress", |row| &row.compress), ("decompress", |row| &row.decompress)] as [(_, LatencyOf); 2];
@@ -202,31 +197,6 @@ fn ratios(report: &FramesReport) -> String {
     for row in rows {
         let title = format!("{}: {:.3}", quantity::bytes(row.frame_size_bytes), row.row.ratio());
         plot.point(&format!("p{color}"), at(row), &title);
-    }
-    plot.finish()
-}
-
-fn latencies(report: &FramesReport) -> String {
-    let (rows, color) = (&report.sizes, codec_color(report.codec.name));
-    let points = |of: fn(&Latency) -> Option<f64>| -> Vec<(f64, f64)> {
-        rows.iter().filter_map(|row| Some((row.frame_size_bytes as f64, of(&row.compress)?))).collect()
-    };
-    // Five lines are too many for one picture.
-    let shown: Vec<Percentile> = PERCENTILES.into_iter().filter(|(name, ..)| *name != "90").collect();
-    let all: Vec<f64> = shown.iter().flat_map(|(_, _, of)| points(*of)).map(|(_, seconds)| seconds).collect();
-    let y = Axis::log("time to compress (logarithmic)", all.into_iter()).with_ticks(quantity::tick);
-    let mut plot = Plot::new(PAPER, size_axis(rows), y, "Percentiles of the time to compress a frame, by frame size");
-    for (number, (name, _, of)) in shown.into_iter().enumerate() {
-        let points = points(of);
-        plot.curve(&format!("series s{color} d{number}"), points.iter().copied());
-        // A curve ends at the last size that has enough frames for the percentile.
-        for (bytes, seconds) in &points {
-            let title = format!("{name} %, {}: {}", quantity::bytes(*bytes as u64), quantity::time(*seconds));
-            plot.point(&format!("p{color}"), (*bytes, *seconds), &title);
-        }
-        if let Some(last) = points.last() {
-            plot.label_right_of(*last, &format!("t{color}"), &format!("{name} %"));
-        }
     }
     plot.finish()
 }

@@ -339,23 +339,6 @@ impl Plot {
         self.text(place, class, "middle", content);
     }
 
-    /// The name of a curve, right of its end; moved down, or else up, if another name is there.
-    pub fn label_right_of(&mut self, (x, y): (f64, f64), class: &str, content: &str) {
-        let (x, end) = (self.x_of(x) + 7.0, self.y_of(y) + 4.0);
-        let half = Area::text_width(content) / 2.0;
-        let is_free = |y: &f64| {
-            let area = Area::of_text((x + half, *y), half);
-            self.taken.iter().all(|taken| area.is_apart_from(taken))
-        };
-        let lowest = self.paper.height - self.paper.bottom + 4.0;
-        // Paper is not endless: a name that finds no room is left out.
-        let below = (0..200).map(|step| end + f64::from(step)).take_while(|y| *y <= lowest).find(is_free);
-        let above = || (0..200).map(|step| end - f64::from(step)).take_while(|y| *y > Area::TEXT_HEIGHT).find(is_free);
-        let Some(y) = below.or_else(above) else { return };
-        self.taken.push(Area::of_text((x + half, y), half));
-        self.text((x, y), class, "start", content);
-    }
-
     /// Whether an area is inside of what is plotted, and nothing lies there.
     fn is_free(&self, area: &Area) -> bool {
         let Paper { width, height, left, top, bottom, .. } = self.paper;
