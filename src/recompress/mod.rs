@@ -36,7 +36,7 @@ use {
     slotpress_base::{
         error::{Error, ErrorKind, Hint, Result},
         io::{IoPolicy, space::Space},
-        progress::{Part, Progress, Step, timed},
+        progress::{Part, Progress, Step, Until, timed},
         quantity,
         stopwatch::{Elapsed, Stopwatch},
         text,
@@ -75,18 +75,6 @@ pub enum Source {
     /// A pipe, a terminal or a file, which has no name to check its content against. A wait for its bytes ends when
     /// the reader has ended.
     Stream(File),
-}
-
-/// Ends a wait for bytes of the source that are not needed any more.
-struct InputWish<'a> {
-    progress: &'a dyn Progress,
-    is_unwanted: &'a AtomicBool,
-}
-
-impl Progress for InputWish<'_> {
-    fn is_interrupted(&self) -> bool {
-        self.is_unwanted.load(Relaxed) || self.progress.is_interrupted()
-    }
 }
 
 /// How to recompress.
@@ -239,7 +227,7 @@ fn recompress_open<'a>(
         return Err(Error::usage("the base is read only to check the state, and only frames are to be checked"));
     }
     let is_unwanted = AtomicBool::new(false);
-    let wish = InputWish { progress, is_unwanted: &is_unwanted };
+    let wish = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
     let mut input = Input::open(source, options, &wish)?;
     if let Input::File { archive, .. } = &input {
         SizeLimit::new(options.check.max_bytes).check_indexes([archive.as_ref()].into_iter())?;

@@ -136,6 +136,16 @@ pub struct NoProgress;
 
 impl Progress for NoProgress {}
 
+/// Drops all reports, and stops the work when this says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Until<F>(pub F);
+
+impl<F: Fn() -> bool + Sync> Progress for Until<F> {
+    fn is_interrupted(&self) -> bool {
+        (self.0)()
+    }
+}
+
 /// Drops all reports, and stops the work when one of its clones is cancelled, from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);

@@ -7,7 +7,6 @@
 use {
     super::{
         Ended, Limits,
-        lease::Lease,
         mirrors::{Mirror, Standing},
         partial::PartialFile,
         pieces::{Job, Pieces, Takeover, cut_pieces, pieces_of_frames},
@@ -18,7 +17,7 @@ use {
     rangemap::RangeSet,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
-        progress::Progress,
+        progress::{Progress, Until},
         threads::{guarded, panic_point, panicked, spawn},
     },
     slotpress_read::archive::tail::first_read_at,
@@ -125,7 +124,8 @@ struct Fetching<'a> {
 
 impl Fetching<'_> {
     fn run(&self, streams: usize) -> Result<(), Ended> {
-        let stopping = Stopping { fetching: self };
+        // Also when another connection has ended the download.
+        let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended());
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
             for number in 0..streams.max(1) {
@@ -164,7 +164,7 @@ impl Fetching<'_> {
     }
 
     /// One connection: piece after piece, until all are there.
-    fn stream(&self, number: usize, stopping: &Stopping<'_>) -> Result<()> {
+    fn stream(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
             self.to.progress.check()?;
             if self.is_ended() {
@@ -207,7 +207,7 @@ impl Fetching<'_> {
     }
 
     /// The server for a connection: they are spread over all that are good, and best not to be left alone now.
-    fn mirror_for(&self, number: usize, stopping: &Stopping<'_>) -> Option<(usize, &Mirror)> {
+    fn mirror_for(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
         let from = number.checked_rem(self.mirrors.len()).unwrap_or_default();
         let all = || self.mirrors.iter().enumerate().skip(from).chain(self.mirrors.iter().enumerate().take(from));
         let ready = all().filter(|(_, mirror)| mirror.pause().is_zero()).find(|(_, mirror)| {
@@ -220,7 +220,7 @@ impl Fetching<'_> {
     }
 
     /// Whether another server has the same archive: its hashes of all frames must be the same.
-    fn compare(&self, mirror: &Mirror, stopping: &Stopping<'_>) {
+    fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         let Some(start) =
             self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
         else {
@@ -250,11 +250,12 @@ impl Fetching<'_> {
     }
 
     /// Fetches one piece, as far as it goes.
-    fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &Stopping<'_>) -> Result<()> {
+    fn fetch(&self, job: &Job, (server, mirror): (usize, &Mirror), stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
         let lease = self.to.file.lease(job.range.clone(), &mirror.shown());
         let mut receiver = Receiver::new(&self.to, job, mirror, &lease);
-        let while_leased = WhileLeased { stopping, lease: &lease };
+        // Also when another connection has taken over what is fetched.
+        let while_leased = Until(|| lease.is_lost() || stopping.is_interrupted());
         let mut trouble = None;
         let take = &mut |offset: u64, bytes: &[u8]| {
             receiver.take(offset, bytes).unwrap_or_else(|error| {
@@ -312,28 +313,5 @@ impl Fetching<'_> {
             () if self.mirrors.iter().any(Mirror::is_lost) => Ended::Lost(Error::new(ErrorKind::Network, message)),
             () => Ended::Failed(Error::new(ErrorKind::Network, message)),
         }
-    }
-}
-
-/// Ends transfers when another connection has ended the download.
-struct Stopping<'a> {
-    fetching: &'a Fetching<'a>,
-}
-
-impl Progress for Stopping<'_> {
-    fn is_interrupted(&self) -> bool {
-        self.fetching.to.progress.is_interrupted() || self.fetching.is_ended()
-    }
-}
-
-/// The same, and when another connection has taken over what is fetched.
-struct WhileLeased<'a> {
-    stopping: &'a Stopping<'a>,
-    lease: &'a Lease<'a>,
-}
-
-impl Progress for WhileLeased<'_> {
-    fn is_interrupted(&self) -> bool {
-        self.lease.is_lost() || self.stopping.is_interrupted()
     }
 }

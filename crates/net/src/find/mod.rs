@@ -22,7 +22,7 @@ use {
     slotpress_base::{
         error::{Error, ErrorKind, Hint, Result},
         io::IoPolicy,
-        progress::{CancelToken, Progress},
+        progress::{CancelToken, Progress, Until},
         quantity, text,
         threads::{guarded, panic_point, spawn, spawn_workers},
     },
@@ -480,7 +480,8 @@ fn ask_all(
     let unasked = || Err("did not answer in time".to_string());
     let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
     let next = AtomicUsize::new(0);
-    let until = Until { progress, start: Instant::now() };
+    let start = Instant::now();
+    let until = Until(|| progress.is_interrupted() || start.elapsed() >= ASKING_TIME_MAX);
     let told = client.for_told_urls();
     let died = Mutex::new(None);
     let ask = || {
@@ -526,17 +527,5 @@ fn why(error: &Error) -> String {
     match (NetError::of(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(Hint::Text(hint))) => format!("{error} ({hint})"),
         _ => error.to_string(),
-    }
-}
-
-/// Ends what is not done by a time, as an interrupt would.
-struct Until<'a> {
-    progress: &'a dyn Progress,
-    start: Instant,
-}
-
-impl Progress for Until<'_> {
-    fn is_interrupted(&self) -> bool {
-        self.progress.is_interrupted() || self.start.elapsed() >= ASKING_TIME_MAX
     }
 }

@@ -12,7 +12,7 @@ use {
         bytes::{at_most_mut, count, split_at_most, to_usize},
         error::{Error, IoContext, Result},
         io::pipes::Interruptible,
-        progress::Progress,
+        progress::{Progress, Until},
         threads::{guarded, panic_point},
     },
     std::{
@@ -73,7 +73,7 @@ impl Arriving {
     }
 
     fn take_all(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        let wish = Wanted { progress, arriving: self };
+        let wish = Until(|| progress.is_interrupted() || self.lock().is_unwanted);
         let mut input = Interruptible::new(input, &wish);
         let mut piece = vec![0; PIECE_BYTES];
         let mut bytes = 0;
@@ -100,18 +100,6 @@ impl Arriving {
     /// The last reader has ended: filling the file can stop.
     pub fn stop(&self) {
         self.lock().is_unwanted = true;
-    }
-}
-
-/// Ends a wait for bytes that are not needed any more.
-struct Wanted<'a> {
-    progress: &'a dyn Progress,
-    arriving: &'a Arriving,
-}
-
-impl Progress for Wanted<'_> {
-    fn is_interrupted(&self) -> bool {
-        self.progress.is_interrupted() || self.arriving.lock().is_unwanted
     }
 }
 
