@@ -73,7 +73,7 @@ pub enum Way {
 pub const CONTENT_BYTES_MAX: usize = 32 << 20;
 
 /// Shorter content is level 1's: there is little to look back at, and level 1 itself looks for shorter matches there.
-const CONTENT_BYTES_MIN: usize = 512 << 10;
+const CONTENT_BYTES_MIN: usize = 1 << 20;
 
 /// Makes one frame after another, reusing its memory.
 pub struct Encoder {

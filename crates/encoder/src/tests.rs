@@ -201,7 +201,7 @@ fn what_is_no_gain_is_level_1s() {
 /// Short content is level 1's.
 #[test]
 fn short_content() {
-    let (content, starts) = records(&[Kind::Token], 2000, 12);
+    let (content, starts) = records(&[Kind::Token], 4000, 12);
     let mut encoder = Encoder::new(Effort::Fast, true).expect("an encoder");
     let mut frame = Vec::new();
     for (bytes, way) in [(CONTENT_BYTES_MIN - 1, Way::Stock), (CONTENT_BYTES_MIN, Way::Records)] {
