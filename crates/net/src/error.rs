@@ -230,7 +230,10 @@ impl Causes {
             // An alert of TLS begins with no letter.
             causes.is_no_http |= causes.last.contains("invalid HTTP version");
             causes.is_forbidden |= cause.is::<PrivateOnly>();
-            causes.is_closed |= causes.last.contains("connection closed before message completed");
+            // hyper's words for the end of a connection before an answer, and before the request.
+            causes.is_closed |= ["connection closed before message completed", "operation was canceled"]
+                .iter()
+                .any(|words| causes.last.contains(words));
             let inner = cause.downcast_ref::<io::Error>();
             if let Some(error) = inner {
                 use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};

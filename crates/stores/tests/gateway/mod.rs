@@ -11,7 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
@@ -46,6 +46,7 @@ struct State {
     faults: Mutex<Vec<Fault>>,
     heads: Mutex<Vec<String>>,
     is_gone: AtomicBool,
+    left_alone: AtomicUsize,
 }
 
 pub struct Gateway {
@@ -131,6 +132,11 @@ impl Gateway {
         self.state.is_gone.store(is_gone, SeqCst);
     }
 
+    /// How many connections ended as soon as they were made.
+    pub fn left_alone(&self) -> usize {
+        self.state.left_alone.load(SeqCst)
+    }
+
     /// How many requests had all of this in their heads.
     pub fn count(&self, of: &[&str]) -> usize {
         let heads = self.state.heads.lock().expect("locked");
@@ -149,6 +155,7 @@ pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 /// One request: its head decides what becomes of it.
 fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     if state.is_gone.load(SeqCst) {
+        state.left_alone.fetch_add(1, SeqCst);
         return;
     }
     let mut reader = BufReader::new(client.try_clone().expect("a connection"));
