@@ -190,8 +190,9 @@ pub use {
         },
         read_back::{ReadBack, ReadBackReport},
         rules::{
-            clients::{Client as SnapshotClient, ClientVerdict, Rule},
+            clients::{Client as SnapshotClient, ClientVerdict},
             findings::{Check, Failure, Place},
+            rule::Rule,
         },
         state::check::{Assurance, CheckMode, CheckOptions, Completeness, StateOutcome},
         verify::{

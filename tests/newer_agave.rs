@@ -8,7 +8,7 @@ use {
         archive::frames::FrameSpan,
         ledger::directory::{LedgerPaths, find_bank_snapshot},
     },
-    slotpress_read::{plan::Plan, rules::clients::Rule},
+    slotpress_read::{plan::Plan, rules::rule::Rule},
     std::{
         collections::{BTreeMap, BTreeSet},
         fs,

@@ -21,7 +21,7 @@ use {
     },
     slotpress_read::{
         archive::documents::{Documents, ParsedBank},
-        rules::{clients::Rule, documents::judge_documents, findings::Findings},
+        rules::{documents::judge_documents, findings::Findings, rule::Rule},
     },
     std::{
         fs::File,

@@ -52,7 +52,7 @@ use {
     },
     slotpress_read::{
         archive::{named::NamedArchive, size_limit::SizeLimit, walk::Recycler},
-        rules::clients::{Client, Rule},
+        rules::{clients::Client, rule::Rule},
         state::{
             check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_expected},
             spill::spill_dir,

@@ -23,8 +23,8 @@ use {
         },
         rules::{
             archive::{ArchiveRules, JudgedArchive, SeenSlots},
-            clients::Rule,
             findings::Findings,
+            rule::Rule,
         },
         state::{
             check::StateCheck,

@@ -8,10 +8,7 @@ use {
     crate::common::oracle::Oracle,
     slotpress_base::progress::NoProgress,
     slotpress_read::{
-        rules::{
-            clients::{Client, Rule},
-            findings::Check,
-        },
+        rules::{clients::Client, findings::Check, rule::Rule},
         verify::{NamedArchive, report::VerifyReport, verify_archives},
     },
     std::path::{Path, PathBuf},

@@ -3,10 +3,7 @@
 use {
     slotpress_base::progress::NoProgress,
     slotpress_read::{
-        rules::{
-            clients::{Client, Rule},
-            findings::Failure,
-        },
+        rules::{clients::Client, findings::Failure, rule::Rule},
         verify::{NamedArchive, VerifyOptions, report::VerifyReport, verify_archives},
     },
     std::path::{Path, PathBuf},

@@ -5,7 +5,7 @@ use {
     slotpress_base::progress::NoProgress,
     slotpress_format::ledger::directory::LedgerPaths,
     slotpress_read::{
-        rules::{clients::Rule, findings::Check},
+        rules::{findings::Check, rule::Rule},
         verify::{report::VerifyReport, verify_ledger},
     },
     std::{fs, path::Path},

@@ -13,10 +13,7 @@ use {
     },
     slotpress_read::{
         archive::{source::LocalFile, tail::Tail},
-        rules::{
-            clients::{Client, Rule},
-            findings::Check,
-        },
+        rules::{clients::Client, findings::Check, rule::Rule},
         verify::report::VerifyReport,
     },
     std::path::{Path, PathBuf},

@@ -7,7 +7,7 @@ use {
     slotpress_base::progress::NoProgress,
     slotpress_format::ledger::directory::LedgerPaths,
     slotpress_read::{
-        rules::clients::{Client, Rule},
+        rules::{clients::Client, rule::Rule},
         verify::{report::VerifyReport, verify_ledger},
     },
     std::path::Path,

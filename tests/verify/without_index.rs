@@ -3,7 +3,7 @@
 use {
     super::fixtures::*,
     slotpress_read::{
-        rules::{clients::Rule, findings::Check},
+        rules::{findings::Check, rule::Rule},
         verify::report::VerifyReport,
     },
 };

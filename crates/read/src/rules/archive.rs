@@ -2,11 +2,11 @@
 
 use {
     super::{
-        clients::Rule,
         documents::{BankAndMap, judge_documents, judge_name},
         entries::EntryChecker,
         findings::{Check, Findings, Place},
         frames::{FrameWatch, check_window},
+        rule::Rule,
     },
     crate::archive::{Archive, ReadArchive, documents::Documents, visit::Problem, walk::SeenFrame},
     slotpress_base::error::Result,

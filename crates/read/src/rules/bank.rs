@@ -3,8 +3,8 @@
 
 use {
     super::{
-        clients::Rule,
         findings::{Check, Findings, Place},
+        rule::Rule,
     },
     slotpress_base::error::Result,
     slotpress_format::ledger::{

@@ -4,8 +4,9 @@
 use {
     super::{
         bank::{judge_chain, judge_transactions},
-        clients::{Rule, broken_by},
+        clients::broken_by,
         findings::{Check, Findings, Place},
+        rule::Rule,
     },
     crate::archive::{
         compression::Compression,

@@ -5,7 +5,7 @@
 //! report to, and knows which of the two it is.
 
 use {
-    crate::rules::clients::Rule,
+    crate::rules::rule::Rule,
     serde::Serialize,
     slotpress_base::error::{Error, Result},
     slotpress_format::ledger::names::{Address, Hash},

@@ -2,8 +2,8 @@
 
 use {
     super::{
-        clients::Rule,
         findings::{Check, Findings, Place},
+        rule::Rule,
     },
     crate::archive::walk::SeenFrame,
     slotpress_base::error::Result,

@@ -7,8 +7,8 @@ use {
     crate::{
         archive::visit::{RecordVisitor, RecordWorker, StorageRef},
         rules::{
-            clients::Rule,
             findings::{Check, Findings, Place},
+            rule::Rule,
         },
         state::{
             fingerprint::{Fingerprint, Fingerprinter},

@@ -12,9 +12,9 @@ use {
         stakes::{FoundAccounts, StakeAccounts},
     },
     crate::rules::{
-        clients::Rule,
         documents::judge_expectations,
         findings::{Check, Findings},
+        rule::Rule,
     },
     derive_setters::Setters,
     serde::{Serialize, Serializer},

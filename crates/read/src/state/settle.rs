@@ -7,8 +7,8 @@ use {
         version::ITEM_BYTES,
     },
     crate::rules::{
-        clients::Rule,
         findings::{Check, Findings, Place},
+        rule::Rule,
     },
     slotpress_base::{error::Result, progress::Progress},
     slotpress_format::ledger::bank_file::BankFile,

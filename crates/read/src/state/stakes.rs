@@ -12,8 +12,8 @@ use {
     crate::{
         archive::visit::StorageRef,
         rules::{
-            clients::Rule,
             findings::{Check, Findings, Place},
+            rule::Rule,
         },
     },
     slotpress_base::{bytes::to_usize, error::Result},

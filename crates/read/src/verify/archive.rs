@@ -5,8 +5,8 @@ use {
         archive::{Archive, HashCheck, Pass, ReadError, by_index::Extent},
         rules::{
             archive::{ArchiveRules, JudgedArchive, SeenSlots},
-            clients::Rule,
             findings::{Check, Findings, Place},
+            rule::Rule,
         },
         state::{
             accounts::{Accounts, AccountsPass, Task},

@@ -8,9 +8,9 @@ use {
         },
         plan::{Plan, PlanOptions, PlannedStorage, StorageFault},
         rules::{
-            clients::Rule,
             documents::{judge_documents, judge_expectations},
             findings::{Check, Findings, Place},
+            rule::Rule,
         },
         state::accounts::{AccountsPass, Task},
         store::{RESTORE_JOURNAL_HINT, restore_journal},

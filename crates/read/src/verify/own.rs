@@ -4,8 +4,9 @@ use {
     crate::{
         read_back::{ReadBack, ReadBackReport},
         rules::{
-            clients::{Client, Rule, readers},
+            clients::{Client, readers},
             findings::{Check, Failure},
+            rule::Rule,
         },
         verify::{
             NamedArchive, VerifyOptions,

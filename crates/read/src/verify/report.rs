@@ -3,8 +3,9 @@
 use {
     crate::{
         rules::{
-            clients::{Client, ClientVerdict, Rule, verdicts},
+            clients::{Client, ClientVerdict, verdicts},
             findings::{Check, Failure, Findings},
+            rule::Rule,
         },
         state::{
             accounts::Accounts,

@@ -1,0 +1,383 @@
+//! Which client minds what (format page, sections 2 and 6): every rule that an archive or a ledger can break, the clients
+//! that refuse what breaks it, and where that is known from. The one table of its kind.
+
+use {
+    super::clients::Client::{self, *},
+    serde::Serialize,
+};
+
+/// Sets of clients, those that refuse.
+const ALL: &[Client] = &Client::ALL;
+const NOBODY: &[Client] = &[];
+const FIREDANCER: &[Client] = &[Firedancer];
+const AGAVE: &[Client] = &[Agave41, Agave42, Agave43, Agave44, Agave45];
+const UP_TO_4_1: &[Client] = &[Agave41];
+const UP_TO_4_3: &[Client] = &[Agave41, Agave42, Agave43];
+const UP_TO_4_4: &[Client] = &[Agave41, Agave42, Agave43, Agave44];
+const FROM_4_2: &[Client] = &Client::AGAVE;
+const FROM_4_3: &[Client] = &[Agave43, Agave44, Agave45];
+const FROM_4_4: &[Client] = &[Agave44, Agave45];
+const FROM_4_5: &[Client] = &[Agave45];
+
+/// Where it is known from.
+const SEEN: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, on altered archives (tests/verify)";
+const PAGE_2: &str = "format page, section 2";
+const PAGE_3: &str = "format page, section 3";
+const PAGE_6: &str = "format page, section 6";
+const PAGE_9: &str = "format page, section 9: Firedancer's own loader, on altered archives";
+const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
+const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
+
+/// What to do about a broken rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Remedy {
+    Download,
+    Source,
+    Recompress,
+    Convert,
+    Name,
+    Ledger,
+    Storage,
+    Hints,
+    Version,
+    Layout,
+    Look,
+}
+
+impl Remedy {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Download => "download the archive again, from another source if it comes out the same",
+            Self::Source => "do not use it; take the archive from another source",
+            Self::Recompress => "recompress it: that makes an archive that all clients read",
+            Self::Convert => "for Agave, recompress it with --for agave; Firedancer loads it as it is",
+            Self::Name => "do not use it: it was renamed or made up; take it from another source",
+            Self::Ledger => "take the ledger from its source again, or restore it from an archive",
+            Self::Storage => "name every accounts path, or restore the ledger from an archive",
+            Self::Hints => "remove the file startup_hints from the bank snapshot: a validator starts without it",
+            Self::Version => "load it with a version of Agave that knows it, or take an archive of an older node",
+            Self::Layout => "archive it, and restore the archive: that makes a ledger for Agave 4.2 to 4.5",
+            Self::Look => "look into it before you trust it",
+        }
+    }
+}
+
+macro_rules! rules {
+    ($($(#[$doc:meta])* $rule:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
+        /// Something that a sound archive keeps to.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Rule { $($(#[$doc])* $rule,)* }
+
+        impl Rule {
+            /// Every rule.
+            pub const ALL: &'static [Self] = &[$(Self::$rule,)*];
+
+            fn row(self) -> Row {
+                match self { $(Self::$rule => Row {
+                    refused_by: $refused_by,
+                    remedy: Remedy::$remedy,
+                    source: $source,
+                    what: $what,
+                },)* }
+            }
+        }
+    };
+}
+
+/// What the table says of a rule.
+struct Row {
+    /// The clients that refuse what breaks it.
+    refused_by: &'static [Client],
+    remedy: Remedy,
+    /// Where that is known from.
+    source: &'static str,
+    what: &'static str,
+}
+
+rules! {
+    /// Frames decode, and their checksums are right.
+    FrameDamaged, ALL, Download, SEEN, "a frame does not decode";
+    /// The file ends with a whole frame.
+    CutOff, ALL, Download, SEEN, "the archive is cut off";
+    /// Nothing but frames follows the last frame.
+    TrailingBytes, FIREDANCER, Recompress, PAGE_6, "bytes that are no frame follow the end";
+    /// No frame needs a window of more than 2^27 bytes.
+    WindowRefused, ALL, Recompress, SEEN, "a frame needs a larger window than both clients give";
+    /// No frame needs a window of more than 2^25 bytes.
+    WindowLarge, FIREDANCER, Recompress, PAGE_6, "a frame needs a larger window than Firedancer gives";
+    /// Index and seek table say what is there.
+    Index, NOBODY, Recompress, OWN, "the archive's own index does not fit its frames";
+    /// Frames are those that their hashes are of.
+    FrameHash, NOBODY, Download, OWN, "a frame does not match its hash";
+    /// The marks of pzstd say how long the frames after them are.
+    PzstdMark, NOBODY, Recompress, OWN, "a mark of pzstd does not fit the frame after it";
+    /// Tar headers can be read.
+    TarDamaged, ALL, Download, SEEN, "the tar stream is damaged";
+    /// Every name has a place in a snapshot archive.
+    ForeignEntry, ALL, Source, SEEN, "an entry that has no place in a snapshot archive";
+    /// So has every directory.
+    ForeignDir, AGAVE, Source, SEEN, "a directory that has no place in a snapshot archive";
+    /// Files and directories only, each where it belongs.
+    EntryKind, ALL, Source, SEEN, "an entry of a kind that clients refuse";
+    /// Entries are as large as they may be.
+    EntrySize, ALL, Source, SEEN, "an entry of a size that clients refuse";
+    /// No PAX headers and no GNU long names.
+    ExtensionHeader, FIREDANCER, Recompress, PAGE_6, "a PAX header or GNU long name";
+    /// GNU or ustar headers.
+    OldHeader, FIREDANCER, Recompress, PAGE_6, "a tar header from before ustar";
+    /// The checksum of a header is that of its bytes.
+    HeaderChecksum, AGAVE, Download, PAGE_9, "a tar header with a wrong checksum";
+    /// Names are written as Agave writes them.
+    LooseName, AGAVE, Source, PAGE_9, "a name that Agave does not write so";
+    /// Headers of directories state a size.
+    NoSize, AGAVE, Recompress, PAGE_9, "a directory without a size";
+    /// Names are in one field of their headers.
+    SplitName, FIREDANCER, Recompress, PAGE_9, "a name that is split into the prefix field of its tar header";
+    /// One version: Agave may read the file while a second entry replaces it.
+    VersionTwice, ALL, Source, SEEN, "the version is there twice";
+    /// One version, one status cache, one bank file, one slot's directory.
+    DuplicateEntry, FIREDANCER, Source, PAGE_6, "an entry that is there twice";
+    /// The bank of one slot.
+    TwoBanks, ALL, Source, SEEN, "bank files of two slots";
+    /// One storage per slot, over the full and the incremental archive.
+    DuplicateStorage, AGAVE, Source, SEEN, "two storages of one slot";
+    /// Only what Firedancer writes holds several storages of the bank's own slot.
+    SharedSlot, AGAVE, Convert, PAGE_9, "all storages are of one slot, as Firedancer writes them";
+    /// Storages hold something.
+    EmptyStorage, ALL, Recompress, SEEN, "an empty storage";
+    /// The bank file comes before the accounts.
+    Order, FIREDANCER, Recompress, PAGE_6, "an order of entries that Firedancer does not read";
+    /// Version, status cache and bank file are there.
+    MissingEntry, ALL, Source, SEEN, "something that every archive holds is missing";
+    /// Slots are below 2^32.
+    LargeSlot, FIREDANCER, Look, PAGE_6, "a slot of 2^32 or above, on which Firedancer aborts";
+    /// Storages are not newer than the bank.
+    StorageTooNew, AGAVE, Source, SEEN, "a storage is newer than the bank";
+    /// Storages of an incremental archive are newer than its base.
+    StorageTooOld, AGAVE, Source, SEEN, "a storage is not newer than the base slot";
+    /// At most 5,000,000 entries, 64 TiB.
+    TooLarge, AGAVE, Source, PAGE_6, "more than Agave unpacks";
+    /// 1,024 zero bytes end the tar stream.
+    EndMissing, FIREDANCER, Download, PAGE_6, "the tar stream lacks its end of 1,024 zero bytes";
+    /// No more than those.
+    EndLong, FIREDANCER, Recompress, PAGE_6, "more zero bytes than 1,024 end the tar stream";
+    /// Nothing follows them.
+    JunkAfterEnd, FIREDANCER, Recompress, PAGE_6, "something follows the end of the tar stream";
+    /// The file has the name of a snapshot archive.
+    NameUnknown, ALL, Name, SEEN, "the file does not have the name of a snapshot archive";
+    /// The slot of an incremental archive is not that of its base.
+    BaseIsSlot, AGAVE, Source, PAGE_9, "an incremental archive of the slot of its full archive";
+    /// It is zstd, not lz4.
+    Lz4, FIREDANCER, Recompress, PAGE_6, "an lz4 archive, which Firedancer does not read";
+    /// It is zstd, not a plain tar.
+    Plain, AGAVE, Recompress, PAGE_6, "a plain tar, which Agave does not read";
+    /// It is zstd, not bzip2 or gzip.
+    OldCompression, ALL, Recompress, PAGE_6, "compressed in a way that clients no longer read";
+    /// The name's ending is what the file is.
+    ExtensionWrong, ALL, Name, SEEN, "the file is not compressed as its name says";
+    /// Slot, base slot and hash of the name are the bank's.
+    NameMismatch, ALL, Name, SEEN, "the archive does not match its name";
+    /// The incremental archive builds on the full one.
+    BaseMismatch, ALL, Source, SEEN, "the incremental archive does not build on this full one";
+    /// The state is the one that was asked for.
+    NotExpected, NOBODY, Source, OWN, "the state is not the expected one";
+    /// The archive is the one that was asked for, byte for byte.
+    RootNotExpected, NOBODY, Source, OWN, "this is not the archive that was asked for";
+    /// The version is known.
+    Version, ALL, Source, SEEN, "an unknown snapshot version";
+    /// The version is nothing but the version.
+    VersionLength, FIREDANCER, Recompress, PAGE_9, "the version is surrounded by white space";
+    /// The bank file can be read to its end.
+    BankFile, ALL, Source, SEEN, "the bank file is invalid";
+    /// Nothing follows its last field, and that is whole.
+    BankFileEnd, FIREDANCER, Source, PAGE_6, "the bank file does not end where it should";
+    /// Its fields agree with each other.
+    BankField, NOBODY, Look, PAGE_3, "the bank file contradicts itself";
+    /// Storages and storage map agree.
+    StorageMap, UP_TO_4_1, Look, PAGE_3, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
+    /// Every storage that the storage map names is there, and as long as it says.
+    StorageMapGap, UP_TO_4_1, Source, PAGE_3, "a storage of the bank file's storage map is missing or too short";
+    /// The blockhash queue holds what a validator keeps, with indexes that follow each other.
+    BlockhashQueue, FIREDANCER, Source, PAGE_6, "the blockhash queue has a gap, or is too long";
+    /// The newest blockhashes are all different.
+    BlockhashTwice, FIREDANCER, Source, PAGE_6, "a blockhash is twice among the newest 151";
+    /// The bank hash is the hash of its parts.
+    BankHash, ALL, Source, SEEN, "the bank hash is not the hash of its parts";
+    /// The stakes hold the vote accounts of the bank.
+    NoStakes, AGAVE, Convert, PAGE_9, "the bank file holds no stakes, as Firedancer writes it";
+    /// The leader is the slot's by the epoch stakes.
+    Leader, FROM_4_2, Source, SEEN, "the bank file names another leader than the epoch stakes give its slot";
+    /// The stakes hold vote accounts that can be read.
+    InvalidVoteAccount, FROM_4_3, Source, SEEN, "the stakes hold a vote account that Agave cannot read";
+    /// The status cache can be read to its end.
+    StatusCache, ALL, Source, SEEN, "the status cache is invalid";
+    /// No transaction named the bank's own blockhash, which was not known before.
+    NewestBlockhash, FIREDANCER, Source, PAGE_6, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
+    /// Of the transactions of one blockhash, the same part of the hash is kept.
+    TransactionOffset, FIREDANCER, Source, PAGE_6, "the status cache cuts transaction hashes of one blockhash at different offsets";
+    /// Records end where their storage ends.
+    RecordCutOff, FIREDANCER, Source, PAGE_6, "a storage ends inside a record";
+    /// Nothing that is too short for a record follows the last.
+    StorageTail, NOBODY, Look, PAGE_9, "fewer bytes than a record takes follow the last record of a storage";
+    /// Zero bytes do not follow the last record.
+    StoragePadded, FIREDANCER, Recompress, PAGE_6, "zero bytes follow the last record, which Firedancer takes for an account";
+    /// Accounts hold at most 10 MiB.
+    DataLength, ALL, Source, SEEN, "a record claims more data than an account can hold";
+    /// Executable is 0 or 1.
+    Executable, ALL, Source, SEEN, "a record's executable flag is neither 0 nor 1";
+    /// A storage holds an account once.
+    DuplicateAccount, ALL, Source, SEEN, "an account is twice in one storage";
+    /// The lamports of all accounts add up.
+    Capitalization, ALL, Source, SEEN, "the lamports of all accounts do not add up to the bank file's capitalization";
+    /// The lattice hash of all accounts is the bank's.
+    LatticeHash, AGAVE, Source, SEEN, "the accounts are not those that the bank file's lattice hash covers";
+    /// The vote accounts of the stakes are those of the state.
+    StakesVoteAccount, AGAVE, Source, SEEN, "the bank file's stakes hold another vote account than the state";
+    /// So are their last 8 bytes, once a rate.
+    StakesRate, UP_TO_4_3, Source, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
+    /// The stakes hold the vote account of every delegated stake account.
+    StakesVoter, FROM_4_5, Source, SEEN, "the bank file's stakes lack the vote account of a stake account";
+    /// The delegations of the stakes are those of the state.
+    StakesDelegation, UP_TO_4_4, Source, SEEN, "the bank file's stakes hold another delegation than the state";
+    /// The state holds the sysvar that tells which slots have a block.
+    SlotHistory, FIREDANCER, Source, PAGE_6, "the state holds no SlotHistory sysvar";
+    /// Every storage that a ledger's lists name is there.
+    MissingStorage, ALL, Storage, PAGE_2, "a storage is missing";
+    /// The ledger is complete.
+    Ledger, ALL, Ledger, PAGE_2, "the ledger is not sound";
+    /// A validator's notes to itself can be read.
+    StartupHints, FROM_4_4, Hints, PAGE_2, "the startup hints are damaged, which stops a boot of Agave 4.4 and later";
+    /// The bank file names its storages.
+    NoStorageMap, UP_TO_4_1, Version, PAGE_3, "the bank file names no storages, as Agave 4.4 and later write it";
+    /// Errors in the status cache are those that all versions know.
+    NewerErrors, UP_TO_4_3, Version, PAGE_6, "the status cache holds an error that Agave knows from 4.4 on";
+    /// A ledger whose storages are found by hard links (fastboot 2).
+    HardLinks, FROM_4_5, Layout, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
+    /// A ledger whose storages are found by a list (fastboot 3).
+    StoragesList, UP_TO_4_1, Layout, PAGE_2, "a ledger of Agave 4.2 to 4.4, whose storages are found by a list";
+    /// A ledger whose list tells append vecs from split files (fastboot 4 and 5).
+    TaggedList, UP_TO_4_4, Layout, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
+}
+
+impl Rule {
+    /// What it means that the rule is broken.
+    pub fn what(self) -> &'static str {
+        self.row().what
+    }
+
+    /// Why the client refuses what breaks the rule; where it may load it, and we do not rely on that, it says so.
+    pub fn why(self, client: Client) -> &'static str {
+        match (self, client) {
+            (Self::EndLong, Firedancer) => {
+                "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
+            }
+            (Self::DuplicateAccount, Firedancer) => {
+                "an account is twice in one storage; it loads that, and takes the later, if they are far apart"
+            }
+            _ => self.what(),
+        }
+    }
+
+    /// What keeps to the rule, where that is the same in every place.
+    pub fn expected(self) -> Option<&'static str> {
+        Some(match self {
+            Self::FrameDamaged => "a frame that decodes",
+            Self::CutOff => "whole frames, and a whole tar stream",
+            Self::TrailingBytes => "nothing after the end of the tar stream",
+            Self::Index => "an index and a seek table that fit the frames",
+            Self::TarDamaged => "a tar header, or the end of the archive",
+            Self::ForeignEntry => "only what a snapshot archive holds",
+            Self::EntrySize => "at most 16 GiB, and nothing in a directory",
+            Self::BankFile | Self::BankFileEnd => "a bank file that can be read to its last byte",
+            Self::StatusCache => "a status cache that can be read to its last byte",
+            Self::Ledger => "storages, lists and bank file that agree",
+            _ => return None,
+        })
+    }
+
+    /// What to do about it.
+    pub fn remedy(self) -> &'static str {
+        self.row().remedy.text()
+    }
+
+    /// Where it is known from who minds: a page of facts about the format, the clients' sources, or the clients themselves.
+    pub fn source(self) -> &'static str {
+        self.row().source
+    }
+
+    /// Whether the client loads what breaks the rule.
+    pub fn is_tolerated_by(self, client: Client) -> bool {
+        !self.row().refused_by.contains(&client)
+    }
+
+    /// Whether breaking it is no fault, but how Firedancer or some version of Agave writes: it counts only for a client that
+    /// refuses it.
+    pub fn is_of_version(self) -> bool {
+        use Rule::*;
+        matches!(self, NoStorageMap | NewerErrors | HardLinks | StoragesList | TaggedList) || self.is_of_firedancer()
+    }
+
+    /// Whether breaking it is how Firedancer writes, which no version of Agave loads.
+    pub fn is_of_firedancer(self) -> bool {
+        matches!(self, Self::SharedSlot | Self::NoStakes)
+    }
+
+    /// Whether it is about what bank file and status cache say, beyond that they can be read: an archive has it from its
+    /// ledger, and no archiver can do better.
+    pub fn is_of_bank(self) -> bool {
+        use Rule::*;
+        matches!(self, BlockhashQueue | BlockhashTwice | NewestBlockhash | TransactionOffset | SlotHistory)
+    }
+
+    /// What a client that loads what breaks the rule cannot do with it: seen with Agave's own archivers.
+    pub fn note(self, client: Client) -> Option<&'static str> {
+        match (self, client) {
+            (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
+            (Self::DuplicateStorage | Self::StorageTooNew | Self::StorageTooOld, Firedancer) => {
+                Some("no validator writes storages so, and what they hold may supersede other accounts")
+            }
+            (Self::ForeignDir, Firedancer) => Some("it passes over a directory that no validator writes"),
+            (Self::HeaderChecksum, Firedancer) => {
+                Some("it does not look at the checksum of a tar header, which may be damaged")
+            }
+            (Self::LooseName, Firedancer) => Some("it takes a name for another one that begins or counts like it"),
+            (Self::NoSize, Firedancer) => Some("it does not look at the size of a directory"),
+            (Self::BaseIsSlot, Firedancer) => {
+                Some("no validator writes an incremental archive of the slot of its full one")
+            }
+            (Self::StorageTail, Firedancer) => Some("bytes that are no record may have been part of one"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loading(rule: Rule) -> Vec<Client> {
+        Client::ALL.into_iter().filter(|client| rule.is_tolerated_by(*client)).collect()
+    }
+
+    #[test]
+    fn versions_differ() {
+        assert_eq!(loading(Rule::NoStorageMap), Client::CURRENT);
+        assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
+        assert_eq!(loading(Rule::HardLinks), [Agave41, Agave42, Agave43, Agave44, Firedancer]);
+        assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
+        assert_eq!(loading(Rule::BlockhashQueue), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::VersionLength), loading(Rule::SplitName));
+        assert_eq!(loading(Rule::SplitName), [Agave41, Agave42, Agave43, Agave44, Agave45]);
+        assert_eq!(loading(Rule::DuplicateStorage), [Firedancer]);
+        assert_eq!(loading(Rule::InvalidVoteAccount), [Agave41, Agave42, Firedancer]);
+        assert_eq!(loading(Rule::StakesDelegation), [Agave45, Firedancer]);
+        assert!(loading(Rule::BankHash).is_empty());
+        assert!(loading(Rule::EmptyStorage).is_empty());
+    }
+
+    #[test]
+    fn every_rule_names_its_source() {
+        assert!(Rule::ALL.iter().all(|rule| !rule.source().is_empty() && !rule.what().is_empty()));
+    }
+}
