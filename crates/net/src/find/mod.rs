@@ -4,67 +4,39 @@
 //! moment, and ranks all by the expected age at boot ([`rank`], which is pure). Not here: fetching ([`net`](crate)
 //! has the client), and whether to believe what a name says.
 
+mod ask;
 mod cluster;
 mod measure;
+mod options;
 pub mod rank;
 
-pub use cluster::{Cluster, ClusterFacts};
+pub use {
+    cluster::{Cluster, ClusterFacts},
+    options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT},
+};
 
 use {
     crate::{
-        Client, NetError, NetErrorKind, Remote, Url,
+        Client,
         servers::{Offer, Place, SourceArg},
-        url_source::UrlSource,
     },
-    derive_setters::Setters,
+    ask::{ask_all, by_bank_file, local_slot_time},
     rank::{Facts, ages_by_time, pair_up},
     serde::Serialize,
     slotpress_base::{
         error::{Error, ErrorKind, Hint, Result},
-        io::IoPolicy,
-        progress::{CancelToken, Progress, Until},
+        progress::Progress,
         quantity, text,
-        threads::{guarded, panic_point, spawn, spawn_workers},
     },
-    slotpress_format::ledger::{
-        names::{ArchiveName, Hash},
-        slot_time::{SlotTime, SlotTimeSource},
-    },
-    slotpress_read::{
-        archive::{
-            Archive, IndexPolicy,
-            front::{self, Front},
-        },
-        catalog::{
-            Catalog,
-            scan::{look_for_slot_time, scan},
-        },
-    },
+    slotpress_format::ledger::slot_time::{SlotTime, SlotTimeSource},
     std::{
-        cmp::Reverse,
         collections::BTreeSet,
-        sync::{
-            Arc, Mutex, PoisonError,
-            atomic::{AtomicBool, AtomicUsize, Ordering},
-        },
-        time::{Duration, Instant, SystemTime},
+        time::{Duration, SystemTime},
     },
 };
 
-/// Servers that are asked at the same time.
-const ASKED_AT_ONCE: usize = 64;
-
 /// Peers that are asked in all: mainnet has about 5,000 nodes, of which some hundreds answer RPC.
 const PEERS_MAX: usize = 4096;
-
-/// For asking all of them.
-const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
-
-/// Archives whose bank file is looked for: an incremental one, and its full one.
-const BANK_FILES_MAX: usize = 2;
-
-/// Between two looks at whether to stop.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A server that names a slot this far beyond what RPC servers say is wrong or lies: archives are older than the newest
 /// slot, and an RPC server that lags by more than some minutes is of no use.
@@ -75,83 +47,6 @@ const MEASURE_ROUNDS_MAX: usize = 3;
 
 /// Refused sources that a report lists.
 pub const REFUSED_MAX: usize = 10_000;
-
-/// What to look for, and where.
-#[derive(Clone, Debug, Setters)]
-#[setters(strip_option)]
-#[non_exhaustive]
-pub struct FindOptions {
-    /// Sources that the operator names.
-    #[setters(into)]
-    pub sources: Vec<SourceArg>,
-    /// RPC servers that know the cluster and its peers.
-    #[setters(into)]
-    pub rpc: Vec<Url>,
-    /// A cluster whose public RPC server is asked too.
-    pub cluster: Option<Cluster>,
-    /// The oldest that a state may be at boot, which must be known then. Without it, what is known to be older than
-    /// [`MAX_AGE_DEFAULT`] is refused.
-    #[setters(into)]
-    pub max_age: Option<MaxAge>,
-    /// Whether incremental archives are of use.
-    pub wants_incremental: bool,
-    /// Compressed bytes that the machine restores in a second: assumed, not measured.
-    pub restore_bytes_per_second: u64,
-    /// How many of the best are measured.
-    pub measured_max: usize,
-    /// Whether one is measured that nothing is to be compared with.
-    pub measures_single: bool,
-    /// The genesis hash that RPC servers must tell.
-    pub expected_genesis_hash: Option<Hash>,
-}
-
-impl Default for FindOptions {
-    fn default() -> Self {
-        Self {
-            sources: Vec::new(),
-            rpc: Vec::new(),
-            cluster: None,
-            max_age: None,
-            wants_incremental: true,
-            restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
-            measured_max: 8,
-            measures_single: true,
-            expected_genesis_hash: None,
-        }
-    }
-}
-
-/// Two and a quarter hours. A validator catches up at about twice the cluster's speed, so that this costs as long again; a
-/// full archive of mainnet alone is older than that most of the time, and is refused then.
-pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
-
-/// The oldest that a state may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MaxAge {
-    /// By time.
-    Time(Duration),
-    /// By slots, however long these take.
-    Slots(u64),
-}
-
-impl From<Duration> for MaxAge {
-    fn from(time: Duration) -> Self {
-        Self::Time(time)
-    }
-}
-
-impl MaxAge {
-    /// As a time.
-    pub fn time(self, slot_time: SlotTime) -> Duration {
-        match self {
-            Self::Time(time) => time,
-            Self::Slots(slots) => slot_time.of_slots(slots),
-        }
-    }
-}
-
-/// What a machine for a validator restores, in bytes of the archive; about 700 MB/s of storages.
-pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;
 
 /// A state that can be fetched: a full archive, alone or with an incremental one that builds on it.
 #[derive(Clone, Debug, Serialize)]
@@ -403,129 +298,5 @@ impl Candidate {
 
     fn facts(&self) -> Facts {
         Facts { age: self.behind, bytes: self.bytes(), rate_bytes_per_second: self.rate_bytes_per_second }
-    }
-}
-
-/// How long slots take, by archives in directories that were named.
-fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
-    sources.iter().find_map(|source| {
-        let SourceArg::LocalDir(dir) = source else { return None };
-        let mut catalog = scan(std::slice::from_ref(dir)).ok()?;
-        look_for_slot_time(&mut catalog, &Catalog::default());
-        Some(catalog.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed)
-    })
-}
-
-/// Where it is unknown how long slots take, or when any archive was written: what the bank file of the newest archive says that
-/// an operator named, where its index tells where that is. A few requests, so only if it is asked for: to find archives,
-/// or for their age.
-fn by_bank_file(
-    client: &Client,
-    options: &FindOptions,
-    offers: &mut [(Offer, String, bool)],
-    slot_time: &mut Option<SlotTime>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let is_undated = offers.iter().all(|(offer, ..)| offer.modified.is_none());
-    let is_of_use = (is_undated && options.max_age.is_some()) || (options.measures_single && slot_time.is_none());
-    let mut newest: Vec<&mut Offer> =
-        offers.iter_mut().filter(|(_, _, is_operator)| *is_operator && is_of_use).map(|(offer, ..)| offer).collect();
-    newest.sort_by_key(|offer| Reverse(offer.name.slot));
-    for offer in newest.into_iter().take(BANK_FILES_MAX) {
-        let Place::Remote(remote) = &offer.place else { continue };
-        if let Some(front) = bank_front(client, remote, &offer.name, progress)? {
-            *slot_time = slot_time.or(front.slot_time);
-            // Of use only where an age must be known: `bootstrap` asks for it there only, and is to judge as `find` does.
-            offer.modified = offer.modified.or(front.time.filter(|_| options.max_age.is_some()));
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// The front of the bank file of an archive on a server; `None` where it takes more than a few requests.
-fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<Front>> {
-    let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
-    let (stop, is_over) = (CancelToken::default(), AtomicBool::new(false));
-    let front = std::thread::scope(|scope| {
-        // Where no thread can be started, the read ends by its own limits.
-        let _watching = spawn(scope, || {
-            while !is_over.load(Ordering::Relaxed) {
-                if progress.is_interrupted() {
-                    stop.cancel();
-                }
-                std::thread::sleep(LOOK_AGAIN);
-            }
-        });
-        // What cannot be read tells nothing; fetching it says why.
-        let front = guarded(|| {
-            let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
-            let archive =
-                source.and_then(|source| Archive::of_source(Arc::new(source), Some(name.clone()), policy, &io_policy));
-            Ok(archive.ok().and_then(|archive| front::by_index(&archive)))
-        });
-        is_over.store(true, Ordering::Relaxed);
-        front
-    })?;
-    progress.check()?;
-    Ok(front)
-}
-
-/// Asks everybody, many at a time, for as long as the time allows. An answer is offers, or why there are none.
-fn ask_all(
-    client: &Client,
-    targets: &[(SourceArg, bool)],
-    progress: &dyn Progress,
-) -> Result<Vec<Result<Vec<Offer>, String>>> {
-    let unasked = || Err("did not answer in time".to_string());
-    let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
-    let next = AtomicUsize::new(0);
-    let start = Instant::now();
-    let until = Until(|| progress.is_interrupted() || start.elapsed() >= ASKING_TIME_MAX);
-    let told = client.for_told_urls();
-    let died = Mutex::new(None);
-    let ask = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(((source, is_operator), slot)) = targets.get(number).zip(answers.get(number)) else { return };
-            panic_point("asking");
-            if until.is_interrupted() {
-                return;
-            }
-            let client = if *is_operator { client } else { &told };
-            let answer = client.offers(source, &until);
-            if matches!(&answer, Err(error) if error.kind() == ErrorKind::Interrupted) {
-                continue;
-            }
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer.map_err(|error| why(&error));
-        }
-    };
-    let work = || {
-        let asked = guarded(|| {
-            ask();
-            Ok(())
-        });
-        if let Err(error) = asked {
-            died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        }
-    };
-    std::thread::scope(|scope| {
-        // Where no thread can be started, the calling one asks all.
-        if spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), progress, || &work) == 0 {
-            work();
-        }
-    });
-    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    progress.check()?;
-    Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
-}
-
-/// Why an answer is none; where a server cannot show who it is, with what to do.
-fn why(error: &Error) -> String {
-    match (NetError::of(error).map(NetError::kind), error.hint()) {
-        (Some(NetErrorKind::Tls), Some(Hint::Text(hint))) => format!("{error} ({hint})"),
-        _ => error.to_string(),
     }
 }

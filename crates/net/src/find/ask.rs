@@ -1,0 +1,174 @@
+//! Asking: all servers at once for what they have, and few for the bank file of an archive.
+
+use {
+    super::FindOptions,
+    crate::{
+        Client, NetError, NetErrorKind, Remote,
+        servers::{Offer, Place, SourceArg},
+        url_source::UrlSource,
+    },
+    slotpress_base::{
+        error::{Error, ErrorKind, Hint, Result},
+        io::IoPolicy,
+        progress::{CancelToken, Progress, Until},
+        threads::{guarded, panic_point, spawn, spawn_workers},
+    },
+    slotpress_format::ledger::{
+        names::ArchiveName,
+        slot_time::{SlotTime, SlotTimeSource},
+    },
+    slotpress_read::{
+        archive::{
+            Archive, IndexPolicy,
+            front::{self, Front},
+        },
+        catalog::{
+            Catalog,
+            scan::{look_for_slot_time, scan},
+        },
+    },
+    std::{
+        cmp::Reverse,
+        sync::{
+            Arc, Mutex, PoisonError,
+            atomic::{AtomicBool, AtomicUsize, Ordering},
+        },
+        time::{Duration, Instant},
+    },
+};
+
+/// Servers that are asked at the same time.
+const ASKED_AT_ONCE: usize = 64;
+
+/// For asking all of them.
+const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Archives whose bank file is looked for: an incremental one, and its full one.
+const BANK_FILES_MAX: usize = 2;
+
+/// Between two looks at whether to stop.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long slots take, by archives in directories that were named.
+pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
+    sources.iter().find_map(|source| {
+        let SourceArg::LocalDir(dir) = source else { return None };
+        let mut catalog = scan(std::slice::from_ref(dir)).ok()?;
+        look_for_slot_time(&mut catalog, &Catalog::default());
+        Some(catalog.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed)
+    })
+}
+
+/// Where it is unknown how long slots take, or when any archive was written: what the bank file of the newest archive says that
+/// an operator named, where its index tells where that is. A few requests, so only if it is asked for: to find archives,
+/// or for their age.
+pub fn by_bank_file(
+    client: &Client,
+    options: &FindOptions,
+    offers: &mut [(Offer, String, bool)],
+    slot_time: &mut Option<SlotTime>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let is_undated = offers.iter().all(|(offer, ..)| offer.modified.is_none());
+    let is_of_use = (is_undated && options.max_age.is_some()) || (options.measures_single && slot_time.is_none());
+    let mut newest: Vec<&mut Offer> =
+        offers.iter_mut().filter(|(_, _, is_operator)| *is_operator && is_of_use).map(|(offer, ..)| offer).collect();
+    newest.sort_by_key(|offer| Reverse(offer.name.slot));
+    for offer in newest.into_iter().take(BANK_FILES_MAX) {
+        let Place::Remote(remote) = &offer.place else { continue };
+        if let Some(front) = bank_front(client, remote, &offer.name, progress)? {
+            *slot_time = slot_time.or(front.slot_time);
+            // Of use only where an age must be known: `bootstrap` asks for it there only, and is to judge as `find` does.
+            offer.modified = offer.modified.or(front.time.filter(|_| options.max_age.is_some()));
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The front of the bank file of an archive on a server; `None` where it takes more than a few requests.
+fn bank_front(client: &Client, remote: &Remote, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<Front>> {
+    let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
+    let (stop, is_over) = (CancelToken::default(), AtomicBool::new(false));
+    let front = std::thread::scope(|scope| {
+        // Where no thread can be started, the read ends by its own limits.
+        let _watching = spawn(scope, || {
+            while !is_over.load(Ordering::Relaxed) {
+                if progress.is_interrupted() {
+                    stop.cancel();
+                }
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        });
+        // What cannot be read tells nothing; fetching it says why.
+        let front = guarded(|| {
+            let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
+            let archive =
+                source.and_then(|source| Archive::of_source(Arc::new(source), Some(name.clone()), policy, &io_policy));
+            Ok(archive.ok().and_then(|archive| front::by_index(&archive)))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        front
+    })?;
+    progress.check()?;
+    Ok(front)
+}
+
+/// Asks all of them, many at a time, for as long as the time allows. An answer is offers, or why there are none.
+pub fn ask_all(
+    client: &Client,
+    targets: &[(SourceArg, bool)],
+    progress: &dyn Progress,
+) -> Result<Vec<Result<Vec<Offer>, String>>> {
+    let unasked = || Err("did not answer in time".to_string());
+    let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
+    let next = AtomicUsize::new(0);
+    let start = Instant::now();
+    let until = Until(|| progress.is_interrupted() || start.elapsed() >= ASKING_TIME_MAX);
+    let told = client.for_told_urls();
+    let died = Mutex::new(None);
+    let ask = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(((source, is_operator), slot)) = targets.get(number).zip(answers.get(number)) else { return };
+            panic_point("asking");
+            if until.is_interrupted() {
+                return;
+            }
+            let client = if *is_operator { client } else { &told };
+            let answer = client.offers(source, &until);
+            if matches!(&answer, Err(error) if error.kind() == ErrorKind::Interrupted) {
+                continue;
+            }
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer.map_err(|error| why(&error));
+        }
+    };
+    let work = || {
+        let asked = guarded(|| {
+            ask();
+            Ok(())
+        });
+        if let Err(error) = asked {
+            died.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    };
+    std::thread::scope(|scope| {
+        // Where no thread can be started, the calling one asks all.
+        if spawn_workers(scope, ASKED_AT_ONCE.min(targets.len()), progress, || &work) == 0 {
+            work();
+        }
+    });
+    if let Some(error) = died.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    progress.check()?;
+    Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
+}
+
+/// Why an answer is none; where a server cannot show who it is, with what to do.
+fn why(error: &Error) -> String {
+    match (NetError::of(error).map(NetError::kind), error.hint()) {
+        (Some(NetErrorKind::Tls), Some(Hint::Text(hint))) => format!("{error} ({hint})"),
+        _ => error.to_string(),
+    }
+}

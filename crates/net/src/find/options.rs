@@ -1,0 +1,86 @@
+//! What to look for, and where.
+
+use {
+    super::Cluster,
+    crate::{Url, servers::SourceArg},
+    derive_setters::Setters,
+    slotpress_format::ledger::{names::Hash, slot_time::SlotTime},
+    std::time::Duration,
+};
+
+/// What to look for, and where.
+#[derive(Clone, Debug, Setters)]
+#[setters(strip_option)]
+#[non_exhaustive]
+pub struct FindOptions {
+    /// Sources that the operator names.
+    #[setters(into)]
+    pub sources: Vec<SourceArg>,
+    /// RPC servers that know the cluster and its peers.
+    #[setters(into)]
+    pub rpc: Vec<Url>,
+    /// A cluster whose public RPC server is asked too.
+    pub cluster: Option<Cluster>,
+    /// The oldest that a state may be at boot, which must be known then. Without it, what is known to be older than
+    /// [`MAX_AGE_DEFAULT`] is refused.
+    #[setters(into)]
+    pub max_age: Option<MaxAge>,
+    /// Whether incremental archives are of use.
+    pub wants_incremental: bool,
+    /// Compressed bytes that the machine restores in a second: assumed, not measured.
+    pub restore_bytes_per_second: u64,
+    /// How many of the best are measured.
+    pub measured_max: usize,
+    /// Whether one is measured that nothing is to be compared with.
+    pub measures_single: bool,
+    /// The genesis hash that RPC servers must tell.
+    pub expected_genesis_hash: Option<Hash>,
+}
+
+impl Default for FindOptions {
+    fn default() -> Self {
+        Self {
+            sources: Vec::new(),
+            rpc: Vec::new(),
+            cluster: None,
+            max_age: None,
+            wants_incremental: true,
+            restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
+            measured_max: 8,
+            measures_single: true,
+            expected_genesis_hash: None,
+        }
+    }
+}
+
+/// Two and a quarter hours. A validator catches up at about twice the cluster's speed, so that this costs as long again; a
+/// full archive of mainnet alone is older than that most of the time, and is refused then.
+pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
+
+/// The oldest that a state may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxAge {
+    /// By time.
+    Time(Duration),
+    /// By slots, however long these take.
+    Slots(u64),
+}
+
+impl From<Duration> for MaxAge {
+    fn from(time: Duration) -> Self {
+        Self::Time(time)
+    }
+}
+
+impl MaxAge {
+    /// As a time.
+    pub fn time(self, slot_time: SlotTime) -> Duration {
+        match self {
+            Self::Time(time) => time,
+            Self::Slots(slots) => slot_time.of_slots(slots),
+        }
+    }
+}
+
+/// What a machine for a validator restores, in bytes of the archive; about 700 MB/s of storages.
+pub const RESTORE_BYTES_PER_SECOND_DEFAULT: u64 = 200_000_000;
