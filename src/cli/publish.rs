@@ -210,7 +210,11 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     if !args.dry_run {
         return publish(&options, &mut |event| show(event, ui), ui);
     }
-    for (name, targets) in preview(&options, ui)? {
+    let first = preview(&options, ui)?;
+    if first.is_empty() && !ui.is_json() {
+        ui.print("nothing to publish: no archive there is newer than what the targets have");
+    }
+    for (name, targets) in first {
         match ui.is_json() {
             true => ui.print_json(&Line::Plan { name: name.to_string(), targets: &targets }),
             false => ui.print(&format!("would publish {name} to {}", targets.join(", "))),

@@ -220,10 +220,15 @@ fn a_file_without_a_bank_file_gets_no_second_name() {
 #[test]
 fn a_dry_run_writes_nothing() {
     let stage = Stage::with_pair();
-    let output = slotpress().args(stage.arguments(&["--dry-run"])).output().expect("runs");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let said = || {
+        let output = slotpress().args(stage.arguments(&["--dry-run"])).output().expect("runs");
+        String::from_utf8_lossy(&output.stdout).to_string()
+    };
+    let text = said();
     assert!(text.contains(&format!("would publish {FULL_26} to")) && text.contains(INCREMENTAL_26_40), "{text}");
     assert!(!stage.pins().exists() && names_in(&stage.mirror()).is_empty());
+    stage.once_succeeds(&[]);
+    assert!(said().starts_with("nothing to publish"));
 }
 
 #[test]
