@@ -4,8 +4,8 @@
 #
 #   bench/publish.sh                     SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH (/dev/shm)
 #
-# Needs versitygw, rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for seven times the archive and twice
-# the ledger.
+# Needs versitygw, rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for the ledger and six times its archive
+# (of 4 GiB: 12 GB).
 #
 # - `publish` gets an archive in one frame, as a validator writes it. `--as-is` reads it, checks everything in it and the state, and
 #   then sends the file. rclone reads and sends it, and checks nothing. So `verify` is there too, and both stages of `publish --as-is`,
@@ -46,6 +46,7 @@ name=$(basename "$ours")
 # One frame, without an index.
 theirs=$work/validator/$name
 zstd -q -dc "$ours" | zstd -q -1 --single-thread -o "$theirs"
+their_bytes=$(stat -c %s "$theirs")
 
 clean() {
     rm -rf "$work/out" "$work/snapshots" "$work/snapshots.publish" "${bucket:?}"/*
@@ -87,8 +88,17 @@ for round in $(seq "$rounds"); do
     slotpress_timed archive archive "$work/ledger" -o "$work/out"
     slotpress_timed archive-bucket archive "$work/ledger" -o s3://bench/mainnet
     cmp "$bucket/mainnet/$name" "$ours"
-    clean
-    mkdir "$bucket/mainnet"
+done
+# With little memory.
+slotpress_timed little-as-is "${publish[@]}" --as-is --memory "$memory"
+slotpress_timed little-publish "${publish[@]}" --memory "$memory"
+slotpress_timed little-archive archive "$work/ledger" -o s3://bench/mainnet --memory "$memory"
+# Room for another one.
+rm -r "$work/ledger" "$theirs"
+for round in $(seq "$rounds"); do
+    echo "bootstrap: round $round of $rounds" >&2
+    rm -rf "$work/out" "${bucket:?}"/*
+    mkdir "$work/out" "$bucket/mainnet"
     ln "$ours" "$bucket/mainnet/$name"
     timed fetch "$slotpress" -q fetch s3://bench/mainnet -o "$work/out" --no-incremental
     rm -r "$work/out"/*
@@ -101,8 +111,8 @@ combine slower-publish recompress rclone-ours max
 combine slower-archive archive rclone-ours max
 combine slower-bootstrap fetch restore max
 
-# With little memory.
-peak() { # NAME FACTOR: of MEMORY, beside what the program and its threads take
+# Whether it is bound by so many times MEMORY, beside what the program and its threads take.
+peak() { # NAME FACTOR TEXT
     local bytes_max=$(($(numfmt --from=auto "${memory%B}") * $2 + (64 << 20))) kib
     kib=$(tail -n 1 "$work/memory/$1")
     printf '%-34s %23.0f MiB   at most %d x %s and 64 MiB\n' "$3" "$((kib / 1024))" "$2" "$memory"
@@ -110,7 +120,7 @@ peak() { # NAME FACTOR: of MEMORY, beside what the program and its threads take
 }
 
 echo
-echo "$size of ledger, archives of $(stat -c %s "$theirs") (one frame) and $(stat -c %s "$ours") bytes; $threads threads on $(nproc) cores;"
+echo "$size of ledger, archives of $their_bytes (one frame) and $(stat -c %s "$ours") bytes; $threads threads on $(nproc) cores;"
 echo "$(stat -f -c %T "$work"); $(rclone version | head -n 1); $rounds rounds; medians, ratios paired within rounds"
 printf '\n%-34s %11s %13s   %s\n' "a file as it is" seconds 'peak memory' ''
 row rclone-theirs "rclone copyto"
@@ -132,10 +142,7 @@ row bootstrap "bootstrap, from the bucket" "$(ratio bootstrap slower-bootstrap) 
 printf '\n%s\n' "with --memory $memory"
 exit_code=0
 # Buffers, the state check, and parts of an upload may each take so much.
-slotpress_timed little-as-is "${publish[@]}" --as-is --memory "$memory"
 peak little-as-is 3 "publish --as-is"
-slotpress_timed little-publish "${publish[@]}" --memory "$memory"
 peak little-publish 3 "publish"
-slotpress_timed little-archive archive "$work/ledger" -o s3://bench/mainnet --memory "$memory"
 peak little-archive 1 "archive, into the bucket"
 exit $exit_code
