@@ -3,7 +3,7 @@
 use {
     super::stage::*,
     crate::{
-        common::*,
+        common::{oracle::Oracle, *},
         serve::server::{connect, read_response, send},
     },
     rustix::{
@@ -12,9 +12,11 @@ use {
     },
     serde_json::Value,
     std::{
+        collections::BTreeMap,
         fs,
         io::{BufRead, BufReader, Write},
         os::unix::fs::MetadataExt,
+        path::{Path, PathBuf},
         process::{Child, Command, Stdio},
         sync::{
             Arc, Mutex,
@@ -75,11 +77,18 @@ impl Drop for Running {
     }
 }
 
-/// Each archive appears, and goes when two newer ones are there: faster than any validator. All that a reader sees is whole.
-#[test]
-fn beside_a_validator_that_purges() {
-    let stage = Stage::new(&[]);
-    let running = Running::start(&stage, &["--every", "0s", "--grace", "1h"]);
+/// Tells a thread that polls to end: also where what it polls beside has failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Each archive appears, and goes when two newer ones are there: faster than any validator. The next one comes when it was
+/// published, which `published` hears of. All that a reader sees meanwhile is whole.
+fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut published: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let polls = scope.spawn(|| {
@@ -90,8 +99,9 @@ fn beside_a_validator_that_purges() {
             }
             seen
         });
+        let over = Over(&is_over);
         let mut there: Vec<String> = Vec::new();
-        for archive in chain() {
+        for archive in archives {
             stage.write(archive);
             there.push(name(archive));
             if there.len() > 2 {
@@ -99,17 +109,79 @@ fn beside_a_validator_that_purges() {
             }
             // A validator takes longer; what it writes meanwhile is skipped or published, as it comes.
             running.wait_for_published(&name(archive));
+            published();
         }
-        is_over.store(true, Relaxed);
+        drop(over);
         let seen = polls.join().expect("polled");
         assert!(seen.len() > 3, "{seen:?}");
     });
-    let said = running.stop();
-    verify(&stage.mirror());
-    assert_eq!(of_type(&said, "publish_failed").len() + of_type(&said, "publish_refused").len(), 0, "{said:?}");
-    assert_eq!(latest(&stage.mirror()), [name(chain().last().expect("some"))]);
+}
+
+/// That it has published the newest, and failed at nothing; the validator's directory has what the validator left there.
+fn assert_all_went_well(stage: &Stage, said: &[Value], newest: &Path) {
+    assert_eq!(of_type(said, "publish_failed").len() + of_type(said, "publish_refused").len(), 0, "{said:?}");
+    assert_eq!(latest(&stage.mirror()), [name(newest)]);
     assert_eq!(names_in(&stage.snapshots()).len(), 2);
     assert!(state_of(&stage.snapshots()).values().all(|(_, links, ..)| *links == 1));
+}
+
+#[test]
+fn beside_a_validator_that_purges() {
+    let stage = Stage::new(&[]);
+    let running = Running::start(&stage, &["--every", "0s", "--grace", "1h"]);
+    write_and_purge(&stage, &running, chain(), || {});
+    let said = running.stop();
+    verify(&stage.mirror());
+    assert_all_went_well(&stage, &said, chain().last().expect("some"));
+}
+
+/// Of each pair that is published, as soon as it is: it is what the validator wrote.
+#[test]
+#[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
+fn agave_loads_each_pair() {
+    let oracles = Oracle::required();
+    let made = temp_dir();
+    // Each with its genesis, and all in the order of their slots, as one validator would write them.
+    let (older, newer) = chain().split_at(3);
+    let mut archives: Vec<PathBuf> = older.to_vec();
+    let mut geneses = BTreeMap::from([(26, genesis_beside(FULL_26)), (40, genesis_beside(FULL_26))]);
+    for slots in [66u64, 105, 165, 255, 390] {
+        let dir = made.path().join(slots.to_string());
+        let flags = ["--accounts", "3000", "--slots", &slots.to_string(), "--hot", "--close-permille", "100"];
+        oracles[0].run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
+        // An incremental one is before its full one by name.
+        archives.extend(names_in(&dir.join("archives")).iter().rev().map(|name| dir.join("archives").join(name)));
+        geneses.insert(slots * 2 / 3, dir);
+    }
+    archives.extend_from_slice(newer);
+    geneses.extend([3500, 3575].map(|slot| (slot, genesis_beside(FULL_3500))));
+
+    let load = |dir: &dyn Fn(&str) -> PathBuf, pair: &[String]| {
+        let slot = pair[0].split('-').nth(1).and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
+        let (full, incremental) = (dir(&pair[0]), pair.get(1).map(|name| dir(name)));
+        let states = oracles.iter().map(|oracle| oracle.load(&full, incremental.as_deref(), &geneses[&slot]));
+        states.collect::<Vec<_>>()
+    };
+    let original = |wanted: &str| archives.iter().find(|path| name(path) == wanted).expect("it was written").clone();
+    let stage = Stage::new(&[]);
+    let running = Running::start(&stage, &["--every", "0s", "--grace", "1h"]);
+    let (pairs, to_load) = std::sync::mpsc::channel::<Vec<String>>();
+    std::thread::scope(|scope| {
+        let loads = scope.spawn(|| {
+            for pair in to_load {
+                assert_eq!(load(&|name| stage.mirror().join(name), &pair), load(&original, &pair), "{pair:?}");
+                println!("{} checkers load {}", oracles.len(), pair.join(" and "));
+            }
+        });
+        write_and_purge(&stage, &running, &archives, || pairs.send(latest(&stage.mirror())).expect("it loads"));
+        drop(pairs);
+        loads.join().expect("all load");
+    });
+    assert_all_went_well(&stage, &running.stop(), archives.last().expect("some"));
+}
+
+fn genesis_beside(fixture_name: &str) -> PathBuf {
+    fixture(fixture_name).parent().expect("a directory").to_path_buf()
 }
 
 /// A whole chain at once, and what is purged while it is read: the newest is published, nothing fails.

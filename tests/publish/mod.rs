@@ -1,6 +1,7 @@
 //! `slotpress publish`, beside what writes as validators do: what it publishes is whole, what it needs it has pinned, and a
 //! run that is killed goes on.
 
+mod fleet;
 mod kills;
 mod lives;
 mod once;

@@ -24,7 +24,7 @@ fn arguments(stage: &Stage, flags: &[&str]) -> Vec<String> {
     arguments
 }
 
-fn once(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Output {
+pub fn once(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Output {
     let arguments = arguments(stage, &[&["--once"], flags].concat());
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     command(gateway, &arguments).output().expect("runs")

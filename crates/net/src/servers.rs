@@ -283,7 +283,14 @@ impl Client {
 
     fn offers_of_mirror(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         if url.scheme() != stores::SCHEME {
-            return self.heads(url, listed_names(&self.small(url, LISTING_BYTES_MAX, stop)?), stop);
+            return match self.small(url, LISTING_BYTES_MAX, stop) {
+                // A web server that shows no directories, or a bucket, has a list where `publish` put one.
+                Err(error) if is_not_there(&error) => match self.listing(url, stop)? {
+                    Some(listed) => self.offers_of_list(url, &listed, stop),
+                    None => Err(error),
+                },
+                page => self.heads(url, listed_names(&page?), stop),
+            };
         }
         // What is there is what counts; a list that was put beside it says more of it.
         let mut offers = self.heads(url, self.store_names(url, stop)?, stop)?;

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Archives into a bucket and out of it, beside rclone and beside each stage alone: all with one versitygw on loopback, which shares
+# the cores. Candidates take turns in each round; medians of ROUNDS, and of ratios within a round.
+#
+#   bench/publish.sh                     SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH (/dev/shm)
+#
+# Needs versitygw, rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for the ledger and six times its archive
+# (of 4 GiB: 12 GB).
+#
+# - `publish` gets an archive in one frame, as a validator writes it. `--as-is` reads it, checks everything in it and the state, and
+#   then sends the file. rclone reads and sends it, and checks nothing. So `verify` is there too, and both stages of `publish --as-is`,
+#   as it says itself.
+# - rclone has the same parts as slotpress, 16 MiB and eight at a time, and leaves out what slotpress does not do either: an MD5 of the
+#   whole file before it is sent, a look whether the bucket is there, a second's wait for a "100 Continue" before each part. Both sign
+#   each part with its SHA-256, rclone adds an MD5.
+# - What streams is measured against the slower of its stages alone, of the same round. slotpress syncs what it writes to a disk.
+# - The last rows: peak memory with --memory MEMORY, which must not be more than the documented parts of it; else the exit code is 1.
+. "$(dirname "$0")/lib.sh"
+rounds=${ROUNDS:-3}
+size=${SIZE:-1GiB}
+memory=${MEMORY:-256MiB}
+for program in versitygw rclone zstd curl; do
+    command -v "$program" >/dev/null || { echo "bench/publish.sh needs $program" >&2; exit 2; }
+done
+[ -n "${SLOTPRESS:-}" ] && slotpress=$SLOTPRESS || build --bins
+scratch
+
+port=${PORT:-17370}
+bucket=$work/buckets/bench
+mkdir -p "$bucket" "$work/validator" "$work/out"
+for name in $(compgen -e | grep -E '^(SLOTPRESS|AWS|RCLONE)_'); do unset "$name"; done
+export AWS_ACCESS_KEY_ID=bench AWS_SECRET_ACCESS_KEY=secret-of-bench AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$port
+export AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null
+export RCLONE_CONFIG=/dev/null RCLONE_CONFIG_STORE_TYPE=s3 RCLONE_CONFIG_STORE_PROVIDER=Other RCLONE_CONFIG_STORE_ENV_AUTH=true
+export RCLONE_CONFIG_STORE_ENDPOINT=$AWS_ENDPOINT_URL RCLONE_CONFIG_STORE_REGION=$AWS_REGION
+versitygw --access "$AWS_ACCESS_KEY_ID" --secret "$AWS_SECRET_ACCESS_KEY" --keep-alive --quiet --port 127.0.0.1:$port posix "$work/buckets" \
+    >"$work/gateway" 2>&1 &
+gateway=$!
+trap 'kill $gateway; rm -rf "$work"' EXIT
+for _ in $(seq 100); do curl -s -o /dev/null "$AWS_ENDPOINT_URL" && break; sleep 0.05; done
+
+"$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
+"$slotpress" -q archive "$work/ledger" -o "$work" --threads "$threads" >/dev/null
+ours=$(echo "$work"/snapshot-*)
+name=$(basename "$ours")
+# One frame, without an index.
+theirs=$work/validator/$name
+zstd -q -dc "$ours" | zstd -q -1 --single-thread -o "$theirs"
+their_bytes=$(stat -c %s "$theirs")
+
+clean() {
+    rm -rf "$work/out" "$work/snapshots" "$work/snapshots.publish" "${bucket:?}"/*
+    mkdir "$work/out" "$work/snapshots"
+    ln "$theirs" "$work/snapshots/$name"
+}
+slotpress_timed() { # NAME COMMAND [ARGUMENT]...
+    clean
+    timed "$1" "$slotpress" --json --progress none "${@:2}" --threads "$threads"
+}
+rclone_timed() { # NAME FILE
+    clean
+    timed "$1" rclone copyto "$2" "store:bench/mainnet/$name" --s3-chunk-size 16Mi --s3-upload-concurrency 8 --s3-upload-cutoff 16Mi \
+        --s3-disable-checksum --s3-no-check-bucket --expect-continue-timeout 0 --retries 1
+}
+# The seconds of a stage, as a line of JSON of the last command says.
+stage() { # NAME TYPE
+    sed -n "s/.*\"type\":\"$2\".*\"elapsed_seconds\":\([0-9.]*\).*/\1/p" "$work/stdout" >>"$work/times/$1"
+    tail -n 1 "$work/memory/as-is" >>"$work/memory/$1"
+}
+combine() { # NAME A B max|sum, within each round
+    paste "$work/times/$2" "$work/times/$3" | awk -v how="$4" '{print (how=="sum" ? $1+$2 : $1>$2 ? $1 : $2)}' >"$work/times/$1"
+    paste "$work/memory/$2" "$work/memory/$3" | awk '{print ($1>$2 ? $1 : $2)}' >"$work/memory/$1"
+}
+publish=(publish "$work/snapshots" --to s3://bench/mainnet --once)
+
+for round in $(seq "$rounds"); do
+    echo "round $round of $rounds" >&2
+    slotpress_timed verify verify "$theirs"
+    rclone_timed rclone-theirs "$theirs"
+    slotpress_timed as-is "${publish[@]}" --as-is
+    stage as-is-check publish_prepared
+    stage as-is-transfer published
+    rclone_timed rclone-ours "$ours"
+    slotpress_timed recompress recompress "$theirs" -o "$work/out"
+    cmp "$work/out/$name" "$ours"
+    slotpress_timed publish "${publish[@]}"
+    cmp "$bucket/mainnet/$name" "$ours"
+    slotpress_timed archive archive "$work/ledger" -o "$work/out"
+    slotpress_timed archive-bucket archive "$work/ledger" -o s3://bench/mainnet
+    cmp "$bucket/mainnet/$name" "$ours"
+done
+# With little memory.
+slotpress_timed little-as-is "${publish[@]}" --as-is --memory "$memory"
+slotpress_timed little-publish "${publish[@]}" --memory "$memory"
+slotpress_timed little-archive archive "$work/ledger" -o s3://bench/mainnet --memory "$memory"
+# Room for another one.
+rm -r "$work/ledger" "$theirs"
+for round in $(seq "$rounds"); do
+    echo "bootstrap: round $round of $rounds" >&2
+    rm -rf "$work/out" "${bucket:?}"/*
+    mkdir "$work/out" "$bucket/mainnet"
+    ln "$ours" "$bucket/mainnet/$name"
+    timed fetch "$slotpress" -q fetch s3://bench/mainnet -o "$work/out" --no-incremental
+    rm -r "$work/out"/*
+    timed restore "$slotpress" -q restore "$ours" --ledger "$work/out/ledger" --threads "$threads"
+    rm -r "$work/out"/*
+    timed bootstrap "$slotpress" -q bootstrap s3://bench/mainnet --ledger "$work/out/ledger" --no-incremental --threads "$threads"
+done
+combine verify-rclone verify rclone-theirs sum
+combine slower-publish recompress rclone-ours max
+combine slower-archive archive rclone-ours max
+combine slower-bootstrap fetch restore max
+
+# Whether it is bound by so many times MEMORY, beside what the program and its threads take.
+peak() { # NAME FACTOR TEXT
+    local bytes_max=$(($(numfmt --from=auto "${memory%B}") * $2 + (64 << 20))) kib
+    kib=$(tail -n 1 "$work/memory/$1")
+    printf '%-34s %23.0f MiB   at most %d x %s and 64 MiB\n' "$3" "$((kib / 1024))" "$2" "$memory"
+    [ $((kib * 1024)) -le "$bytes_max" ] || { echo "$1 takes more" >&2; exit_code=1; }
+}
+
+echo
+echo "$size of ledger, archives of $their_bytes (one frame) and $(stat -c %s "$ours") bytes; $threads threads on $(nproc) cores;"
+echo "$(stat -f -c %T "$work"); $(rclone version | head -n 1); $rounds rounds; medians, ratios paired within rounds"
+printf '\n%-34s %11s %13s   %s\n' "a file as it is" seconds 'peak memory' ''
+row rclone-theirs "rclone copyto"
+row verify "slotpress verify"
+row as-is "publish --as-is" "$(ratio as-is rclone-theirs) x rclone; $(ratio as-is verify-rclone) x verify, then rclone"
+row as-is-check "  of that: checked"
+row as-is-transfer "  of that: sent, and the index" "$(ratio as-is-transfer rclone-theirs) x rclone"
+printf '\n%s\n' "recompressed"
+row recompress "recompress, into a directory"
+row rclone-ours "rclone copyto, of the result"
+row publish "publish" "$(ratio publish slower-publish) x the slower"
+printf '\n%s\n' "of a ledger"
+row archive "archive, into a directory"
+row archive-bucket "archive, into the bucket" "$(ratio archive-bucket slower-archive) x the slower of this and rclone"
+printf '\n%s\n' "to a ledger"
+row fetch "fetch, from the bucket"
+row restore "restore, of the file"
+row bootstrap "bootstrap, from the bucket" "$(ratio bootstrap slower-bootstrap) x the slower"
+printf '\n%s\n' "with --memory $memory"
+exit_code=0
+# Buffers, the state check, and parts of an upload may each take so much.
+peak little-as-is 3 "publish --as-is"
+peak little-publish 3 "publish"
+peak little-archive 1 "archive, into the bucket"
+exit $exit_code
