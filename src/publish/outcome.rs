@@ -21,10 +21,15 @@ impl Publisher<'_> {
             Message::Event(event) => self.tell(event),
             Message::Prepared { source, result, elapsed } => {
                 self.now.preparing = None;
-                match result {
-                    Ok(name) => self.prepared(&name, elapsed)?,
-                    Err(error) => self.not_prepared(&source, error)?,
+                let making = self.making.take();
+                let ready = match result {
+                    Ok(name) => self.prepared(&name, elapsed),
+                    Err(error) => self.not_prepared(&source, error).map(|()| None),
+                };
+                if let Some(making) = making {
+                    making.is_over(ready.as_ref().ok().cloned().flatten());
                 }
+                ready.map(drop)?;
             }
             Message::Target { at, result } => {
                 let Some(target) = self.targets.get_mut(at) else { return Ok(()) };
@@ -46,14 +51,14 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<()> {
+    fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<Option<Ready>> {
         self.preparing.succeeded();
         self.look()?;
-        let Some(ready) = self.ready_of(name) else { return Ok(()) };
-        let Ready { archive, state, .. } = ready;
+        let Some(ready) = self.ready_of(name) else { return Ok(None) };
+        let (archive, state) = (&ready.archive, ready.state);
         let root = archive.hashes.map(|hashes| hashes.root);
-        self.tell(Event::Prepared { name: archive.name, state, bytes: archive.size_bytes, root, elapsed });
-        Ok(())
+        self.tell(Event::Prepared { name: archive.name.clone(), state, bytes: archive.size_bytes, root, elapsed });
+        Ok(Some(ready))
     }
 
     fn not_prepared(&mut self, source: &ArchiveName, error: Error) -> Result<()> {

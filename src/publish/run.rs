@@ -4,6 +4,7 @@ use {
     super::{
         PublishOptions,
         event::Event,
+        head_start::Making,
         journal::{Identity, State},
         metrics::Metrics,
         notes::Notes,
@@ -83,6 +84,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 now: Situation::default(),
                 ready: Catalog::default(),
                 preparing: Attempts::default(),
+                making: None,
                 looking: Attempts::default(),
                 has_begun_incremental: false,
                 writers: Writers::default(),
@@ -113,6 +115,8 @@ pub(super) struct Publisher<'a> {
     pub(super) now: Situation,
     pub(super) ready: Catalog,
     pub(super) preparing: Attempts,
+    /// What is being prepared, for those who wait for it.
+    pub(super) making: Option<Arc<Making>>,
     pub(super) looking: Attempts,
     pub(super) has_begun_incremental: bool,
     pub(super) writers: Writers,
@@ -308,7 +312,7 @@ impl Publisher<'_> {
             let spent = self.now.spent(&wishes).into_iter().filter(|name| !in_use.contains(name));
             for name in spent.cloned().collect::<Vec<_>>() {
                 self.pins.remove_ready(&name)?;
-                self.notes.change(|journal| journal.states.remove(&name.to_string()))?;
+                self.notes.change(|journal| journal.forget(&name))?;
                 self.now.ready.retain(|ready| *ready != name);
             }
         }
@@ -340,8 +344,9 @@ impl Publisher<'_> {
             }
         })?;
         self.has_begun_incremental |= !next.is_full();
-        if self.hands.prepare.try_send((next.name.clone(), base)).is_ok() {
-            self.now.preparing = Some(key(&next.name));
+        let making = Arc::new(Making::new(new, state));
+        if self.hands.prepare.try_send((next.name.clone(), base, making.clone())).is_ok() {
+            (self.now.preparing, self.making) = (Some(key(&next.name)), Some(making));
         }
         Ok(())
     }
@@ -356,7 +361,13 @@ impl Publisher<'_> {
             true => {
                 let next = self.now.next_to_publish(at).map(|name| (name, false));
                 let next = next.or_else(|| self.now.next_to_keep(at, wishes).map(|name| (name, true)));
-                next.and_then(|(name, is_kept)| Some(Task::Publish { ready: Box::new(self.ready_of(name)?), is_kept }))
+                match next {
+                    Some((name, is_kept)) => {
+                        self.ready_of(name).map(|ready| Task::Publish { ready: Box::new(ready), is_kept })
+                    }
+                    // A directory gets a link.
+                    None => self.making.clone().filter(|making| self.wants_head_start(at, making)).map(Task::HeadStart),
+                }
             }
         };
         let Some(task) = task else { return };
@@ -368,9 +379,15 @@ impl Publisher<'_> {
         let (Some(target), Some(hand)) = (self.targets.get_mut(at), self.hands.targets.get(at)) else { return };
         target.sends = match &task {
             Task::Publish { ready, .. } => Some(ready.archive.name.clone()),
+            Task::HeadStart(making) => Some(making.name.clone()),
             Task::Look => None,
         };
         target.is_busy = hand.try_send(Box::new((task, target.shelves.clone()))).is_ok();
+    }
+
+    fn wants_head_start(&self, at: usize, making: &Making) -> bool {
+        matches!(self.options.targets.get(at), Some(slotpress_stores::Target::S3(_)))
+            && self.now.targets.get(at).is_some_and(|target| target.wants(&making.name))
     }
 
     pub(super) fn ready_of(&self, name: &ArchiveName) -> Option<Ready> {
