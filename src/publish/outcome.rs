@@ -4,6 +4,7 @@ use {
     super::{
         event::Event,
         journal::{Identity, Journal},
+        plan::key,
         run::Publisher,
         shelf::Ready,
         threads::Message,
@@ -52,7 +53,6 @@ impl Publisher<'_> {
     }
 
     fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<Option<Ready>> {
-        self.preparing.succeeded();
         self.look()?;
         let Some(ready) = self.ready_of(name) else { return Ok(None) };
         let (archive, state) = (&ready.archive, ready.state);
@@ -66,6 +66,8 @@ impl Publisher<'_> {
         if error.kind() == ErrorKind::Interrupted {
             return Ok(());
         }
+        // Once: another may be published in its place.
+        self.has_begun_incremental &= source.base_slot.is_none();
         let was = self.notes.read(|journal: &Journal| journal.pins.get(&source.to_string()).copied());
         self.look()?;
         let pinned = &self.now.pinned;
@@ -74,12 +76,12 @@ impl Publisher<'_> {
             self.now.seen.iter().any(|seen| seen.name == *source && was != Some(Identity::from(seen)));
         let is_changed = is_seen_changed || is_now.zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
         if !is_of_archive {
-            let retry = self.preparing.failed(self.options.is_once);
+            let retry = self.failing.failed(key(source), self.options.is_once);
             self.tell(Event::Failed { error, target: None, retry });
         } else if is_changed {
             // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
             self.pins.unpin(source)?;
-            let retry = self.preparing.failed(self.options.is_once);
+            let retry = self.failing.failed(key(source), self.options.is_once);
             let error =
                 Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
             self.tell(Event::Failed { error, target: None, retry });

@@ -73,6 +73,8 @@ pub struct Situation {
     pub kept: Vec<Published>,
     /// What failed or was left out, and is not tried again as it is.
     pub refused: BTreeSet<Key>,
+    /// What could not be prepared, again and again, and is not tried now: others get their turn.
+    pub waiting: BTreeSet<Key>,
     /// What is being prepared.
     pub preparing: Option<Key>,
     /// How long ago the last incremental archive was begun.
@@ -119,20 +121,23 @@ impl Situation {
         self.targets.iter().any(|target| target.with(self.ready.iter()).wants(name))
     }
 
+    fn newest_wanted(&self, is_full: bool, but: &BTreeSet<Key>) -> Option<&Archive> {
+        let candidates =
+            self.candidates().into_iter().filter(|(key, archive)| archive.is_full() == is_full && !but.contains(key));
+        let wanted = candidates.map(|(_, archive)| archive).filter(|archive| self.is_wanted(&archive.name));
+        wanted.max_by_key(|archive| archive.name.slot)
+    }
+
     /// The newest full archive that some target wants.
     fn next_full(&self) -> Option<&Archive> {
-        let candidates = self.candidates();
-        let fulls = candidates.into_values().filter(|archive| archive.is_full() && self.is_wanted(&archive.name));
-        fulls.max_by_key(|archive| archive.name.slot)
+        self.newest_wanted(true, &self.waiting)
     }
 
     fn next_incremental(&self, wishes: &Wishes) -> Option<&Archive> {
         if self.since_incremental.is_some_and(|since| since < wishes.every) {
             return None;
         }
-        let candidates = self.candidates();
-        let wanted = candidates.into_values().filter(|archive| !archive.is_full() && self.is_wanted(&archive.name));
-        wanted.max_by_key(|archive| archive.name.slot)
+        self.newest_wanted(false, &self.waiting)
     }
 
     /// What is kept apart, and not published there yet everywhere; the brackets of slots that are complete.
@@ -152,8 +157,8 @@ impl Situation {
         let next = self.next_full().or_else(|| self.next_incremental(wishes)).cloned();
         next.or_else(|| {
             let (ready, keep) = (self.ready_keys(), self.to_keep(wishes, false));
-            let mut pinned = self.pinned.iter();
-            pinned.find(|archive| keep.contains(&key(&archive.name)) && !ready.contains(&key(&archive.name))).cloned()
+            let is_next = |key: &Key| keep.contains(key) && !ready.contains(key) && !self.waiting.contains(key);
+            self.pinned.iter().find(|archive| is_next(&key(&archive.name))).cloned()
         })
     }
 
@@ -173,6 +178,8 @@ impl Situation {
                 |archive: &&&Archive| archive.is_full() && [base, newest_full].contains(&Some(archive.name.slot));
             candidates.values().filter(is_base).for_each(|base| need(Some(base)));
         }
+        // Also if it waits: it is tried again.
+        need(self.newest_wanted(true, &BTreeSet::new()));
         need(self.next_full());
         let incremental = match self.preparing.is_some() || self.next_full().is_some() {
             // It would be old by the time it is its turn.

@@ -12,7 +12,7 @@ use {
         plan::{Key, Published, Situation, Wishes, epoch_ends, key},
         prepare::state_of,
         shelf::Ready,
-        state::{Attempts, Said, TargetState, Worst},
+        state::{Attempts, Failing, Said, TargetState, Worst},
         target::{Target, Task},
         threads::{Background, Hands, Message},
         writer::Writers,
@@ -83,7 +83,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 targets: vec![TargetState::default(); targets.len()],
                 now: Situation::default(),
                 ready: Catalog::default(),
-                preparing: Attempts::default(),
+                failing: Failing::default(),
                 making: None,
                 looking: Attempts::default(),
                 has_begun_incremental: false,
@@ -114,7 +114,7 @@ pub(super) struct Publisher<'a> {
     pub(super) targets: Vec<TargetState>,
     pub(super) now: Situation,
     pub(super) ready: Catalog,
-    pub(super) preparing: Attempts,
+    pub(super) failing: Failing,
     /// What is being prepared, for those who wait for it.
     pub(super) making: Option<Arc<Making>>,
     pub(super) looking: Attempts,
@@ -185,7 +185,7 @@ impl Publisher<'_> {
     /// How long nothing needs to be looked at, unless something is heard.
     fn pause(&self) -> Duration {
         let waits = self.targets.iter().any(|target| !target.is_busy && !target.attempts.is_due());
-        if waits || !self.preparing.is_due() || !self.looking.is_due() { TICK * 4 } else { LOOK_EVERY }
+        if waits || self.failing.has_pauses() || !self.looking.is_due() { TICK * 4 } else { LOOK_EVERY }
     }
 
     /// To the service manager and for metrics.
@@ -256,6 +256,10 @@ impl Publisher<'_> {
         self.now.refused.extend(self.skipped.iter().map(|(key, _)| *key));
         let since =
             |begun: u64| Duration::from_secs((unix_ns(SystemTime::now()) / 1_000_000_000).saturating_sub(begun));
+        let there = self.now.seen.iter().chain(&self.now.pinned).map(|archive| key(&archive.name));
+        let there: BTreeSet<Key> = there.collect();
+        self.failing.retain(|key| there.contains(key));
+        self.now.waiting = self.failing.waiting(self.options.is_once);
         self.now.since_incremental = match self.options.is_once {
             true => self.has_begun_incremental.then_some(Duration::ZERO),
             false => begun.map(since),
@@ -290,7 +294,9 @@ impl Publisher<'_> {
             match self.pins.pin(&archive, written_by)? {
                 Pinned::Yes => self.tell(Event::Pinned(name)),
                 // Once: not for ever.
-                Pinned::NotNow if self.options.is_once && self.preparing.is_due() => drop(self.preparing.failed(true)),
+                Pinned::NotNow if self.options.is_once && self.failing.is_due(&key(&name)) => {
+                    self.failing.failed(key(&name), true);
+                }
                 Pinned::Gone | Pinned::NotNow => {}
                 Pinned::Never(why) => {
                     self.skipped.push((key(&name), Identity::from(&archive)));
@@ -322,9 +328,9 @@ impl Publisher<'_> {
     }
 
     fn prepare_next(&mut self, wishes: &Wishes) -> Result<()> {
-        let Some(next) = self.now.next_to_prepare(wishes).filter(|_| self.preparing.is_due()) else { return Ok(()) };
+        let Some(next) = self.now.next_to_prepare(wishes) else { return Ok(()) };
         let is_pinned = self.now.pinned.iter().any(|pinned| pinned.name == next.name);
-        if !is_pinned || self.preparing.is_given_up(self.options.is_once) {
+        if !is_pinned || !self.failing.is_due(&key(&next.name)) {
             return Ok(());
         }
         let base = next.name.base_slot.filter(|_| self.options.checks_pairs);
@@ -424,9 +430,8 @@ impl Publisher<'_> {
             !target.is_busy && (target.attempts.is_given_up(true) || target.is_known && has_all())
         };
         let next = self.now.next_to_prepare(&wishes);
-        let is_prepared = self.now.preparing.is_none()
-            && (self.preparing.is_given_up(true)
-                || next.is_none_or(|next| self.now.pins(&wishes).no_room.contains(&next.name)));
+        let is_prepared =
+            self.now.preparing.is_none() && next.is_none_or(|next| self.now.pins(&wishes).no_room.contains(&next.name));
         is_prepared && self.targets.iter().enumerate().all(|(at, target)| is_over(at, target))
     }
 }
