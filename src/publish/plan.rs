@@ -5,6 +5,7 @@ use {
     slotpress_read::catalog::Archive,
     std::{
         collections::{BTreeMap, BTreeSet},
+        ops::RangeInclusive,
         time::Duration,
     },
 };
@@ -272,9 +273,8 @@ fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
     }
 }
 
-/// The slots at the end of the epoch that a slot is in, and of the one before, where that ended at or after `since`.
-pub fn epoch_ends(slot: u64, since: u64, epoch_slots: u64) -> BTreeSet<u64> {
-    let epoch_slots = epoch_slots.max(1);
-    let end = (slot / epoch_slots).saturating_add(1).saturating_mul(epoch_slots).saturating_sub(1);
-    [end.checked_sub(epoch_slots).filter(|end| *end >= since), Some(end)].into_iter().flatten().collect()
+/// The last slot of an epoch, and of the one before, where that ended at or after `since`.
+pub fn epoch_ends(epoch: &RangeInclusive<u64>, since: u64) -> BTreeSet<u64> {
+    let before = epoch.start().checked_sub(1).filter(|end| *end >= since);
+    before.into_iter().chain([*epoch.end()]).collect()
 }

@@ -21,7 +21,7 @@ use {
         error::{Error, Result},
         progress::Progress,
     },
-    slotpress_format::ledger::names::ArchiveName,
+    slotpress_format::ledger::{bank_file::BankFile, names::ArchiveName},
     slotpress_net::Client,
     slotpress_read::catalog::{
         Archive, Catalog,
@@ -88,6 +88,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 looking: Attempts::default(),
                 has_begun_incremental: false,
                 writers: Writers::default(),
+                epochs: None,
                 skipped: Vec::new(),
                 said: Said::default(),
                 worst: Worst::default(),
@@ -120,6 +121,8 @@ pub(super) struct Publisher<'a> {
     pub(super) looking: Attempts,
     pub(super) has_begun_incremental: bool,
     pub(super) writers: Writers,
+    /// A bank file with the epoch schedule of the cluster, where the ends of epochs are kept.
+    pub(super) epochs: Option<BankFile>,
     /// What cannot be pinned as it is: tried again when the file is another one, or has changed.
     pub(super) skipped: Vec<(Key, Identity)>,
     pub(super) said: Said,
@@ -223,11 +226,10 @@ impl Publisher<'_> {
 
     fn wishes(&self) -> Wishes {
         let mut keep_slots = self.options.keep_slots.clone();
-        if let (Some(epoch_slots), Some(newest)) =
-            (self.options.epoch_slots, self.now.seen.iter().map(|archive| archive.name.slot).max())
+        if let (Some(bank), Some(newest)) = (&self.epochs, self.now.seen.iter().map(|archive| archive.name.slot).max())
         {
             let since = self.notes.read(|journal| journal.first_slot).unwrap_or(newest);
-            keep_slots.extend(epoch_ends(newest, since, epoch_slots));
+            keep_slots.extend(epoch_ends(&bank.slots_of_epoch_of(newest), since));
         }
         Wishes {
             // Once: one at most, whenever the last one was.
@@ -240,6 +242,9 @@ impl Publisher<'_> {
 
     pub(super) fn look(&mut self) -> Result<()> {
         self.now.seen = scan_with_copies(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
+        if self.options.keeps_epoch_ends && self.epochs.is_none() {
+            self.epochs = self.writers.any_bank(&self.now.seen);
+        }
         self.now.pinned = self.pins.pinned()?;
         let mut ready = self.pins.ready(&self.ready)?;
         look_for_slot_time(&mut ready, &self.ready);
