@@ -62,7 +62,8 @@ pub fn prepare(
         return Ok(name.clone());
     }
     let new = pins.new_ready()?;
-    making.grows(new.file().try_clone().or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
+    // Opened anew: what is written around the page cache is read through it.
+    making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
     let name = recompress(Source::File(path), Sink::Unnamed(&new), &how, progress)?.name;
     new.publish(&name.to_string(), true)?;
     Ok(name)
