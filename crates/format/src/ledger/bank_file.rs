@@ -178,7 +178,8 @@ impl BankFile {
             true => u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?)),
             false => Some(self.slots_per_epoch),
         };
-        first..=first.saturating_add(slots.unwrap_or(u64::MAX).saturating_sub(1))
+        // A bank file may claim epochs beyond the last slot that there is.
+        first..=first.saturating_add(slots.unwrap_or(u64::MAX).saturating_sub(1)).max(slot)
     }
 
     fn epoch_and_index_of(&self, slot: u64) -> (u64, u64) {
@@ -475,7 +476,7 @@ mod tests {
         assert_eq!(warming.slots_of_epoch_of(956_256), 956_256..=1_388_255);
         let plain = BankFile { slots_per_epoch: 100, ..BankFile::default() };
         assert_eq!([0, 250].map(|slot| plain.slots_of_epoch_of(slot)), [0..=99, 200..=299]);
-        // Whatever a bank file claims.
+        // A bank file may claim anything.
         assert_eq!(BankFile::default().slots_of_epoch_of(7), 7..=7);
         let strange = BankFile { first_normal_slot: u64::MAX, ..BankFile::default() };
         assert!(strange.slots_of_epoch_of(u64::MAX - 1).contains(&(u64::MAX - 1)));
