@@ -6,7 +6,6 @@ use {
     slotpress_base::{
         error::{Error, Result},
         io::{IoHint, space::SpaceWatch, writer::StreamWriter},
-        kept_dir::KeptDir,
         progress::Progress,
     },
     slotpress_format::ledger::names::ArchiveName,
@@ -15,7 +14,6 @@ use {
         fs::File,
         io::{self, Write},
         path::{Path, PathBuf},
-        sync::Arc,
     },
 };
 
@@ -36,13 +34,8 @@ pub enum Sink<'a> {
         /// Whether an archive of the same name is replaced.
         replace: bool,
     },
-    /// Into a directory, without a name: what becomes of the file is up to who gets it.
-    Unnamed {
-        /// The directory.
-        dir: &'a Arc<KeptDir>,
-        /// Where the file goes when it is whole.
-        file: &'a mut Option<Unpublished>,
-    },
+    /// Into a file without a name: what becomes of it, when it is whole, is up to who has made it.
+    Unnamed(&'a Unpublished),
     /// Into a stream, such as a pipe to another program.
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -60,7 +53,7 @@ impl<'a> Sink<'a> {
     pub(crate) fn dir(&self) -> Option<&Path> {
         match self {
             Self::Dir { dir, .. } => Some(dir),
-            Self::Unnamed { dir, .. } => Some(dir.path()),
+            Self::Unnamed(file) => file.path().parent(),
             _ => None,
         }
     }
@@ -115,7 +108,7 @@ impl<'a> Sink<'a> {
                 let _ = (bytes_max, progress);
                 Ok(OpenSink::Stream(stream))
             }
-            Self::Unnamed { dir, file: to } => Ok(OpenSink::Unnamed { file: Unpublished::create_in(dir)?, to }),
+            Self::Unnamed(file) => Ok(OpenSink::Unnamed(file)),
         }
     }
 }
@@ -144,12 +137,7 @@ pub(crate) enum OpenSink<'a> {
         progress: &'a dyn Progress,
     },
     /// A file that stays without one.
-    Unnamed {
-        /// The file.
-        file: Unpublished,
-        /// Where it goes when it is whole.
-        to: &'a mut Option<Unpublished>,
-    },
+    Unnamed(&'a Unpublished),
     /// A stream.
     Stream(&'a mut (dyn Write + Send)),
 }
@@ -158,7 +146,8 @@ impl OpenSink<'_> {
     /// The path that errors name.
     pub fn path(&self) -> PathBuf {
         match self {
-            Self::File { file, .. } | Self::Unnamed { file, .. } => file.path().to_path_buf(),
+            Self::File { file, .. } => file.path().to_path_buf(),
+            Self::Unnamed(file) => file.path().to_path_buf(),
             #[cfg(feature = "stores")]
             Self::Store { path, .. } => path.clone(),
             Self::Stream(_) => PathBuf::from("standard output"),
@@ -168,7 +157,8 @@ impl OpenSink<'_> {
     /// The file without its name, where it is one.
     pub fn file_path(&self) -> Option<&Path> {
         match self {
-            Self::File { file, .. } | Self::Unnamed { file, .. } => Some(file.path()),
+            Self::File { file, .. } => Some(file.path()),
+            Self::Unnamed(file) => Some(file.path()),
             _ => None,
         }
     }
@@ -176,12 +166,8 @@ impl OpenSink<'_> {
     /// Writes to it, as a hint says. Flushing the writer ends the archive.
     pub fn writer(&mut self, hint: IoHint) -> Box<dyn Write + '_> {
         match self {
-            Self::File { file, .. } | Self::Unnamed { file, .. } => Box::new(Watched {
-                to: StreamWriter::new(file.file(), hint),
-                file: file.file(),
-                path: file.path(),
-                watch: SpaceWatch::default(),
-            }),
+            Self::File { file, .. } => Box::new(Watched::new(file, hint)),
+            Self::Unnamed(file) => Box::new(Watched::new(file, hint)),
             #[cfg(feature = "stores")]
             Self::Store { upload, progress, .. } => Box::new(Sent { upload, progress: *progress }),
             Self::Stream(stream) => Box::new(stream),
@@ -197,10 +183,7 @@ impl OpenSink<'_> {
                 true => upload.finish(progress).map(|_| Some(path)),
                 false => Err(Error::damaged(format!("the archive turned out to be {name}, not what its name says"))),
             },
-            Self::Unnamed { file, to } => {
-                *to = Some(file);
-                Ok(None)
-            }
+            Self::Unnamed(_) => Ok(None),
             Self::Stream(stream) => {
                 stream.flush().map_err(|error| Error::io("write", Path::new("standard output"), &error))?;
                 Ok(None)
@@ -215,6 +198,13 @@ struct Watched<'a> {
     file: &'a File,
     path: &'a Path,
     watch: SpaceWatch,
+}
+
+impl<'a> Watched<'a> {
+    fn new(file: &'a Unpublished, hint: IoHint) -> Self {
+        let to = StreamWriter::new(file.file(), hint);
+        Self { to, file: file.file(), path: file.path(), watch: SpaceWatch::default() }
+    }
 }
 
 impl Write for Watched<'_> {

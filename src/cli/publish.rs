@@ -101,10 +101,6 @@ pub struct PublishArgs {
     /// Keep the archives around the end of each epoch apart, in kept/
     #[arg(long, help_heading = "Targets")]
     keep_epoch_ends: bool,
-    /// Slots of an epoch
-    #[arg(long, value_name = "N", default_value_t = EPOCH_SLOTS, help_heading = "Targets",
-          value_parser = clap::value_parser!(u64).range(1..))]
-    epoch_slots: u64,
     /// Keep at most this much in kept/ of each target
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Targets", env = "SLOTPRESS_KEEP_BYTES")]
     keep_bytes: Option<u64>,
@@ -128,9 +124,6 @@ pub struct PublishArgs {
     #[command(flatten)]
     manners: MannersArgs,
 }
-
-/// Slots of an epoch of all public clusters, once they have warmed up.
-const EPOCH_SLOTS: u64 = 432_000;
 
 /// A time, as flags have it.
 #[derive(Clone, Copy, Debug)]
@@ -265,7 +258,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     };
     options.grace = args.grace.0;
     options.keep_slots = args.keep_slot.iter().copied().collect();
-    options.epoch_slots = args.keep_epoch_ends.then_some(args.epoch_slots);
+    options.keeps_epoch_ends = args.keep_epoch_ends;
     options.keep_bytes = args.keep_bytes;
     options.on_published = args.on_published.clone();
     options.on_failed = args.on_failed.clone();

@@ -137,6 +137,14 @@ impl Journal {
         file.publish(NAME, true).map(drop)
     }
 
+    /// What was ready is not any more: what was sent of it is not gone on with.
+    pub fn forget(&mut self, name: &ArchiveName) {
+        let name = name.to_string();
+        self.states.remove(&name);
+        let of_it = self.uploads.iter_mut().filter(|(key, _)| key.rsplit('/').next() == Some(&name));
+        of_it.for_each(|(_, begun)| begun.of.clear());
+    }
+
     /// Remembers that a file failed, and forgets the oldest of very many.
     pub fn refuse(&mut self, name: &ArchiveName, identity: Identity) {
         self.refused.insert(name.to_string(), identity);

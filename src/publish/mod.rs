@@ -6,6 +6,7 @@
 //! journal in it, and from the targets.
 
 mod event;
+mod head_start;
 mod hooks;
 mod journal;
 mod metrics;
@@ -99,8 +100,8 @@ pub struct PublishOptions {
     /// Slots around which archives are kept apart.
     #[setters(into)]
     pub keep_slots: BTreeSet<u64>,
-    /// Those around the end of each epoch of so many slots are.
-    pub epoch_slots: Option<u64>,
+    /// Those around the end of each epoch are.
+    pub keeps_epoch_ends: bool,
     /// The most bytes of archives that are kept apart, on each target.
     pub keep_bytes: Option<u64>,
     /// A program that is told of each archive that is published.
@@ -158,7 +159,7 @@ impl PublishOptions {
             },
             grace: GRACE_DEFAULT,
             keep_slots: BTreeSet::new(),
-            epoch_slots: None,
+            keeps_epoch_ends: false,
             keep_bytes: None,
             on_published: None,
             on_failed: None,

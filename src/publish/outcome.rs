@@ -4,6 +4,7 @@ use {
     super::{
         event::Event,
         journal::{Identity, Journal},
+        plan::key,
         run::Publisher,
         shelf::Ready,
         threads::Message,
@@ -21,10 +22,15 @@ impl Publisher<'_> {
             Message::Event(event) => self.tell(event),
             Message::Prepared { source, result, elapsed } => {
                 self.now.preparing = None;
-                match result {
-                    Ok(name) => self.prepared(&name, elapsed)?,
-                    Err(error) => self.not_prepared(&source, error)?,
+                let making = self.making.take();
+                let ready = match result {
+                    Ok(name) => self.prepared(&name, elapsed),
+                    Err(error) => self.not_prepared(&source, error).map(|()| None),
+                };
+                if let Some(making) = making {
+                    making.is_over(ready.as_ref().ok().cloned().flatten());
                 }
+                ready.map(drop)?;
             }
             Message::Target { at, result } => {
                 let Some(target) = self.targets.get_mut(at) else { return Ok(()) };
@@ -46,14 +52,13 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<()> {
-        self.preparing.succeeded();
+    fn prepared(&mut self, name: &ArchiveName, elapsed: Duration) -> Result<Option<Ready>> {
         self.look()?;
-        let Some(ready) = self.ready_of(name) else { return Ok(()) };
-        let Ready { archive, state, .. } = ready;
+        let Some(ready) = self.ready_of(name) else { return Ok(None) };
+        let (archive, state) = (&ready.archive, ready.state);
         let root = archive.hashes.map(|hashes| hashes.root);
-        self.tell(Event::Prepared { name: archive.name, state, bytes: archive.size_bytes, root, elapsed });
-        Ok(())
+        self.tell(Event::Prepared { name: archive.name.clone(), state, bytes: archive.size_bytes, root, elapsed });
+        Ok(Some(ready))
     }
 
     fn not_prepared(&mut self, source: &ArchiveName, error: Error) -> Result<()> {
@@ -61,6 +66,8 @@ impl Publisher<'_> {
         if error.kind() == ErrorKind::Interrupted {
             return Ok(());
         }
+        // Once: another may be published in its place.
+        self.has_begun_incremental &= source.base_slot.is_none();
         let was = self.notes.read(|journal: &Journal| journal.pins.get(&source.to_string()).copied());
         self.look()?;
         let pinned = &self.now.pinned;
@@ -69,12 +76,12 @@ impl Publisher<'_> {
             self.now.seen.iter().any(|seen| seen.name == *source && was != Some(Identity::from(seen)));
         let is_changed = is_seen_changed || is_now.zip(was).is_none_or(|(now, was)| !now.is_same_content(&was));
         if !is_of_archive {
-            let retry = self.preparing.failed(self.options.is_once);
+            let retry = self.failing.failed(key(source), self.options.is_once);
             self.tell(Event::Failed { error, target: None, retry });
         } else if is_changed {
             // It was written to after it had its name, as a copy of some other program is: when it is whole, it is taken.
             self.pins.unpin(source)?;
-            let retry = self.preparing.failed(self.options.is_once);
+            let retry = self.failing.failed(key(source), self.options.is_once);
             let error =
                 Error::failed(format!("{source} changed while it was read")).with_hint("it is taken when it is whole");
             self.tell(Event::Failed { error, target: None, retry });

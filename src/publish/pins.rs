@@ -130,9 +130,12 @@ impl PinDir {
         self.pinned.path_of(name.to_string())
     }
 
-    /// Where archives are that are ready.
-    pub fn ready_dir(&self) -> &Path {
-        self.ready.path()
+    /// A file for an archive that will be ready.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn new_ready(&self) -> Result<Unpublished> {
+        Unpublished::create_in(&self.ready)
     }
 
     /// Pins an archive by a second name for the same file; where its writer uses files again and refuses those with two

@@ -5,6 +5,7 @@ use {
     slotpress_read::catalog::Archive,
     std::{
         collections::{BTreeMap, BTreeSet},
+        ops::RangeInclusive,
         time::Duration,
     },
 };
@@ -73,6 +74,8 @@ pub struct Situation {
     pub kept: Vec<Published>,
     /// What failed or was left out, and is not tried again as it is.
     pub refused: BTreeSet<Key>,
+    /// What could not be prepared, again and again, and is not tried now: others get their turn.
+    pub waiting: BTreeSet<Key>,
     /// What is being prepared.
     pub preparing: Option<Key>,
     /// How long ago the last incremental archive was begun.
@@ -119,20 +122,23 @@ impl Situation {
         self.targets.iter().any(|target| target.with(self.ready.iter()).wants(name))
     }
 
+    fn newest_wanted(&self, is_full: bool, but: &BTreeSet<Key>) -> Option<&Archive> {
+        let candidates =
+            self.candidates().into_iter().filter(|(key, archive)| archive.is_full() == is_full && !but.contains(key));
+        let wanted = candidates.map(|(_, archive)| archive).filter(|archive| self.is_wanted(&archive.name));
+        wanted.max_by_key(|archive| archive.name.slot)
+    }
+
     /// The newest full archive that some target wants.
     fn next_full(&self) -> Option<&Archive> {
-        let candidates = self.candidates();
-        let fulls = candidates.into_values().filter(|archive| archive.is_full() && self.is_wanted(&archive.name));
-        fulls.max_by_key(|archive| archive.name.slot)
+        self.newest_wanted(true, &self.waiting)
     }
 
     fn next_incremental(&self, wishes: &Wishes) -> Option<&Archive> {
         if self.since_incremental.is_some_and(|since| since < wishes.every) {
             return None;
         }
-        let candidates = self.candidates();
-        let wanted = candidates.into_values().filter(|archive| !archive.is_full() && self.is_wanted(&archive.name));
-        wanted.max_by_key(|archive| archive.name.slot)
+        self.newest_wanted(false, &self.waiting)
     }
 
     /// What is kept apart, and not published there yet everywhere; the brackets of slots that are complete.
@@ -152,8 +158,8 @@ impl Situation {
         let next = self.next_full().or_else(|| self.next_incremental(wishes)).cloned();
         next.or_else(|| {
             let (ready, keep) = (self.ready_keys(), self.to_keep(wishes, false));
-            let mut pinned = self.pinned.iter();
-            pinned.find(|archive| keep.contains(&key(&archive.name)) && !ready.contains(&key(&archive.name))).cloned()
+            let is_next = |key: &Key| keep.contains(key) && !ready.contains(key) && !self.waiting.contains(key);
+            self.pinned.iter().find(|archive| is_next(&key(&archive.name))).cloned()
         })
     }
 
@@ -173,6 +179,8 @@ impl Situation {
                 |archive: &&&Archive| archive.is_full() && [base, newest_full].contains(&Some(archive.name.slot));
             candidates.values().filter(is_base).for_each(|base| need(Some(base)));
         }
+        // Also if it waits: it is tried again.
+        need(self.newest_wanted(true, &BTreeSet::new()));
         need(self.next_full());
         let incremental = match self.preparing.is_some() || self.next_full().is_some() {
             // It would be old by the time it is its turn.
@@ -265,9 +273,8 @@ fn bracket(slot: u64, known: &BTreeSet<Key>) -> Bracket {
     }
 }
 
-/// The slots at the end of the epoch that a slot is in, and of the one before, where that ended at or after `since`.
-pub fn epoch_ends(slot: u64, since: u64, epoch_slots: u64) -> BTreeSet<u64> {
-    let epoch_slots = epoch_slots.max(1);
-    let end = (slot / epoch_slots).saturating_add(1).saturating_mul(epoch_slots).saturating_sub(1);
-    [end.checked_sub(epoch_slots).filter(|end| *end >= since), Some(end)].into_iter().flatten().collect()
+/// The last slot of an epoch, and of the one before, where that ended at or after `since`.
+pub fn epoch_ends(epoch: &RangeInclusive<u64>, since: u64) -> BTreeSet<u64> {
+    let before = epoch.start().checked_sub(1).filter(|end| *end >= since);
+    before.into_iter().chain([*epoch.end()]).collect()
 }

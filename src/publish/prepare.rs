@@ -1,7 +1,7 @@
 //! Checks an archive that is pinned, and recompresses it on the way: what gets a name in the directory of ready ones is whole.
 
 use {
-    super::{PublishOptions, journal::State, pins::PinDir},
+    super::{PublishOptions, head_start::Making, journal::State, pins::PinDir},
     crate::{
         archive::{
             encode::{Codec, Format},
@@ -10,13 +10,17 @@ use {
         recompress::{Source, recompress},
     },
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, IoContext, Result},
         progress::Progress,
     },
     slotpress_format::ledger::names::ArchiveName,
     slotpress_read::state::check::CheckMode,
-    std::io,
+    std::{fs::File, io},
 };
+
+/// For its head start, a new archive is taken to have at most so many times the bytes of its source: one of level 19 has half
+/// of one of level 1. One that has more is sent when it is ready.
+const RATIO_MAX: u64 = 2;
 
 /// How the state of an archive will have been checked. An incremental one's takes reading its full one.
 pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> State {
@@ -26,7 +30,7 @@ pub fn state_of(name: &ArchiveName, options: &PublishOptions) -> State {
     }
 }
 
-/// Prepares one; returns its new name. `base`: the full archive below it, pinned too.
+/// Prepares one; returns its new name. `base`: the full archive below it, pinned too. `making` is told where it is made.
 ///
 /// # Errors
 /// Of [`ErrorKind::Damaged`](slotpress_base::error::ErrorKind::Damaged) where the archive is not sound; the disk fails, or
@@ -35,6 +39,7 @@ pub fn prepare(
     pins: &PinDir,
     name: &ArchiveName,
     base: Option<&ArchiveName>,
+    making: &Making,
     options: &PublishOptions,
     progress: &dyn Progress,
 ) -> Result<ArchiveName> {
@@ -45,14 +50,21 @@ pub fn prepare(
     } else if name.base_slot.is_some() && base.is_none() {
         return Err(Error::failed(format!("the full archive below {name} is not there any more")));
     }
-    let source = Source::File(pins.pinned_path(name));
+    let path = pins.pinned_path(name);
+    let pinned = File::open(&path).or_path("open", &path)?;
+    let source_bytes = pinned.metadata().or_path("read", &path)?.len();
     if options.is_as_is {
         // By the same rules; nothing is compressed, and what is made is thrown away.
         how.codec = Codec { format: Format::None, ..how.codec };
-        recompress(source, Sink::Stream(&mut io::sink()), &how, progress)?;
+        making.grows(pinned, source_bytes);
+        recompress(Source::File(path), Sink::Stream(&mut io::sink()), &how, progress)?;
         pins.pinned_is_ready(name)?;
         return Ok(name.clone());
     }
-    let sink = Sink::Dir { dir: pins.ready_dir(), replace: true };
-    Ok(recompress(source, sink, &how, progress)?.name)
+    let new = pins.new_ready()?;
+    // Opened anew: what is written around the page cache is read through it.
+    making.grows(File::open(new.path()).or_path("open", new.path())?, source_bytes.saturating_mul(RATIO_MAX));
+    let name = recompress(Source::File(path), Sink::Unnamed(&new), &how, progress)?.name;
+    new.publish(&name.to_string(), true)?;
+    Ok(name)
 }

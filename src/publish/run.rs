@@ -4,6 +4,7 @@ use {
     super::{
         PublishOptions,
         event::Event,
+        head_start::Making,
         journal::{Identity, State},
         metrics::Metrics,
         notes::Notes,
@@ -11,7 +12,7 @@ use {
         plan::{Key, Published, Situation, Wishes, epoch_ends, key},
         prepare::state_of,
         shelf::Ready,
-        state::{Attempts, Said, TargetState, Worst},
+        state::{Attempts, Failing, Said, TargetState, Worst},
         target::{Target, Task},
         threads::{Background, Hands, Message},
         writer::Writers,
@@ -20,7 +21,7 @@ use {
         error::{Error, Result},
         progress::Progress,
     },
-    slotpress_format::ledger::names::ArchiveName,
+    slotpress_format::ledger::{bank_file::BankFile, names::ArchiveName},
     slotpress_net::Client,
     slotpress_read::catalog::{
         Archive, Catalog,
@@ -82,10 +83,12 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 targets: vec![TargetState::default(); targets.len()],
                 now: Situation::default(),
                 ready: Catalog::default(),
-                preparing: Attempts::default(),
+                failing: Failing::default(),
+                making: None,
                 looking: Attempts::default(),
                 has_begun_incremental: false,
                 writers: Writers::default(),
+                epochs: None,
                 skipped: Vec::new(),
                 said: Said::default(),
                 worst: Worst::default(),
@@ -112,10 +115,14 @@ pub(super) struct Publisher<'a> {
     pub(super) targets: Vec<TargetState>,
     pub(super) now: Situation,
     pub(super) ready: Catalog,
-    pub(super) preparing: Attempts,
+    pub(super) failing: Failing,
+    /// What is being prepared, for those who wait for it.
+    pub(super) making: Option<Arc<Making>>,
     pub(super) looking: Attempts,
     pub(super) has_begun_incremental: bool,
     pub(super) writers: Writers,
+    /// A bank file with the epoch schedule of the cluster, where the ends of epochs are kept.
+    pub(super) epochs: Option<BankFile>,
     /// What cannot be pinned as it is: tried again when the file is another one, or has changed.
     pub(super) skipped: Vec<(Key, Identity)>,
     pub(super) said: Said,
@@ -181,7 +188,7 @@ impl Publisher<'_> {
     /// How long nothing needs to be looked at, unless something is heard.
     fn pause(&self) -> Duration {
         let waits = self.targets.iter().any(|target| !target.is_busy && !target.attempts.is_due());
-        if waits || !self.preparing.is_due() || !self.looking.is_due() { TICK * 4 } else { LOOK_EVERY }
+        if waits || self.failing.has_pauses() || !self.looking.is_due() { TICK * 4 } else { LOOK_EVERY }
     }
 
     /// To the service manager and for metrics.
@@ -219,11 +226,10 @@ impl Publisher<'_> {
 
     fn wishes(&self) -> Wishes {
         let mut keep_slots = self.options.keep_slots.clone();
-        if let (Some(epoch_slots), Some(newest)) =
-            (self.options.epoch_slots, self.now.seen.iter().map(|archive| archive.name.slot).max())
+        if let (Some(bank), Some(newest)) = (&self.epochs, self.now.seen.iter().map(|archive| archive.name.slot).max())
         {
             let since = self.notes.read(|journal| journal.first_slot).unwrap_or(newest);
-            keep_slots.extend(epoch_ends(newest, since, epoch_slots));
+            keep_slots.extend(epoch_ends(&bank.slots_of_epoch_of(newest), since));
         }
         Wishes {
             // Once: one at most, whenever the last one was.
@@ -236,6 +242,9 @@ impl Publisher<'_> {
 
     pub(super) fn look(&mut self) -> Result<()> {
         self.now.seen = scan_with_copies(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
+        if self.options.keeps_epoch_ends && self.epochs.is_none() {
+            self.epochs = self.writers.any_bank(&self.now.seen);
+        }
         self.now.pinned = self.pins.pinned()?;
         let mut ready = self.pins.ready(&self.ready)?;
         look_for_slot_time(&mut ready, &self.ready);
@@ -252,6 +261,10 @@ impl Publisher<'_> {
         self.now.refused.extend(self.skipped.iter().map(|(key, _)| *key));
         let since =
             |begun: u64| Duration::from_secs((unix_ns(SystemTime::now()) / 1_000_000_000).saturating_sub(begun));
+        let there = self.now.seen.iter().chain(&self.now.pinned).map(|archive| key(&archive.name));
+        let there: BTreeSet<Key> = there.collect();
+        self.failing.retain(|key| there.contains(key));
+        self.now.waiting = self.failing.waiting(self.options.is_once);
         self.now.since_incremental = match self.options.is_once {
             true => self.has_begun_incremental.then_some(Duration::ZERO),
             false => begun.map(since),
@@ -286,7 +299,9 @@ impl Publisher<'_> {
             match self.pins.pin(&archive, written_by)? {
                 Pinned::Yes => self.tell(Event::Pinned(name)),
                 // Once: not for ever.
-                Pinned::NotNow if self.options.is_once && self.preparing.is_due() => drop(self.preparing.failed(true)),
+                Pinned::NotNow if self.options.is_once && self.failing.is_due(&key(&name)) => {
+                    self.failing.failed(key(&name), true);
+                }
                 Pinned::Gone | Pinned::NotNow => {}
                 Pinned::Never(why) => {
                     self.skipped.push((key(&name), Identity::from(&archive)));
@@ -308,7 +323,7 @@ impl Publisher<'_> {
             let spent = self.now.spent(&wishes).into_iter().filter(|name| !in_use.contains(name));
             for name in spent.cloned().collect::<Vec<_>>() {
                 self.pins.remove_ready(&name)?;
-                self.notes.change(|journal| journal.states.remove(&name.to_string()))?;
+                self.notes.change(|journal| journal.forget(&name))?;
                 self.now.ready.retain(|ready| *ready != name);
             }
         }
@@ -318,9 +333,9 @@ impl Publisher<'_> {
     }
 
     fn prepare_next(&mut self, wishes: &Wishes) -> Result<()> {
-        let Some(next) = self.now.next_to_prepare(wishes).filter(|_| self.preparing.is_due()) else { return Ok(()) };
+        let Some(next) = self.now.next_to_prepare(wishes) else { return Ok(()) };
         let is_pinned = self.now.pinned.iter().any(|pinned| pinned.name == next.name);
-        if !is_pinned || self.preparing.is_given_up(self.options.is_once) {
+        if !is_pinned || !self.failing.is_due(&key(&next.name)) {
             return Ok(());
         }
         let base = next.name.base_slot.filter(|_| self.options.checks_pairs);
@@ -340,8 +355,9 @@ impl Publisher<'_> {
             }
         })?;
         self.has_begun_incremental |= !next.is_full();
-        if self.hands.prepare.try_send((next.name.clone(), base)).is_ok() {
-            self.now.preparing = Some(key(&next.name));
+        let making = Arc::new(Making::new(new, state));
+        if self.hands.prepare.try_send((next.name.clone(), base, making.clone())).is_ok() {
+            (self.now.preparing, self.making) = (Some(key(&next.name)), Some(making));
         }
         Ok(())
     }
@@ -356,7 +372,13 @@ impl Publisher<'_> {
             true => {
                 let next = self.now.next_to_publish(at).map(|name| (name, false));
                 let next = next.or_else(|| self.now.next_to_keep(at, wishes).map(|name| (name, true)));
-                next.and_then(|(name, is_kept)| Some(Task::Publish { ready: Box::new(self.ready_of(name)?), is_kept }))
+                match next {
+                    Some((name, is_kept)) => {
+                        self.ready_of(name).map(|ready| Task::Publish { ready: Box::new(ready), is_kept })
+                    }
+                    // A directory gets a link.
+                    None => self.making.clone().filter(|making| self.wants_head_start(at, making)).map(Task::HeadStart),
+                }
             }
         };
         let Some(task) = task else { return };
@@ -368,9 +390,15 @@ impl Publisher<'_> {
         let (Some(target), Some(hand)) = (self.targets.get_mut(at), self.hands.targets.get(at)) else { return };
         target.sends = match &task {
             Task::Publish { ready, .. } => Some(ready.archive.name.clone()),
+            Task::HeadStart(making) => Some(making.name.clone()),
             Task::Look => None,
         };
         target.is_busy = hand.try_send(Box::new((task, target.shelves.clone()))).is_ok();
+    }
+
+    fn wants_head_start(&self, at: usize, making: &Making) -> bool {
+        matches!(self.options.targets.get(at), Some(slotpress_stores::Target::S3(_)))
+            && self.now.targets.get(at).is_some_and(|target| target.wants(&making.name))
     }
 
     pub(super) fn ready_of(&self, name: &ArchiveName) -> Option<Ready> {
@@ -407,9 +435,8 @@ impl Publisher<'_> {
             !target.is_busy && (target.attempts.is_given_up(true) || target.is_known && has_all())
         };
         let next = self.now.next_to_prepare(&wishes);
-        let is_prepared = self.now.preparing.is_none()
-            && (self.preparing.is_given_up(true)
-                || next.is_none_or(|next| self.now.pins(&wishes).no_room.contains(&next.name)));
+        let is_prepared =
+            self.now.preparing.is_none() && next.is_none_or(|next| self.now.pins(&wishes).no_room.contains(&next.name));
         is_prepared && self.targets.iter().enumerate().all(|(at, target)| is_over(at, target))
     }
 }

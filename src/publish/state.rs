@@ -1,11 +1,11 @@
 //! What the planning thread knows, beside what it sees.
 
 use {
-    super::{event::Event, target::Shelves},
+    super::{event::Event, plan::Key, target::Shelves},
     slotpress_base::error::{Error, ErrorKind},
     slotpress_format::ledger::names::ArchiveName,
     std::{
-        collections::BTreeSet,
+        collections::{BTreeMap, BTreeSet},
         time::{Duration, Instant},
     },
 };
@@ -16,6 +16,9 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// So often, a run that is to end tries.
 const ATTEMPTS_ONCE: u32 = 4;
+
+/// So often, an archive is tried before others get their turn in its pauses: an older one takes long, and may be for nothing.
+const FAILURES_BEFORE_OTHERS: u32 = 3;
 
 /// Work that is tried again when it fails.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,40 @@ impl Attempts {
     /// Whether a run that is to end has tried enough.
     pub fn is_given_up(&self, is_once: bool) -> bool {
         is_once && self.failures >= ATTEMPTS_ONCE
+    }
+}
+
+/// Archives that could not be prepared, though they are not damaged.
+#[derive(Clone, Debug, Default)]
+pub struct Failing(BTreeMap<Key, Attempts>);
+
+impl Failing {
+    /// One failed: as of [`Attempts::failed`].
+    pub fn failed(&mut self, key: Key, is_once: bool) -> Option<Duration> {
+        self.0.entry(key).or_default().failed(is_once)
+    }
+
+    /// Leaves those alone of which this holds.
+    pub fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
+        self.0.retain(|key, _| stays(key));
+    }
+
+    /// Whether it is time to try one.
+    pub fn is_due(&self, key: &Key) -> bool {
+        self.0.get(key).is_none_or(Attempts::is_due)
+    }
+
+    /// Whether one is not tried now.
+    pub fn has_pauses(&self) -> bool {
+        self.0.values().any(|attempts| !attempts.is_due())
+    }
+
+    /// Those that let others go first.
+    pub fn waiting(&self, is_once: bool) -> BTreeSet<Key> {
+        let waits = |attempts: &Attempts| {
+            attempts.is_given_up(is_once) || attempts.failures >= FAILURES_BEFORE_OTHERS && !attempts.is_due()
+        };
+        self.0.iter().filter(|(_, attempts)| waits(attempts)).map(|(key, _)| *key).collect()
     }
 }
 
@@ -109,5 +146,27 @@ impl Said {
             self.0.clear();
         }
         self.0.insert(format!("{name} {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use {super::*, slotpress_format::ledger::names::Hash};
+
+    #[test]
+    fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
+        let (one, other) = ((None, 1, Hash([7; 32])), (None, 2, Hash([7; 32])));
+        let mut failing = Failing::default();
+        for failures in 1..=ATTEMPTS_ONCE {
+            assert_eq!(failing.failed(one, true).is_some(), failures < ATTEMPTS_ONCE);
+            assert_eq!(failing.waiting(false).contains(&one), failures >= FAILURES_BEFORE_OTHERS);
+            assert_eq!(failing.waiting(true).contains(&one), failures >= FAILURES_BEFORE_OTHERS);
+            assert!(failing.is_due(&other) && failing.has_pauses());
+        }
+        failing.0.values_mut().for_each(|attempts| attempts.next = None);
+        assert!(failing.is_due(&one) && failing.waiting(false).is_empty(), "its pause is over");
+        assert!(failing.waiting(true).contains(&one), "it is given up");
+        failing.retain(|key| *key == other);
+        assert!(failing.waiting(true).is_empty());
     }
 }

@@ -4,10 +4,11 @@ use {
     super::{
         PublishOptions,
         event::{Event, Published as PublishedEvent},
+        head_start::{Making, head_start},
         notes::Notes,
         plan::Published,
         shelf::{Index, Ready, Shelf},
-        upload::upload,
+        upload::{Sent, forget, upload},
     },
     slotpress_base::{
         error::{Error, Result},
@@ -16,7 +17,7 @@ use {
     },
     slotpress_net::Client,
     slotpress_read::catalog::prune::Keep,
-    std::time::Instant,
+    std::{sync::Arc, time::Instant},
 };
 
 /// Where kept archives are on a target: a shelf of its own, with its own index, which is never pruned.
@@ -34,6 +35,8 @@ pub enum Task {
         /// Whether it is kept apart.
         is_kept: bool,
     },
+    /// The same for nodes, as far as it goes before the archive is ready.
+    HeadStart(Arc<Making>),
 }
 
 /// What it has.
@@ -81,27 +84,51 @@ impl Target<'_> {
                     None => shelves.published = Published::default(),
                 }
             }
-            Task::Publish { ready, is_kept } => {
-                let start = Instant::now();
-                let gone = || Error::failed(format!("{} is not there any more", self.at));
-                let shelf = self.shelf(*is_kept, true)?.ok_or_else(gone)?;
-                upload(&shelf, ready, self.options.recompress.io_policy.io_hint, self.notes, progress)?;
-                match is_kept {
-                    true => shelves.see_kept(&shelf.publish(Some(ready), None, &mut |_| Ok(()), progress)?),
-                    false => shelves.see(&self.publish(&shelf, Some(ready), progress)?),
+            Task::Publish { ready, is_kept } => self.put(&mut shelves, ready, None, *is_kept, progress)?,
+            Task::HeadStart(making) => {
+                let shelf = self.made_shelf(false)?;
+                let io_hint = self.options.recompress.io_policy.io_hint;
+                if let Some((ready, sent)) = head_start(&shelf, making, io_hint, self.notes, progress)? {
+                    self.put(&mut shelves, &ready, sent, false, progress)?;
                 }
-                (self.tell)(Event::Published(PublishedEvent {
-                    name: ready.archive.name.clone(),
-                    target: self.at.to_string(),
-                    is_kept: *is_kept,
-                    bytes: ready.archive.size_bytes,
-                    state: ready.state,
-                    root: ready.archive.hashes.map(|hashes| hashes.root),
-                    elapsed: start.elapsed(),
-                }));
             }
         }
+        for is_kept in [false, true] {
+            self.shelf(is_kept, false)?.map_or(Ok(()), |shelf| forget(&shelf, self.notes, progress))?;
+        }
         Ok(shelves)
+    }
+
+    /// Puts an archive there, of which some may be sent, and then into the index.
+    fn put(
+        &self,
+        shelves: &mut Shelves,
+        ready: &Ready,
+        sent: Option<Sent>,
+        is_kept: bool,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let (start, shelf) = (Instant::now(), self.made_shelf(is_kept)?);
+        upload(&shelf, ready, sent, self.options.recompress.io_policy.io_hint, self.notes, progress)?;
+        match is_kept {
+            true => shelves.see_kept(&shelf.publish(Some(ready), None, &mut |_| Ok(()), progress)?),
+            false => shelves.see(&self.publish(&shelf, Some(ready), progress)?),
+        }
+        (self.tell)(Event::Published(PublishedEvent {
+            name: ready.archive.name.clone(),
+            target: self.at.to_string(),
+            is_kept,
+            bytes: ready.archive.size_bytes,
+            state: ready.state,
+            root: ready.archive.hashes.map(|hashes| hashes.root),
+            elapsed: start.elapsed(),
+        }));
+        Ok(())
+    }
+
+    fn made_shelf(&self, is_kept: bool) -> Result<Shelf> {
+        let gone = || Error::failed(format!("{} is not there any more", self.at));
+        self.shelf(is_kept, true)?.ok_or_else(gone)
     }
 
     fn shelf(&self, is_kept: bool, makes: bool) -> Result<Option<Shelf>> {

@@ -4,6 +4,7 @@ use {
     super::{
         PublishOptions,
         event::Event,
+        head_start::Making,
         hooks,
         pins::PinDir,
         prepare::prepare,
@@ -19,6 +20,7 @@ use {
     std::{
         path::Path,
         sync::{
+            Arc,
             atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
             mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel},
         },
@@ -87,8 +89,8 @@ impl Progress for Background<'_> {
     }
 }
 
-/// An archive to prepare, and the full one below it that is pinned.
-pub type Order = (ArchiveName, Option<ArchiveName>);
+/// An archive to prepare, the full one below it that is pinned, and those who wait for it.
+pub type Order = (ArchiveName, Option<ArchiveName>, Arc<Making>);
 
 /// Programs of the operator that wait for their turn; more are left out, which is said.
 const HOOKS_MAX: usize = 64;
@@ -155,9 +157,9 @@ fn prepare_all(
     background: &Background<'_>,
     messages: &Sender<Message>,
 ) {
-    for (source, base) in orders {
+    for (source, base, making) in orders {
         let start = Instant::now();
-        let result = guarded(|| prepare(pins, &source, base.as_ref(), options, background));
+        let result = guarded(|| prepare(pins, &source, base.as_ref(), &making, options, background));
         let _ = messages.send(Message::Prepared { source, result, elapsed: start.elapsed() });
     }
 }

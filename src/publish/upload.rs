@@ -3,6 +3,7 @@
 
 use {
     super::{
+        journal::State,
         notes::Notes,
         shelf::{Ready, Shelf},
     },
@@ -17,6 +18,7 @@ use {
         kept_dir::KeptDir,
         progress::{CancelToken, Progress, wait},
     },
+    slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
     slotpress_net::{NetError, NetErrorKind},
     slotpress_read::archive::{
         source::{LocalFile, Source},
@@ -27,27 +29,38 @@ use {
 };
 
 /// Read at a time.
-const PIECE_BYTES: u64 = 1 << 20;
+pub const PIECE_BYTES: u64 = 1 << 20;
 
 /// How often it is looked at whether parts have arrived.
-const PARTS_CHECK: Duration = Duration::from_millis(20);
+pub const PARTS_CHECK: Duration = Duration::from_millis(20);
 
 /// An upload that was begun, for the journal: of which bytes, and what the store needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
-    /// The tag of the archive: another one of this name is not gone on with.
-    of: String,
-    state: UploadState,
+    /// The tag of the archive: another one of this name is not gone on with. Empty where nothing is.
+    pub of: String,
+    /// How far it is.
+    pub state: UploadState,
 }
 
-/// Puts an archive there. One that an earlier run has put there is left as it is.
+/// An upload on its way, and where in the file it is.
+pub type Sent = (Upload, u64);
+
+/// Puts an archive there, of which some may be sent. One that an earlier run has put there is left as it is.
 ///
 /// # Errors
 /// The target fails; another file has the name.
-pub fn upload(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
+pub fn upload(
+    shelf: &Shelf,
+    ready: &Ready,
+    sent: Option<Sent>,
+    io_hint: IoHint,
+    notes: &Notes<'_>,
+    progress: &dyn Progress,
+) -> Result<()> {
     let put = match link(shelf, ready)? {
         true => Ok(()),
-        false => send(shelf, ready, io_hint, notes, progress),
+        false => send(shelf, ready, sent, io_hint, notes, progress),
     };
     match put {
         Err(error) if error.kind() == ErrorKind::Exists => match is_there(shelf, ready, progress)? {
@@ -70,10 +83,54 @@ fn link(shelf: &Shelf, ready: &Ready) -> Result<bool> {
     }
 }
 
-fn send(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
+/// Begins to send an archive of at most so many bytes.
+///
+/// # Errors
+/// The name is taken; the target fails.
+pub fn begin(
+    shelf: &Shelf,
+    name: &ArchiveName,
+    root: Option<Root>,
+    state: State,
+    bytes_max: u64,
+    progress: &dyn Progress,
+) -> Result<Upload> {
+    let mut metadata = Metadata::of_archive(name, root);
+    metadata.user.push(("slotpress-state".to_string(), state.as_str().to_string()));
+    shelf.store.upload(&name.to_string(), &metadata, bytes_max, false, progress)
+}
+
+/// Has the store forget what nothing goes on with, of this run or an earlier one. What it does not forget now is tried again
+/// after the next task.
+///
+/// # Errors
+/// The journal cannot be written.
+pub fn forget(shelf: &Shelf, notes: &Notes<'_>, progress: &dyn Progress) -> Result<()> {
+    for (key, begun) in notes.read(|journal| journal.uploads.clone()) {
+        let name = key.rsplit('/').next().unwrap_or_default();
+        if !begun.of.is_empty() || shelf.store.shown(name) != key {
+            continue;
+        }
+        match shelf.store.abort(name, &begun.state, progress) {
+            Ok(()) => notes.set_upload(&key, None)?,
+            Err(error) => progress.detail(&format!("parts of {key} stay in the store: {error}")),
+        }
+    }
+    Ok(())
+}
+
+fn send(
+    shelf: &Shelf,
+    ready: &Ready,
+    sent: Option<Sent>,
+    io_hint: IoHint,
+    notes: &Notes<'_>,
+    progress: &dyn Progress,
+) -> Result<()> {
     let name = ready.archive.name.to_string();
     let key = shelf.store.shown(&name);
     let begun = match notes.upload(&key) {
+        _ if sent.is_some() => None,
         Some(begun) if begun.of == ready.archive.etag() => shelf.store.resume(&name, &begun.state)?,
         Some(begun) => {
             shelf.store.abort(&name, &begun.state, progress)?;
@@ -82,19 +139,21 @@ fn send(shelf: &Shelf, ready: &Ready, io_hint: IoHint, notes: &Notes<'_>, progre
         None => None,
     };
     let bytes = ready.archive.size_bytes;
-    let mut upload = match begun {
-        Some(upload) => upload,
-        None => {
-            let mut metadata =
-                Metadata::of_archive(&ready.archive.name, ready.archive.hashes.map(|hashes| hashes.root));
-            metadata.user.push(("slotpress-state".to_string(), ready.state.as_str().to_string()));
-            shelf.store.upload(&name, &metadata, bytes, false, progress)?
+    let (mut upload, at) = match (sent, begun) {
+        (Some(sent), _) => sent,
+        (None, Some(upload)) => {
+            let at = upload.resumed_bytes();
+            (upload, at)
+        }
+        (None, None) => {
+            let root = ready.archive.hashes.map(|hashes| hashes.root);
+            (begin(shelf, &ready.archive.name, root, ready.state, bytes, progress)?, 0)
         }
     };
     let mut remember = |state: Option<UploadState>| {
         notes.set_upload(&key, state.map(|state| Begun { of: ready.archive.etag(), state }))
     };
-    match send_bytes(&mut upload, ready, io_hint, &mut remember, progress) {
+    match send_bytes(&mut upload, at, ready, io_hint, &mut remember, progress) {
         Ok(()) => {
             let mut kept = None;
             let done = upload.finish_or_keep(progress, &mut |state| kept = Some(state));
@@ -113,9 +172,10 @@ fn is_gone(error: &Error) -> bool {
     NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone)
 }
 
-/// Sends what is left, and remembers each part that is there.
+/// Sends what is left from there on, and remembers each part that is there.
 fn send_bytes(
     upload: &mut Upload,
+    mut at: u64,
     ready: &Ready,
     io_hint: IoHint,
     remember: &mut dyn FnMut(Option<UploadState>) -> Result<()>,
@@ -124,7 +184,7 @@ fn send_bytes(
     let path = ready.archive.path();
     let (file, bytes) = (File::open(&path).or_path("open", &path)?, ready.archive.size_bytes);
     let reader = PieceReader::new(&file, &path, bytes, io_hint);
-    let (mut at, mut buffer, mut parts) = (upload.resumed_bytes(), Vec::new(), None);
+    let (mut buffer, mut parts) = (Vec::new(), None);
     let mut remember_new = |upload: &Upload| {
         let Some(state) = upload.state() else { return Ok(true) };
         let is_all = state.done_bytes().saturating_add(state.part_bytes) > bytes;

@@ -7,8 +7,9 @@ use {
         plan::{Key, key},
     },
     slotpress_base::io::IoPolicy,
+    slotpress_format::ledger::bank_file::BankFile,
     slotpress_read::{
-        archive::{Archive as OpenArchive, IndexPolicy, front::is_of_firedancer, source::LocalFile},
+        archive::{Archive as OpenArchive, IndexPolicy, front, source::LocalFile},
         catalog::Archive,
     },
     std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, sync::Arc},
@@ -28,7 +29,7 @@ pub enum WrittenBy {
 /// What was learned of files that are still the same.
 #[derive(Debug, Default)]
 pub struct Writers {
-    known: BTreeMap<Key, (Identity, WrittenBy)>,
+    known: BTreeMap<Key, (Identity, Option<BankFile>)>,
     /// An archive of Firedancer's was seen in the directory.
     has_firedancers: bool,
 }
@@ -42,31 +43,38 @@ impl Writers {
             Writer::Firedancer => return WrittenBy::Firedancer,
             Writer::Auto => {}
         }
-        let known = std::mem::take(&mut self.known);
-        for archive in seen.iter().chain([archive]) {
-            let (key, identity) = (key(&archive.name), Identity::from(archive));
-            let by = known.get(&key).filter(|(same, _)| *same == identity).map(|(_, by)| *by);
-            self.known.insert(key, (identity, by.unwrap_or_else(|| looks_written_by(archive))));
-        }
-        self.has_firedancers |= self.known.values().any(|(_, by)| *by == WrittenBy::Firedancer);
+        self.see(seen.iter().chain([archive]));
+        self.has_firedancers |=
+            self.known.values().any(|(_, bank)| bank.as_ref().is_some_and(BankFile::is_of_firedancer));
         if self.has_firedancers || is_owned_by_firedancer(options) {
             return WrittenBy::Firedancer;
         }
-        self.known.get(&key(&archive.name)).map_or(WrittenBy::Unknown, |(_, by)| *by)
+        let bank = self.known.get(&key(&archive.name)).and_then(|(_, bank)| bank.as_ref());
+        bank.map_or(WrittenBy::Unknown, |_| WrittenBy::Agave)
+    }
+
+    /// A bank file of the directory, as far as its epoch schedule; none where no archive can be read.
+    pub fn any_bank(&mut self, seen: &[Archive]) -> Option<BankFile> {
+        self.see(seen);
+        self.known.values().find_map(|(_, bank)| bank.clone())
+    }
+
+    fn see<'a>(&mut self, archives: impl IntoIterator<Item = &'a Archive>) {
+        let mut known = std::mem::take(&mut self.known);
+        for archive in archives {
+            let (key, identity) = (key(&archive.name), Identity::from(archive));
+            let bank = known.remove(&key).filter(|(same, _)| *same == identity).map(|(_, bank)| bank);
+            self.known.insert(key, (identity, bank.unwrap_or_else(|| front_of(archive))));
+        }
     }
 }
 
-/// By its bank file.
-fn looks_written_by(archive: &Archive) -> WrittenBy {
-    let Ok((file, _)) = archive.open() else { return WrittenBy::Unknown };
+fn front_of(archive: &Archive) -> Option<BankFile> {
+    let (file, _) = archive.open().ok()?;
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
     let open = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
-    match open.and_then(|open| is_of_firedancer(&open)) {
-        Ok(Some(true)) => WrittenBy::Firedancer,
-        Ok(Some(false)) => WrittenBy::Agave,
-        Ok(None) | Err(_) => WrittenBy::Unknown,
-    }
+    open.and_then(|open| front::bank(&open)).ok().flatten()
 }
 
 /// Whether the directory belongs to the user that Firedancer's own instructions make.

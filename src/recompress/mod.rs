@@ -219,7 +219,7 @@ fn recompress_open<'a>(
     if checks_state && matches!((&source, &sink), (Source::Stream(_), Sink::Stream(_))) {
         return Err(pipe_to_pipe());
     }
-    let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Dir { .. } | Sink::Unnamed { .. }));
+    let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Dir { .. } | Sink::Unnamed(_)));
     if options.for_agave && !(checks_state && is_file_to_file) {
         return Err(convert::not_possible());
     }

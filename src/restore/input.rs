@@ -343,9 +343,8 @@ fn convert(
         memory_bytes: options.check.memory_bytes,
         io_policy: &options.io_policy,
     };
-    let mut file = None;
-    make(&what, Sink::Unnamed { dir, file: &mut file }, progress)?;
-    let Some(file) = file else { return Err(Error::failed("the archive for Agave was not made")) };
+    let file = Unpublished::create_in(dir)?;
+    make(&what, Sink::Unnamed(&file), progress)?;
     let mut made = Archive::open(file.path(), IndexPolicy::Hint, &options.io_policy)?;
     made.name.clone_from(&archive.name);
     let copy = ArchiveCopy::of_arriving(&made, file)?;

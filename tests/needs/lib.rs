@@ -1,5 +1,6 @@
 //! `#[needs("strace")]` above `#[test]`: the test is reported as ignored, with the reason, where the program is missing.
-//! `#[needs(root)]` and `#[needs(sys_admin)]` do the same for rights, `#[needs(nginx_stream)]` for a module of nginx.
+//! `#[needs(root)]` and `#[needs(sys_admin)]` do the same for rights, `#[needs(nginx_stream)]` for a module of nginx,
+//! `#[needs(loop_device)]` for the kernel's.
 //!
 //! Rust's test harness cannot ignore a test while it runs, so this is decided when the tests are compiled. With another
 //! `PATH` they are compiled anew. [`missing!`] lets one test check that the decision still holds.
@@ -25,6 +26,7 @@ const PROGRAMS: &[&str] = &[
     "fincore",
     "gzip",
     "lz4",
+    "mkfs.xfs",
     "mount",
     "nginx",
     "openssl",
@@ -60,6 +62,9 @@ pub fn needs(arguments: TokenStream, test: TokenStream) -> TokenStream {
                 (fs::exists(NGINX_STREAM).unwrap_or(false), "nginx's module for streams is not installed".to_string())
             }
             (TokenTree::Ident(_), "sys_admin") => (may_mount(), "this needs the right to mount".to_string()),
+            (TokenTree::Ident(_), "loop_device") => {
+                (fs::exists("/dev/loop-control").unwrap_or(false), "there are no loop devices".to_string())
+            }
             (TokenTree::Punct(_), ",") => continue,
             _ => (true, String::new()), // refused below
         };

@@ -228,6 +228,40 @@ fn beside_firedancer_that_uses_files_again() {
     assert_eq!(names(&stage.snapshots()).len(), 1);
 }
 
+/// Where the file system has them, by a reflink: the file has one name all the time.
+#[needs(sys_admin, loop_device, "mount", "umount", "mkfs.xfs")]
+#[test]
+fn firedancers_archives_are_pinned_by_a_reflink() {
+    struct Mounted(PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(&self.0).status();
+        }
+    }
+    let outside = temp_dir();
+    let (image, disk) = (outside.path().join("image"), Mounted(outside.path().join("disk")));
+    fs::create_dir(&disk.0).expect("made");
+    // The least that xfs takes; a hole, nearly all of it.
+    fs::File::create(&image).expect("made").set_len(300 << 20).expect("grown");
+    assert!(Command::new("mkfs.xfs").arg("-q").arg(&image).status().expect("runs").success());
+    assert!(Command::new("mount").args(["-o", "loop"]).args([&image, &disk.0]).status().expect("runs").success());
+    let stage = Stage::new_in(tempfile::tempdir_in(&disk.0).expect("a directory"), &[&of_firedancer()]);
+    let (before, full) = (state_of(&stage.snapshots()), name(&of_firedancer()));
+    // Slow enough to be seen while it is pinned.
+    let running = Running::start(&stage, &["--max-rate", "128KiB"]);
+    let pinned = stage.pins().join("pinned").join(&full);
+    let mut links = None;
+    wait_for("the pin", || {
+        links = fs::metadata(&pinned).ok().map(|pinned| (pinned.nlink(), state_of(&stage.snapshots())));
+        links.is_some()
+    });
+    running.wait_for_published(&full);
+    assert_eq!(running.stop().iter().filter(|line| line["type"] == "publish_skipped").count(), 0);
+    assert_eq!(links, Some((1, before)), "no second name");
+    verify(&stage.mirror());
+    stage.assert_nothing_is_pinned();
+}
+
 #[test]
 fn metrics_and_health() {
     let stage = Stage::with_pair();

@@ -240,3 +240,15 @@ fn a_file_that_has_the_name_already_is_not_replaced() {
     assert_eq!(fs::read_to_string(stage.mirror().join(FULL_26)).expect("read"), "another's");
     assert!(latest(&stage.mirror()).is_empty());
 }
+
+/// By the epoch schedule in the archives: the first epoch of their cluster ends with slot 31.
+#[test]
+fn what_brackets_the_end_of_an_epoch_is_kept() {
+    let stage = Stage::new(&[&fixture(FULL_26)]);
+    let kept = stage.mirror().join("kept");
+    stage.once_succeeds(&["--keep-epoch-ends"]);
+    assert!(latest(&kept).is_empty());
+    stage.write(&fixture(INCREMENTAL_26_40));
+    stage.once_succeeds(&["--keep-epoch-ends"]);
+    assert_eq!(latest(&kept), [FULL_26, INCREMENTAL_26_40]);
+}

@@ -43,7 +43,11 @@ pub struct Stage {
 impl Stage {
     /// With these archives in the validator's directory.
     pub fn new(archives: &[&Path]) -> Self {
-        let stage = Self { dir: temp_dir() };
+        Self::new_in(temp_dir(), archives)
+    }
+
+    pub fn new_in(dir: TempDir, archives: &[&Path]) -> Self {
+        let stage = Self { dir };
         fs::create_dir(stage.snapshots()).expect("made");
         fs::create_dir(stage.mirror()).expect("made");
         archives.iter().for_each(|archive| stage.write(archive));

@@ -13,6 +13,7 @@ use {
     serde_json::Value,
     std::{
         fs,
+        path::PathBuf,
         process::{Child, Output, Stdio},
     },
 };
@@ -71,22 +72,32 @@ fn a_bucket_gets_what_a_directory_gets() {
     assert_eq!(latest(&bucket), [FULL_3500]);
 }
 
-/// Nothing is sent twice but the part that was on its way.
-#[needs("versitygw")]
-#[test]
-fn killed_while_parts_are_sent() {
-    let (gateway, stage) = (Gateway::start(), Stage::new(&[]));
+/// With an archive that has three parts; on a disk, so that `--io-hint direct` has a meaning.
+fn with_three_parts() -> (Stage, PathBuf) {
+    let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
     let ledger = stage.dir.path().join("ledger");
     slotpress().arg("synth").arg(&ledger).args(["--size", "40MiB", "--mix", "random"]).assert().success();
     let made = archive(&ledger, &stage.snapshots(), &[]);
     assert!(fs::metadata(&made).expect("metadata").len() > 2 * (16 << 20), "three parts");
+    (stage, made)
+}
+
+/// The uploads that a later run would look at.
+fn uploads(stage: &Stage) -> serde_json::Map<String, Value> {
+    let journal = fs::read(stage.pins().join("journal.json")).unwrap_or_default();
+    let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
+    journal["uploads"].as_object().cloned().unwrap_or_default()
+}
+
+/// Nothing is sent twice but the part that was on its way.
+#[needs("versitygw")]
+#[test]
+fn killed_while_parts_are_sent() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let mut child = start(&gateway, &stage, &[]);
     wait_for("two parts in the journal", || {
-        let journal = fs::read(stage.pins().join("journal.json")).unwrap_or_default();
-        let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
-        let uploads = journal["uploads"].as_object().cloned().unwrap_or_default();
-        uploads.values().any(|upload| upload["state"]["tags"].as_array().is_some_and(|tags| tags.len() == 2))
+        uploads(&stage).values().any(|upload| upload["state"]["tags"].as_array().is_some_and(|tags| tags.len() == 2))
     });
     child.kill().expect("killed");
     child.wait().expect("ended");
@@ -117,4 +128,80 @@ fn a_store_that_is_away() {
     wait_for("the bucket", || latest(&bucket).len() == 2);
     child.kill().expect("killed");
     child.wait().expect("ended");
+}
+
+/// Slow enough that the first part is there long before the archive is whole.
+const SLOWLY: [&str; 2] = ["--max-rate", "8MiB"];
+
+/// Parts are sent while the archive is made; those of a run that was killed are forgotten by the next, and sent anew.
+#[needs("versitygw")]
+#[test]
+fn killed_while_the_archive_is_made() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let (bucket, mirror) = (gateway.bucket().join("mainnet"), stage.mirror());
+    let mut child = start(&gateway, &stage, &[&SLOWLY[..], &["--io-hint", "direct"]].concat());
+    wait_for("the first part", || gateway.count(&["PUT ", "partNumber=1&"]) > 0);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(archives_in(&stage.pins().join("ready")), [""; 0], "it was not whole");
+    assert_eq!(uploads(&stage).len(), 1);
+    assert!(!bucket.join(name(&made)).exists());
+
+    let output = once(&gateway, &stage, &["--to", mirror.to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(latest(&bucket), [name(&made)]);
+    assert!(fs::read(bucket.join(name(&made))).expect("read") == fs::read(mirror.join(name(&made))).expect("read"));
+    assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
+    stage.assert_nothing_is_pinned();
+}
+
+/// Of an archive that is damaged at its end, parts were sent, and nothing stays.
+#[needs("versitygw")]
+#[test]
+fn damaged_at_its_end() {
+    for flags in [&[][..], &["--as-is"]] {
+        let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+        let mut bytes = fs::read(&made).expect("read");
+        let at = bytes.len() - bytes.len() / 16;
+        bytes[at] ^= 1;
+        fs::write(&made, &bytes).expect("written");
+        let output = once(&gateway, &stage, &[flags, &SLOWLY].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(gateway.count(&["PUT ", "partNumber=1&"]) > 0, "parts were sent");
+        assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
+        assert!(!gateway.bucket().join("mainnet").join(name(&made)).exists());
+    }
+}
+
+/// A head start that fails, and a store that is away in the middle of one, are as if there had been none.
+#[needs("versitygw")]
+#[test]
+fn a_head_start_that_fails() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(403, "AccessDenied"));
+    let output = once(&gateway, &stage, &SLOWLY);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !stderr.contains("AccessDenied"), "{stderr}");
+    assert_eq!(of_type(&lines(&output), "publish_failed").len(), 0);
+    assert_eq!(gateway.count(&["POST ", "uploads="]), 2);
+    let bucket = gateway.bucket().join("mainnet");
+    assert_eq!((latest(&bucket), gateway.left_parts()), (vec![name(&made)], 0));
+    verify(&bucket);
+}
+
+#[needs("versitygw")]
+#[test]
+fn away_while_the_archive_is_made() {
+    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let mut child = start(&gateway, &stage, &SLOWLY);
+    wait_for("the first part", || gateway.count(&["PUT ", "partNumber=1&"]) > 0);
+    gateway.set_gone(true);
+    wait_for("the archive", || !archives_in(&stage.pins().join("ready")).is_empty());
+    gateway.set_gone(false);
+    let bucket = gateway.bucket().join("mainnet");
+    wait_for("the bucket", || latest(&bucket) == [name(&made)]);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(gateway.left_parts(), 0);
+    verify(&bucket);
 }

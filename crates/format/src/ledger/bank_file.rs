@@ -15,7 +15,7 @@ use {
         stakes::{Keep, Stakes, Voters, read_stakes, skip_nodes_and_voters},
     },
     slotpress_base::error::{Error, Result},
-    std::{io::BufRead, path::Path, sync::Arc},
+    std::{io::BufRead, ops::RangeInclusive, path::Path, sync::Arc},
 };
 
 /// The fields that other parts of slotpress, or an operator, look at.
@@ -170,16 +170,28 @@ impl BankFile {
         self.epoch_and_index_of(slot).0
     }
 
+    /// The first and the last slot of the epoch of any slot.
+    pub fn slots_of_epoch_of(&self, slot: u64) -> RangeInclusive<u64> {
+        let (epoch, index) = self.epoch_and_index_of(slot);
+        let first = slot.saturating_sub(index);
+        let slots = match slot < self.first_normal_slot {
+            true => u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?)),
+            false => Some(self.slots_per_epoch),
+        };
+        // A bank file may claim epochs beyond the last slot that there is.
+        first..=first.saturating_add(slots.unwrap_or(u64::MAX).saturating_sub(1)).max(slot)
+    }
+
     fn epoch_and_index_of(&self, slot: u64) -> (u64, u64) {
         if let Some(slots) = slot.checked_sub(self.first_normal_slot) {
             let epoch = self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
             return (epoch, slots.checked_rem(self.slots_per_epoch).unwrap_or(0));
         }
-        // While warming up, epochs double from 32 slots (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
-        const FIRST_END_LOG: u32 = 32u64.trailing_zeros() + 1;
-        let end = slot.saturating_add(32 + 1).checked_next_power_of_two();
+        const FIRST_END_LOG: u32 = WARMUP_SLOTS.trailing_zeros() + 1;
+        let end = slot.saturating_add(WARMUP_SLOTS + 1).checked_next_power_of_two();
         let end_log = end.map_or(u64::BITS, u64::trailing_zeros);
-        let start = 1u64.checked_shl(end_log.saturating_sub(1)).map_or(u64::MAX, |start| start.saturating_sub(32));
+        let start =
+            1u64.checked_shl(end_log.saturating_sub(1)).map_or(u64::MAX, |start| start.saturating_sub(WARMUP_SLOTS));
         (u64::from(end_log.saturating_sub(FIRST_END_LOG)), slot.saturating_sub(start))
     }
 }
@@ -394,6 +406,10 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
 }
 
+/// Slots of the first epoch where epochs warm up, each of which has twice as many as the one before
+/// (MINIMUM_SLOTS_PER_EPOCH in the solana-epoch-schedule crate).
+const WARMUP_SLOTS: u64 = 32;
+
 /// Slots of an epoch whose leaders are drawn: clusters have 432,000.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
@@ -445,6 +461,25 @@ mod tests {
     fn epochs() {
         assert_eq!([31, 32, 95, 96].map(|slot| epoch(slot, 524_256)), [0, 1, 1, 2], "while warming up");
         assert_eq!([524_256, 956_255, 956_256].map(|slot| epoch(slot, 524_256)), [14, 14, 15]);
+    }
+
+    #[test]
+    fn slots_of_epochs() {
+        let warming = BankFile {
+            slots_per_epoch: 432_000,
+            first_normal_slot: 524_256,
+            first_normal_epoch: 14,
+            ..BankFile::default()
+        };
+        assert_eq!([0, 31, 32, 95].map(|slot| warming.slots_of_epoch_of(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
+        assert_eq!(warming.slots_of_epoch_of(524_255), 262_112..=524_255);
+        assert_eq!(warming.slots_of_epoch_of(956_256), 956_256..=1_388_255);
+        let plain = BankFile { slots_per_epoch: 100, ..BankFile::default() };
+        assert_eq!([0, 250].map(|slot| plain.slots_of_epoch_of(slot)), [0..=99, 200..=299]);
+        // A bank file may claim anything.
+        assert_eq!(BankFile::default().slots_of_epoch_of(7), 7..=7);
+        let strange = BankFile { first_normal_slot: u64::MAX, ..BankFile::default() };
+        assert!(strange.slots_of_epoch_of(u64::MAX - 1).contains(&(u64::MAX - 1)));
     }
 
     /// A bank file may claim any slot, and any first slot of full epochs.

@@ -45,16 +45,24 @@ pub fn slot_time(archive: &Archive) -> Option<SlotTime> {
     }
 }
 
-/// Whether Firedancer wrote the bank file; `None` where few reads do not tell: what is damaged is for others to report.
+/// Whether Firedancer wrote the bank file; as of [`bank`].
 ///
 /// # Errors
 /// The disk fails, or memory does not suffice.
 pub fn is_of_firedancer(archive: &Archive) -> Result<Option<bool>> {
+    Ok(bank(archive)?.map(|bank| bank.is_of_firedancer()))
+}
+
+/// What of the bank file comes before its stakes; `None` where few reads do not tell: what is damaged is for others to report.
+///
+/// # Errors
+/// The disk fails, or memory does not suffice.
+pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
     let front = match &archive.tail {
         Some(tail) => read_by_index(archive, tail),
         None => in_order(archive)?,
     };
-    Ok(front.and_then(|(entry, front)| read_front(&entry, &front)).map(|bank| bank.is_of_firedancer()))
+    Ok(front.and_then(|(entry, front)| read_front(&entry, &front)))
 }
 
 fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
