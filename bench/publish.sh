@@ -7,9 +7,9 @@
 # Needs versitygw, rclone, zstd, curl, GNU time. SCRATCH must have extended attributes, and room for the ledger and six times its archive
 # (of 4 GiB: 12 GB).
 #
-# - `publish` gets an archive in one frame, as a validator writes it. `--as-is` reads it, checks everything in it and the state, and
-#   then sends the file. rclone reads and sends it, and checks nothing. So `verify` is there too, and both stages of `publish --as-is`,
-#   as it says itself.
+# - `publish` gets an archive in one frame, as a validator writes it. `--as-is` reads it, checks everything in it and the state, and sends
+#   the file meanwhile. rclone reads and sends it, and checks nothing. So `verify` is there too; and what of `publish --as-is` is the check,
+#   with the parts that leave meanwhile, and what comes after it, as it says itself.
 # - rclone has the same parts as slotpress, 16 MiB and eight at a time, and leaves out what slotpress does not do either: an MD5 of the
 #   whole file before it is sent, a look whether the bucket is there, a second's wait for a "100 Continue" before each part. Both sign
 #   each part with its SHA-256, rclone adds an MD5.
@@ -79,7 +79,7 @@ for round in $(seq "$rounds"); do
     rclone_timed rclone-theirs "$theirs"
     slotpress_timed as-is "${publish[@]}" --as-is
     stage as-is-check publish_prepared
-    stage as-is-transfer published
+    stage as-is-after published
     rclone_timed rclone-ours "$ours"
     slotpress_timed recompress recompress "$theirs" -o "$work/out"
     cmp "$work/out/$name" "$ours"
@@ -127,7 +127,7 @@ row rclone-theirs "rclone copyto"
 row verify "slotpress verify"
 row as-is "publish --as-is" "$(ratio as-is rclone-theirs) x rclone; $(ratio as-is verify-rclone) x verify, then rclone"
 row as-is-check "  of that: checked"
-row as-is-transfer "  of that: sent, and the index" "$(ratio as-is-transfer rclone-theirs) x rclone"
+row as-is-after "  of that: sent after that"
 printf '\n%s\n' "recompressed"
 row recompress "recompress, into a directory"
 row rclone-ours "rclone copyto, of the result"
