@@ -6,6 +6,7 @@
 //! journal in it, and from the targets.
 
 mod event;
+mod hand_out;
 mod head_start;
 mod hooks;
 mod journal;
