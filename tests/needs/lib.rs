@@ -1,6 +1,6 @@
 //! `#[needs("strace")]` above `#[test]`: the test is reported as ignored, with the reason, where the program is missing.
 //! `#[needs(root)]` and `#[needs(sys_admin)]` do the same for rights, `#[needs(nginx_stream)]` for a module of nginx,
-//! `#[needs(loop_device)]` for the kernel's.
+//! `#[needs(loop_xfs)]` for xfs in a file.
 //!
 //! Rust's test harness cannot ignore a test while it runs, so this is decided when the tests are compiled. With another
 //! `PATH` they are compiled anew. [`missing!`] lets one test check that the decision still holds.
@@ -62,8 +62,8 @@ pub fn needs(arguments: TokenStream, test: TokenStream) -> TokenStream {
                 (fs::exists(NGINX_STREAM).unwrap_or(false), "nginx's module for streams is not installed".to_string())
             }
             (TokenTree::Ident(_), "sys_admin") => (may_mount(), "this needs the right to mount".to_string()),
-            (TokenTree::Ident(_), "loop_device") => {
-                (fs::exists("/dev/loop-control").unwrap_or(false), "there are no loop devices".to_string())
+            (TokenTree::Ident(_), "loop_xfs") => {
+                (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string())
             }
             (TokenTree::Punct(_), ",") => continue,
             _ => (true, String::new()), // refused below
@@ -99,6 +99,11 @@ fn is_installed(program: &str) -> bool {
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+fn may_loop_xfs() -> bool {
+    let file_systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    fs::exists("/dev/loop-control").unwrap_or(false) && file_systems.lines().any(|line| line.trim() == "xfs")
 }
 
 fn may_mount() -> bool {

@@ -229,7 +229,7 @@ fn beside_firedancer_that_uses_files_again() {
 }
 
 /// Where the file system has them, by a reflink: the file has one name all the time.
-#[needs(sys_admin, loop_device, "mount", "umount", "mkfs.xfs")]
+#[needs(sys_admin, loop_xfs, "mount", "umount", "mkfs.xfs")]
 #[test]
 fn firedancers_archives_are_pinned_by_a_reflink() {
     struct Mounted(PathBuf);
@@ -248,7 +248,7 @@ fn firedancers_archives_are_pinned_by_a_reflink() {
     let stage = Stage::new_in(tempfile::tempdir_in(&disk.0).expect("a directory"), &[&of_firedancer()]);
     let (before, full) = (state_of(&stage.snapshots()), name(&of_firedancer()));
     // Slow enough to be seen while it is pinned.
-    let running = Running::start(&stage, &["--max-rate", "128KiB"]);
+    let running = Running::start(&stage, &["--max-rate", "64KiB"]);
     let pinned = stage.pins().join("pinned").join(&full);
     let mut links = None;
     wait_for("the pin", || {
