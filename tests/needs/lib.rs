@@ -50,7 +50,9 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// Ignores the test where one of these programs or rights is missing.
 #[proc_macro_attribute]
 pub fn needs(arguments: TokenStream, test: TokenStream) -> TokenStream {
-    let mut attribute = String::new();
+    // Another `PATH` compiles it anew.
+    let mut attribute = "const _: Option<&str> = option_env!(\"PATH\");".to_string();
+    let mut is_ignored = false;
     for argument in arguments {
         let text = argument.to_string();
         let (is_there, why) = match (&argument, text.trim_matches('"')) {
@@ -74,8 +76,9 @@ pub fn needs(arguments: TokenStream, test: TokenStream) -> TokenStream {
                 format!("compile_error!(\"{} is not in the list of tests/needs/lib.rs\");", text.escape_default());
             return error.parse().unwrap_or_default();
         }
-        if !is_there && attribute.is_empty() {
-            attribute = format!("#[ignore = \"{why}\"]");
+        if !is_there && !is_ignored {
+            attribute += &format!("#[ignore = \"{why}\"]");
+            is_ignored = true;
         }
     }
     let mut out: TokenStream = attribute.parse().unwrap_or_default();
@@ -83,11 +86,11 @@ pub fn needs(arguments: TokenStream, test: TokenStream) -> TokenStream {
     out
 }
 
-/// The programs that were missing when the tests were compiled: a slice of names. Another `PATH` compiles them anew.
+/// The programs that were missing when the tests were compiled: a slice of names.
 #[proc_macro]
 pub fn missing(_: TokenStream) -> TokenStream {
     let names: Vec<&str> = PROGRAMS.iter().copied().filter(|program| !is_installed(program)).collect();
-    format!("{{ let _ = option_env!(\"PATH\"); let names: &[&str] = &{names:?}; names }}").parse().unwrap_or_default()
+    format!("{{ let names: &[&str] = &{names:?}; names }}").parse().unwrap_or_default()
 }
 
 fn is_installed(program: &str) -> bool {
