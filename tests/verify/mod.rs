@@ -7,6 +7,7 @@ mod flips;
 mod good;
 mod ledgers;
 mod places;
+mod reports;
 mod versions;
 
 mod without_index;
