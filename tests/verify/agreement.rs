@@ -17,12 +17,16 @@ use {
 /// Seen with 4.2, on a busy machine.
 const RACE: &str = "Agave may read the version while the second entry replaces it";
 
+const NEWER: &str = "what it holds would supersede whatever the bank does next";
+
 /// Where verifying is stricter than some version of Agave on purpose, with the reason.
 const STRICTER: &[(&str, &str)] = &[
     ("entry: version twice", RACE),
     ("entry: version twice, alike", RACE),
     ("entry: version twice, the first damaged", RACE),
-    ("storage: newer than the bank", "what it holds would supersede whatever the bank does next"),
+    ("storage: newer than the bank", NEWER),
+    ("storage: of slot 2^32", NEWER),
+    ("pair: a storage of a slot that the map does not name", NEWER),
     (
         "entry: bank files of two slots",
         "Agave takes the highest slot that it unpacked; another reader may take the first",

@@ -1,7 +1,7 @@
 //! Archives altered in every way that section 6 of the format page knows, and some more.
 
 use {
-    super::fixtures::*,
+    super::{fixtures::*, versions::*},
     slotpress_format::ledger::{bank_file::parse_bank_file_and_end, fields::FieldReader},
 };
 
@@ -63,6 +63,7 @@ pub fn corpus() -> Vec<Altered> {
     entries(&mut corpus);
     names(&mut corpus);
     documents(&mut corpus);
+    fields_of_the_bank(&mut corpus);
     leaders_and_stakes(&mut corpus);
     records_of_a_storage(&mut corpus);
     pairs(&mut corpus);
@@ -326,6 +327,19 @@ fn entries(corpus: &mut Corpus) {
         let at = *tar.storages().last().expect("a storage");
         tar.members[at].rename("accounts/99.99");
     });
+    corpus.tar("storage: of slot 2^32", |tar| {
+        let at = *tar.storages().last().expect("a storage");
+        tar.members[at].rename("accounts/4294967296.99");
+    });
+    for ids in [&[99][..], &[99, 98], &[26]] {
+        corpus.tar(format!("storage: more of the bank's slot: {ids:?}"), |tar| {
+            let member = tar.members[tar.position(|path| path == "accounts/26.26")].clone();
+            for id in ids {
+                tar.members.push(member.clone());
+                tar.members.last_mut().expect("it").rename(&format!("accounts/26.{id}"));
+            }
+        });
+    }
     corpus.tar("storage: two of one slot", |tar| {
         let at = tar.storages()[3];
         let mut member = tar.members[at].clone();
@@ -333,6 +347,69 @@ fn entries(corpus: &mut Corpus) {
         member.rename(&format!("accounts/{slot}.77777"));
         tar.members.push(member);
     });
+}
+
+/// What the bank file says twice, or has rules for.
+fn fields_of_the_bank(corpus: &mut Corpus) {
+    let mut put = |what: &str, tar: Tar| corpus.file(what, zstd(&tar.write()));
+    for (what, _, tar) in only_for_firedancer() {
+        put(&format!("bank: {what}"), tar);
+    }
+    for error in BAIL_OUT {
+        put(&format!("bank: an error of {} bytes that older versions do not know", error.len()), with_error(error));
+    }
+    put("bank: another hash", with_bank(|bank, places| bank[places.hash] ^= 1));
+    put(
+        "bank: no blockhashes",
+        with_bank(|bank, places| {
+            bank.drain(49..49 + 56 * places.items.len());
+            bank[41..49].fill(0);
+        }),
+    );
+    put(
+        "bank: a blockhash too many",
+        with_bank(|bank, places| {
+            let newest = places.newest(bank);
+            let item = bank[newest..newest + 56].to_vec();
+            let index = u64_at(&item, 40);
+            for more in 1..=301 {
+                let mut item = item.clone();
+                item[..8].copy_from_slice(&u64::to_le_bytes(more));
+                item[40..48].copy_from_slice(&(index + more).to_le_bytes());
+                bank.splice(49..49, item);
+            }
+            bank[41..49].copy_from_slice(&(places.items.len() as u64 + 301).to_le_bytes());
+        }),
+    );
+    type Alter = fn(&mut [u8], &BankPlaces, usize);
+    let fields: [(&str, Alter); 6] = [
+        ("a parent of its own slot", |bank, places, _| bank[places.hash + 64] = 26),
+        ("a tick too few", |bank, _, after| bank[after + 8] -= 1),
+        ("a tick height of another slot", |bank, _, after| bank[after + 32] ^= 64),
+        ("more blocks than slots", |bank, _, _| {
+            let at = StakesAt::of(bank).leader - 8;
+            bank[at] = 27;
+        }),
+        ("as many blocks as slots", |bank, _, _| {
+            let at = StakesAt::of(bank).leader - 8;
+            bank[at] = 26;
+        }),
+        ("stakes of the next epoch", |bank, _, _| {
+            let delegation = StakesAt::of(bank).delegation;
+            let count = u64_at(bank, delegation - 8) as usize;
+            bank[delegation + 96 * count + 8] += 1;
+        }),
+    ];
+    for (what, alter) in fields {
+        // Behind the hard forks: transactions, ticks, signatures, lamports, the highest tick.
+        put(
+            &format!("bank: {what}"),
+            with_bank(|bank, places| {
+                let after = places.hash + 80 + 16 * u64_at(bank, places.hash + 72) as usize;
+                alter(bank, places, after);
+            }),
+        );
+    }
 }
 
 /// Where the stakes of the bank file are, by what they are about.
@@ -534,6 +611,10 @@ fn pairs(corpus: &mut Corpus) {
     corpus.pair("a storage of the base's slot", |tar| {
         let at = tar.storages()[0];
         tar.members[at].rename("accounts/26.500");
+    });
+    corpus.pair("a storage of a slot that the map does not name", |tar| {
+        let at = tar.storages()[0];
+        tar.members[at].rename("accounts/41.500");
     });
     corpus.pair("a storage missing", |tar| {
         let at = tar.storages()[2];

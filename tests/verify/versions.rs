@@ -14,9 +14,9 @@ use {
 };
 
 /// Where things are in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and the bank hash.
-struct BankPlaces {
-    items: Vec<usize>,
-    hash: usize,
+pub struct BankPlaces {
+    pub items: Vec<usize>,
+    pub hash: usize,
 }
 
 impl BankPlaces {
@@ -28,7 +28,7 @@ impl BankPlaces {
     }
 
     /// The item with the highest index: the newest.
-    fn newest(&self, bank: &[u8]) -> usize {
+    pub fn newest(&self, bank: &[u8]) -> usize {
         *self.items.iter().max_by_key(|at| u64_at(bank, **at + 40)).expect("blockhashes")
     }
 }
@@ -64,7 +64,7 @@ impl CachePlaces {
     }
 }
 
-fn with_bank(change: impl Fn(&mut Vec<u8>, &BankPlaces)) -> Tar {
+pub fn with_bank(change: impl Fn(&mut Vec<u8>, &BankPlaces)) -> Tar {
     let mut tar = Tar::read(FULL);
     let member = tar.member(is_bank_file);
     let mut bank = member.content.clone();
@@ -85,14 +85,14 @@ fn with_cache(change: impl Fn(&mut Vec<u8>, &CachePlaces)) -> Tar {
 }
 
 /// A transaction, or an instruction of it, failed with an error that Agave 4.3 does not know.
-fn with_error(error: &'static [u8]) -> Tar {
+pub fn with_error(error: &'static [u8]) -> Tar {
     with_cache(move |cache, places| {
         let at = places.results[0];
         cache.splice(at..at + 4, error.iter().copied());
     })
 }
 
-const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0]];
+pub const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0]];
 
 fn refusing(report: &VerifyReport) -> Vec<Client> {
     report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client).collect()
@@ -148,10 +148,9 @@ fn errors_that_older_versions_do_not_know() {
     }
 }
 
-/// What Firedancer refuses or aborts on, and Agave loads.
-#[test]
-fn only_firedancer_minds() {
-    let cases: [(&str, Rule, Tar); 5] = [
+/// What Firedancer refuses or aborts on, and Agave loads: what was done, the rule that it breaks, and the archive.
+pub fn only_for_firedancer() -> [(&'static str, Rule, Tar); 5] {
+    [
         (
             "a gap",
             Rule::BlockhashQueue,
@@ -199,8 +198,12 @@ fn only_firedancer_minds() {
                 cache[other + 32..other + 40].copy_from_slice(&offset.to_le_bytes());
             }),
         ),
-    ];
-    for (what, rule, tar) in cases {
+    ]
+}
+
+#[test]
+fn only_firedancer_minds() {
+    for (what, rule, tar) in only_for_firedancer() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = put(dir.path(), FULL, &zstd(&tar.write()));
         let report = verify(&path, None, &[]);

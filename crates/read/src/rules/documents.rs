@@ -58,8 +58,6 @@ pub fn judge_documents(
             findings.skip(Check::Bank, "no bank file could be read");
             None
         }
-        // Not the archive's fault.
-        Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
         Some(Err(error)) => {
             unreadable(Rule::BankFile, place(), &error)?;
             None
@@ -75,7 +73,6 @@ pub fn judge_documents(
     };
     match documents.status_cache {
         None => findings.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
         Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error)?,
         Some(Ok(cache)) => {
             let bank = bank.as_ref().map(|(bank, _)| bank);
@@ -114,7 +111,9 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
     field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height)?;
     field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch)?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
-    field("max tick height", bank.max_tick_height == ticks, ticks.to_string(), bank.max_tick_height)?;
+    if bank.max_tick_height != ticks {
+        findings.add(Check::Bank, Rule::MaxTickHeight, place.clone(), ticks, bank.max_tick_height)?;
+    }
     field("tick height", bank.tick_height == ticks, ticks.to_string(), bank.tick_height)
 }
 

@@ -194,6 +194,8 @@ rules! {
     BankFileEnd, FIREDANCER, Source, PAGE_6, "the bank file does not end where it should";
     /// Its fields agree with each other.
     BankField, NOBODY, Look, PAGE_3, "the bank file contradicts itself";
+    /// The highest tick is the last of the bank's slot.
+    MaxTickHeight, AGAVE, Source, SEEN, "the bank file's highest tick is not the last of its slot";
     /// Storages and storage map agree.
     StorageMap, UP_TO_4_1, Look, PAGE_3, "storages and the bank file's storage map differ: Agave 4.0 and 4.1 refuse that";
     /// Every storage that the storage map names is there, and as long as it says.
