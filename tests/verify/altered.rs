@@ -3,6 +3,7 @@
 use {
     super::{fixtures::*, versions::*},
     slotpress_format::ledger::{bank_file::parse_bank_file_and_end, fields::FieldReader},
+    std::ops::Range,
 };
 
 /// An altered archive: what was done to it, and its files.
@@ -432,6 +433,17 @@ impl StakesAt {
         let delegation = find(&bank.stakes.delegations[0].0);
         Self { leader: find(&bank.leader.0), vote_account, vote_data_bytes, delegation }
     }
+}
+
+/// Where the bank's fields are in its file, from the bank hash to the stakes; and where those that Agave compares with the chain's
+/// `genesis.bin`: its time, and the epoch schedule.
+pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
+    let fields = FieldReader::new(content, content.len() as u64, "the bank file");
+    let (bank, _) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file");
+    let hash = content.windows(32).position(|bytes| bytes == bank.hash.0).expect("the bank hash");
+    let time = bank.places.ns_per_slot as usize + 16;
+    let schedule = bank.places.rent_slots_per_year as usize + 25;
+    (hash..StakesAt::of(content).vote_account, [time..time + 8, schedule..schedule + 33])
 }
 
 /// What Agave compares with the epoch stakes, and with the accounts.
