@@ -286,5 +286,9 @@ mod tests {
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 136), (6, 136)], &[(1, 845), (6, 136)], Some(5)), []);
         assert_eq!(broken(&[(1, 848), (6, 136)], &[(6, 136)], Some(5)), [Rule::StorageMapGap]);
+        assert_eq!(broken(&[(5, 848), (6, 136)], &[(5, 845), (6, 136)], Some(5)), [], "of the base slot");
+        // One that the newer map does not name has become empty since, unless it is newer than the base.
+        assert_eq!(broken(&[(6, 136)], &[(5, 136), (6, 136)], Some(5)), []);
+        assert_eq!(broken(&[(6, 136)], &[(6, 136), (7, 136)], Some(5)), [Rule::StorageMap]);
     }
 }

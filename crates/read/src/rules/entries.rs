@@ -168,3 +168,58 @@ fn twice(seen: &mut bool, rule: Rule, entry: &Entry, findings: &Findings) -> Res
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checker(bank_slot: u64, entries: &[(u64, u32, u64)], seen: &[u64], findings: &Findings) -> EntryChecker {
+        let mut checker = EntryChecker { bank_slot: Some(bank_slot), ..EntryChecker::new(None) };
+        let mut seen_slots: HashSet<u64> = seen.iter().copied().collect();
+        for (slot, id, content_bytes) in entries {
+            let kind = EntryKind::Storage { slot: *slot, id: *id };
+            checker
+                .entry(&Entry { kind, content_bytes: *content_bytes }, &mut seen_slots, findings)
+                .expect("collected");
+        }
+        checker
+    }
+
+    fn rules(findings: &Findings) -> Vec<(Rule, u64)> {
+        findings.broken_rules().into_iter().collect()
+    }
+
+    #[test]
+    fn as_much_as_agave_unpacks() {
+        for (bytes, expected) in [(UNPACKED_BYTES_MAX, vec![]), (UNPACKED_BYTES_MAX + 1, vec![(Rule::TooLarge, 1)])] {
+            let findings = Findings::new();
+            checker(9, &[(1, 1, bytes - 136), (2, 2, 136)], &[], &findings)
+                .finish(false, &findings)
+                .expect("collected");
+            assert_eq!(rules(&findings), expected);
+        }
+    }
+
+    /// Several storages of the bank's slot are Firedancer's where its bank file is, and nothing else is there.
+    #[test]
+    fn several_storages_of_one_slot() {
+        let firedancer = BankFile { slot: 9, ..BankFile::default() };
+        assert!(firedancer.is_of_firedancer());
+        let agave = BankFile { storage_count: 3, ..firedancer.clone() };
+        let of = |entries: &[(u64, u32, u64)], seen: &[u64], bank: &BankFile| {
+            let findings = Findings::new();
+            checker(9, entries, seen, &findings).judge_shared_slot(Some(bank), &findings).expect("collected");
+            rules(&findings)
+        };
+        let (own, with_another) = ([(9, 1, 136), (9, 2, 136)], [(9, 1, 136), (9, 2, 136), (8, 3, 136)]);
+        assert_eq!(of(&own, &[], &firedancer), [(Rule::SharedSlot, 1)]);
+        assert_eq!(of(&own, &[], &agave), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(of(&with_another, &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        // Of one slot that is not the bank's, one that another archive has, and the same storage twice.
+        assert_eq!(of(&[(8, 1, 136), (8, 2, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(of(&[(9, 1, 136)], &[9], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(of(&[(9, 1, 136), (9, 1, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        let again = [(9, 1, 136), (9, 2, 136), (9, 2, 136)];
+        assert_eq!(of(&again, &[], &firedancer), [(Rule::DuplicateStorage, 1), (Rule::SharedSlot, 1)]);
+    }
+}

@@ -312,3 +312,46 @@ impl From<Hash> for Expected {
         Self(Some(hash.to_string()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_found_is_taken_over() {
+        let (one, other) = (Findings::new(), Findings::new());
+        let add = |findings: &Findings, entry: &str| {
+            findings.add(Check::Bank, Rule::BankHash, Place::entry(entry), "", "another").expect("collected");
+        };
+        add(&one, "a");
+        add(&other, "b");
+        one.skip(Check::Name, "first");
+        other.skip(Check::Name, "second");
+        other.skip(Check::State, "no bank file");
+        other.lose_accounts();
+        assert!(!one.has_lost_accounts());
+        one.absorb(other, std::path::Path::new("it"));
+        assert!(one.has_lost_accounts());
+        one.absorb(Findings::new(), std::path::Path::new("nothing"));
+        assert!(one.has_lost_accounts(), "that does not end");
+        let skipped = [Check::Name, Check::State, Check::Bank].map(|check| one.skipped(check));
+        assert_eq!(skipped, [Some("first".to_string()), Some("no bank file".to_string()), None]);
+        let (failures, per_rule, _) = one.into_parts();
+        let places: Vec<_> = failures.iter().map(|it| (it.place.entry.as_deref(), it.place.path.as_deref())).collect();
+        assert_eq!(places, [(Some("a"), None), (Some("b"), Some(std::path::Path::new("it")))]);
+        assert_eq!(per_rule.into_iter().collect::<Vec<_>>(), [(Rule::BankHash, 2)]);
+    }
+
+    /// Of each rule, as many are kept as may be, and all are counted.
+    #[test]
+    fn few_are_kept_of_many() {
+        let findings = Findings::new();
+        for number in 0..FAILURES_PER_RULE_MAX + 3 {
+            findings.add(Check::Bank, Rule::BankHash, Place::default().at(number), "", "").expect("collected");
+        }
+        let (failures, per_rule, _) = findings.into_parts();
+        let last = failures.last().and_then(|failure| failure.place.offset_bytes);
+        assert_eq!((failures.len() as u64, last), (FAILURES_PER_RULE_MAX, Some(FAILURES_PER_RULE_MAX - 1)));
+        assert_eq!(per_rule[&Rule::BankHash], FAILURES_PER_RULE_MAX + 3);
+    }
+}

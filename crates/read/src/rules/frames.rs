@@ -90,3 +90,16 @@ impl FrameWatch {
         self.count.checked_sub(1).filter(|_| offset_bytes.is_some_and(|offset| offset >= self.last_offset_bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_frame_is_the_one_that_is_damaged() {
+        let watch = FrameWatch { count: 3, last_offset_bytes: 700, ..FrameWatch::default() };
+        let numbers = [None, Some(699), Some(700), Some(9000)].map(|offset_bytes| watch.number_of(offset_bytes));
+        assert_eq!(numbers, [None, None, Some(2), Some(2)]);
+        assert_eq!(FrameWatch::default().number_of(Some(0)), None);
+    }
+}

@@ -264,3 +264,25 @@ pub fn judge_expected_name(name: &ArchiveName, options: &CheckOptions) -> Result
 fn judge_found(slot: u64, hash: Hash, options: &CheckOptions) -> Result<()> {
     judge_expectations(options.expect_slot, options.expect_hash, (slot, hash), &Findings::refusing(|_| true))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_part_cannot_be_checked() {
+        let frames = CheckOptions::default().mode(CheckMode::Frames);
+        let hash = Hash([1; 32]);
+        for (options, of_whole, hint_of_part) in [
+            (frames.clone(), false, None),
+            (frames.expect_hash(hash), true, Some(Hint::LeaveOutExpectHash)),
+            (CheckOptions::default(), true, Some(Hint::GiveFullArchive)),
+            (CheckOptions::default().expect_hash(hash), true, Some(Hint::GiveFullArchive)),
+        ] {
+            assert_eq!(options.checks_state(false).expect("of a whole state"), of_whole);
+            let of_part = options.checks_state(true);
+            assert_eq!(of_part.as_ref().err().and_then(|error| error.hint()), hint_of_part.as_ref());
+            assert_eq!(of_part.ok(), hint_of_part.is_none().then_some(false));
+        }
+    }
+}

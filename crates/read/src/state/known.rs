@@ -56,6 +56,21 @@ impl KnownPartition {
 mod tests {
     use {super::*, proptest::prelude::*, std::collections::HashSet};
 
+    #[test]
+    fn memory_is_what_they_take() {
+        for count in [0u32, 1, 100, 1000] {
+            let prints = (0..count).map(|number| Fingerprint([number * ((1 << 31) / count), 7, 0]));
+            let known = KnownPartition::new(prints.collect(), 1);
+            let directory_bytes = known.memory_bytes() - 12 * u64::from(count);
+            // A start for each bucket, and the end.
+            assert_eq!(directory_bytes, 4 * ((1 << known.bucket_bits) + 1));
+            assert!(known.memory_bytes() <= u64::from(count) * KnownPartition::ITEM_BYTES + 8);
+            // Accounts are spread over all buckets: a search looks at a few.
+            let largest = known.starts.windows(2).map(|ends| ends[1] - ends[0]).max();
+            assert!(largest <= Some(2 * BUCKET_ITEMS as u32), "{largest:?} of {count}");
+        }
+    }
+
     proptest! {
         #[test]
         fn those_are_known_that_were_given(

@@ -154,6 +154,19 @@ mod tests {
     }
 
     #[test]
+    fn an_account_that_is_twice_in_one_storage_is_an_error() {
+        let printer = Fingerprinter::new().expect("random bytes");
+        let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+        let mut batch = Batch::default();
+        for (key, storage, offset_bytes) in [(1, 0, 0), (2, 0, 136), (1, 1, 0), (2, 0, 272)] {
+            batch.push(Version::new(printer.of(&[key; 32]), storage, false, offset_bytes));
+        }
+        log.append(&mut batch).expect("appended");
+        let error = Marked::of_log(&log, &[(2, 408), (1, 136)], 2, 0).err().expect("which one counts is not known");
+        assert_eq!(error.to_string(), "an account is more than once in one storage");
+    }
+
+    #[test]
     fn marks_keep_to_their_memory() {
         let error = Marked::new(&[(1, 1 << 40)], 0).err().expect("too many");
         assert!(error.to_string().contains("of memory"), "{error}");
