@@ -78,8 +78,9 @@ fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
 /// something was swapped.
 fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 4], run: usize) -> (ExitStatus, usize) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
-    let is_own = |name: &String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
-    let is_begun = || names(ledger).iter().any(is_own);
+    let is_own = |name: String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
+    // What is in them comes and goes meanwhile.
+    let is_begun = || fs::read_dir(ledger).into_iter().flatten().flatten().any(|entry| is_own(name(&entry.path())));
     // The operator's own paths are resolved by now: what they lead to is not in question.
     let mut has_begun = false;
     let (mut number, mut swaps) = (run, 0);

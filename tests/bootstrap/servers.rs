@@ -284,7 +284,7 @@ fn storages_are_restored_before_the_last_byte() {
     let storages = move || {
         let is_storage =
             |path: &String| path.contains("accounts") && path.rsplit('/').next().is_some_and(is_storage_name);
-        watched.exists() && tree_names(&watched).iter().filter(|path| is_storage(path)).count() >= 5
+        watched.exists() && names(&watched).iter().filter(|path| is_storage(path)).count() >= 5
     };
     let server = Server::start(move |request, stream| {
         if let Some(range) = request.range() {
@@ -306,16 +306,4 @@ fn storages_are_restored_before_the_last_byte() {
 
 fn is_storage_name(name: &str) -> bool {
     name.split_once('.').is_some_and(|(slot, id)| [slot, id].iter().all(|part| part.parse::<u64>().is_ok()))
-}
-
-/// Every path below a directory that changes meanwhile.
-fn tree_names(dir: &std::path::Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    entries
-        .flatten()
-        .flat_map(|entry| match entry.path() {
-            path if path.is_dir() => tree_names(&path),
-            path => vec![path.display().to_string()],
-        })
-        .collect()
 }

@@ -12,7 +12,7 @@ pub use needs::needs;
 use {
     assert_cmd::Command,
     std::{
-        collections::BTreeMap,
+        collections::{BTreeMap, BTreeSet},
         fs::{self, File},
         io::{Cursor, Read},
         os::unix::{fs::PermissionsExt, process::CommandExt},
@@ -263,9 +263,19 @@ fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
     }
 }
 
-/// The names in a tree, for messages and for comparing.
+/// The names in a tree, for messages and for comparing. What goes away meanwhile is not there.
 pub fn names(dir: &Path) -> Vec<String> {
-    tree(dir).into_keys().collect()
+    assert!(dir.is_dir(), "{}", dir.display());
+    let (mut found, mut dirs) = (BTreeSet::new(), vec![dir.to_path_buf()]);
+    while let Some(next) = dirs.pop() {
+        for path in fs::read_dir(next).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            found.insert(path.strip_prefix(dir).expect("below").to_string_lossy().into_owned());
+            if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+                dirs.push(path);
+            }
+        }
+    }
+    found.into_iter().collect()
 }
 
 /// Copies a directory as it is, links too.
