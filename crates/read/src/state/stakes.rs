@@ -286,3 +286,103 @@ impl StakeAccounts {
         others
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use {super::*, crate::state::superseded::Superseded, slotpress_format::ledger::record::RecordHeader};
+
+    /// The data of a stake account that is delegated to a voter (`StakeStateV2::Stake`).
+    fn delegated_to(voter: u8) -> Vec<u8> {
+        let mut data = vec![0; 200];
+        data[0] = 2;
+        data[124..156].fill(voter);
+        data
+    }
+
+    fn look_at(stakes: &StakeAccounts, owner: [u8; 32], address: [u8; 32], (slot, number): (u64, u32), data: &[u8]) {
+        let mut header = RecordHeader::parse(&[0; 136]);
+        (header.owner, header.pubkey, header.lamports) = (owner, address, 1);
+        let storage = StorageRef { number, slot, id: 1 };
+        stakes.look_at(storage, Fingerprint([1, 2, 3]), &Record { offset_bytes: 0, header: &header, data });
+    }
+
+    fn voter(stakes: &StakeAccounts, address: [u8; 32]) -> Option<u8> {
+        stakes.delegation(&address).map(|delegation| delegation.voter()[0])
+    }
+
+    /// Whatever the order in which workers come to them.
+    #[test]
+    fn the_newest_stays() {
+        let versions = [(5, 0), (7, 1), (6, 2), (7, 3)];
+        for first in 0..4 {
+            for step in [1, 3] {
+                let stakes = StakeAccounts::default();
+                for at in (0..4).map(|turn| (first + step * turn) % 4) {
+                    look_at(&stakes, STAKE, [9; 32], versions[at], &delegated_to(at as u8));
+                }
+                assert_eq!(voter(&stakes, [9; 32]), Some(3), "of the slot's storages, the later");
+            }
+        }
+        let stakes = StakeAccounts::default();
+        look_at(&stakes, STAKE, [9; 32], (5, 0), &delegated_to(1));
+        stakes.drop_superseded(&Superseded::default().to_subtract);
+        assert_eq!(voter(&stakes, [9; 32]), Some(1), "nothing supersedes it");
+    }
+
+    /// Sysvars and whole vote accounts are kept only where a bank file is to be made, and of other accounts nothing.
+    #[test]
+    fn what_is_kept() {
+        for (stakes, are_kept) in [(StakeAccounts::default(), false), (StakeAccounts::keeping_accounts(), true)] {
+            let kept = || stakes.shards.iter().map(|shard| shard.lock().expect("not poisoned").len()).sum::<usize>();
+            look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
+            assert_eq!(kept(), 0, "neither the stake program's nor the vote program's, nor a sysvar");
+            look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
+            assert_eq!(kept(), usize::from(are_kept));
+            // One that cannot be read: it is compared, but Agave does not keep it.
+            look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
+            assert!(stakes.vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
+            let bytes = stakes.kept_bytes.as_ref().map(|bytes| bytes.load(Relaxed));
+            assert_eq!(bytes, are_kept.then_some(40), "those of the sysvar");
+        }
+    }
+
+    #[test]
+    fn usable_vote_accounts() {
+        let account = VoteAccount { digest: [0; 32], node: Some([1; 32]), is_initialized: true };
+        assert!(is_usable(&account));
+        assert!(!is_usable(&VoteAccount { node: None, ..account }));
+        assert!(!is_usable(&VoteAccount { is_initialized: false, ..account }));
+    }
+
+    #[test]
+    fn as_many_as_are_looked_at() {
+        let stakes = StakeAccounts::default();
+        stakes.count.store(ACCOUNTS_MAX - 1, Relaxed);
+        let judged = || {
+            let findings = Findings::new();
+            stakes.judge(&Stakes::default(), &findings).expect("collected");
+            findings.skipped(Check::State).is_none()
+        };
+        look_at(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
+        assert!(voter(&stakes, [1; 32]).is_some() && judged(), "the last that there is room for");
+        look_at(&stakes, STAKE, [2; 32], (5, 0), &delegated_to(1));
+        assert!(voter(&stakes, [2; 32]).is_none() && !judged(), "one more");
+    }
+
+    #[test]
+    fn as_many_bytes_as_are_kept() {
+        for (before, is_kept) in [(KEPT_BYTES_MAX - 40, true), (KEPT_BYTES_MAX - 39, false)] {
+            let mut stakes = StakeAccounts::keeping_accounts();
+            stakes.kept_bytes = Some(AtomicUsize::new(before));
+            look_at(&stakes, [8; 32], CLOCK, (5, 0), &[1; 40]);
+            let error = stakes.into_accounts().expect_err("neither is all that is asked for").to_string();
+            assert_eq!(error.contains("too many"), !is_kept, "{error}");
+        }
+        let stakes = StakeAccounts::keeping_accounts();
+        stakes.count.store(ACCOUNTS_MAX + 1, Relaxed);
+        assert!(stakes.into_accounts().expect_err("too many").to_string().contains("too many"));
+        let stakes = StakeAccounts::keeping_accounts();
+        stakes.count.store(ACCOUNTS_MAX, Relaxed);
+        assert!(stakes.into_accounts().expect_err("no Clock").to_string().contains("Clock"));
+    }
+}

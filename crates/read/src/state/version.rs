@@ -213,6 +213,27 @@ fn sort_each(items: &mut [Version], ends: &[u32]) {
 mod tests {
     use {super::*, proptest::prelude::*};
 
+    /// A batch with very many of one partition: repeats are dropped, other accounts are not.
+    #[test]
+    fn repeats_are_dropped_and_nothing_else() {
+        let version = |account: u32, storage: u32, at: u64| {
+            Version::new(Fingerprint([5 << 22, account, 7]), storage, false, 8 * at)
+        };
+        let count = SUSPICIOUS_ITEMS as u32;
+        let others = (0..count).map(|account| version(account, account % 3, 0));
+        let repeats = (0..100).map(|at| version(count, 1, at));
+        for (before, items, expected) in [
+            ("others", others.clone().collect::<Vec<_>>(), count),
+            ("repeats", others.clone().chain(repeats.clone()).collect(), count + 2),
+            ("few", repeats.collect(), 100),
+        ] {
+            let mut batch = Batch { items, ordered: Vec::new() };
+            let kept: Vec<Version> = batch.by_partition().flatten().copied().collect();
+            assert_eq!(kept.len() as u32, expected, "{before}");
+            assert!(others.clone().filter(|other| kept.contains(other)).count() as u32 == count || before == "few");
+        }
+    }
+
     proptest! {
         #[test]
         fn grouped_is_sorted(seeds in proptest::collection::vec((any::<u32>(), 0u32..3, 0u32..4), 0..2000), many: bool) {
