@@ -6,6 +6,7 @@ use {
         altered::{Altered, corpus},
         fixtures::*,
     },
+    crate::common::{run_json, text},
     slotpress::{RestoreOptions, RestoreTarget, restore},
     slotpress_base::progress::NoProgress,
     slotpress_read::{
@@ -117,6 +118,22 @@ fn of_restoring_them() {
             .replace(INCREMENTAL, "INCREMENTAL");
     }
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn inspect_says_why_a_client_does_not_read_an_archive() {
+    let altered = corpus().into_iter().find(|altered| altered.what == "a window of 2^26").expect("it");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, found, _) = run_json(&["inspect", text(&put_all(&altered, dir.path())[0])], None);
+    let clients = found["clients"].as_array().expect("clients");
+    assert_eq!((code, clients.len()), (0, Client::ALL.len()), "{found}");
+    for client in clients {
+        let why: &[&str] = match client["client"] == "firedancer" {
+            true => &["a frame needs a larger window than Firedancer gives"],
+            false => &[],
+        };
+        assert_eq!((&client["reads"], &client["refusals"]), (&why.is_empty().into(), &why.into()), "{client}");
+    }
 }
 
 #[test]
