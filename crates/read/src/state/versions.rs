@@ -316,6 +316,8 @@ mod tests {
         log.append(&mut batch).expect("appended");
         assert!(log.spilled_bytes() > 0);
         assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
+        let is_bounded = |partition: &Mutex<Partition>| lock(partition).chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
+        assert!(log.partitions.iter().all(is_bounded));
         let (mut superseded, mut found) = (0, 0);
         log.find_superseded(2, &u64::from, &mut |round| {
             superseded += round.record_count();
@@ -324,6 +326,82 @@ mod tests {
         })
         .expect("found");
         assert_eq!((superseded as u32, found), (accounts.div_ceil(10), u64::from(accounts)));
+        assert_eq!(log.held_bytes.load(Relaxed), 0, "nothing is left in it");
+    }
+
+    /// A log of accounts that are each in two storages; each partition holds one chunk of them.
+    fn twice_each(accounts: u32) -> VersionLog {
+        let log = VersionLog::new(0, &std::env::temp_dir(), 0);
+        let mut batch = Batch::default();
+        for account in 0..accounts {
+            let first = account * (u32::MAX / accounts);
+            for storage in [0, 1] {
+                batch.push(Version::new(Fingerprint([first, account, 1]), storage, false, 0));
+            }
+        }
+        log.append(&mut batch).expect("appended");
+        log
+    }
+
+    const CHUNK_BYTES: u64 = CHUNK_ITEMS as u64 * ITEM_BYTES;
+
+    #[test]
+    fn room_is_looked_at_where_it_is_foreseen_to_be_needed() {
+        // It is three quarters of the memory that the log may take; a directory that is not there has no room.
+        for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
+            let log = VersionLog::new(4000, Path::new("/not/there"), room_bytes);
+            assert_eq!(log.check_room_foreseen(4000).is_ok(), is_enough, "{room_bytes}");
+        }
+    }
+
+    #[test]
+    fn as_many_partitions_are_sorted_as_fit() {
+        let mut log = twice_each(8);
+        let partitions: Vec<_> = log.partitions.iter().filter(|it| lock(it).bytes() > 0).collect();
+        assert!(partitions.len() == 8 && partitions.iter().all(|it| lock(it).bytes() == CHUNK_BYTES));
+        // Each takes its chunks, and as much sorted.
+        for (chunks, expected) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 8)] {
+            log.sort_bytes = chunks * CHUNK_BYTES;
+            let partitions: Vec<_> = log.partitions.iter().filter(|it| lock(it).bytes() > 0).collect();
+            assert_eq!(log.sortable_partitions(&partitions), expected, "{chunks}");
+        }
+        lock(&log.partitions[0]).spilled = vec![0, 0];
+        assert_eq!(lock(&log.partitions[0]).bytes(), 3 * CHUNK_BYTES, "what is in the file too");
+    }
+
+    #[test]
+    fn superseded_records_come_in_rounds_that_fit() {
+        for (sort_bytes, rounds) in [(0, 9), (ROUND_ITEM_BYTES, 5), (8 * ROUND_ITEM_BYTES, 1), (1 << 20, 1)] {
+            let mut log = twice_each(8);
+            log.sort_bytes = sort_bytes;
+            let mut counts = Vec::new();
+            let mut on_round = |round: Superseded| {
+                counts.push(round.record_count());
+                Ok(())
+            };
+            log.find_superseded(1, &u64::from, &mut on_round).expect("found");
+            assert_eq!((counts.len(), counts.iter().sum::<usize>()), (rounds, 8), "{sort_bytes}: {counts:?}");
+        }
+    }
+
+    /// Accounts are known where they fit in a half of the memory, which is then less for the log.
+    #[test]
+    fn known_accounts_keep_to_their_half() {
+        const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;
+        for (log_bytes, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
+            let log = twice_each(8);
+            log.log_bytes.store(log_bytes, Relaxed);
+            assert_eq!(log.known_accounts(2).expect("threads").is_some(), is_known);
+        }
+        let log = twice_each(8);
+        let before = 2 * LOG_BYTES_MIN;
+        log.log_bytes.store(before, Relaxed);
+        let KnownAccounts(partitions) = log.known_accounts(2).expect("threads").expect("few");
+        let taken = before - log.log_bytes.load(Relaxed);
+        assert_eq!(taken, partitions.iter().map(KnownPartition::memory_bytes).sum::<u64>());
+        assert_eq!(log.spilled_bytes(), 0, "nothing was, while there is room");
+        log.spill.write(b"something").expect("written");
+        assert!(log.known_accounts(2).expect("threads").is_none(), "what is spilled is not looked at");
     }
 
     /// One account in one storage again and again takes next to nothing, and is still found to be there twice.
