@@ -202,8 +202,9 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
     // One request for a connection: then each has a head that is looked at.
-    let sent =
-        write!(gateway, "{head}Connection: close\r\n\r\n").is_ok() && std::io::copy(&mut body, &mut gateway).is_ok();
+    // Of a body that is not whole, the gateway would wait for the rest: it sees the end of the connection, as the client's.
+    let sent = write!(gateway, "{head}Connection: close\r\n\r\n").is_ok()
+        && std::io::copy(&mut body, &mut gateway).is_ok_and(|sent_bytes| sent_bytes == length);
     if sent && matches!(instead, Some(Instead::AnswerLost)) {
         let _ = gateway.read_to_end(&mut Vec::new());
         return;
