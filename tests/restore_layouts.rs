@@ -534,3 +534,38 @@ fn another_archive_of_the_same_name() {
         assert_eq!(names(&target.ledger), [FULL_26]);
     }
 }
+
+/// Agave compares the bank with the ledger's genesis, and ends where the two are of different chains: when the chain began, and
+/// how long its epochs are.
+#[test]
+fn a_ledger_of_another_chain() {
+    let chains = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
+    let genesis = |chain: &str| fs::read(fixture_of(chain, "genesis.bin")).expect("a genesis");
+    for (number, chain) in chains.into_iter().enumerate() {
+        let own = genesis(chain);
+        // The epoch schedule is the last but the kind of cluster: slots in an epoch first, the first slot of full length last.
+        let schedule = own.len() - 4 - 33;
+        let altered = [schedule, own.len() - 5].map(|at| {
+            let mut altered = own.clone();
+            altered[at] ^= 1;
+            altered
+        });
+        let another = genesis(chains[(number + 1) % 3]);
+        let archive = fixture_of(chain, "snapshot-26-");
+        for (content, is_own) in [(&own, true), (&another, false), (&altered[0], false), (&altered[1], false)] {
+            let target = Target::new(0);
+            fs::create_dir_all(&target.ledger).expect("made");
+            fs::write(target.ledger.join("genesis.bin"), content).expect("written");
+            let assert = target.command(&[&archive]).assert();
+            assert_eq!(target.ledger.join("snapshots/26/fastboot_version").exists(), is_own, "{chain}");
+            if is_own {
+                assert.success();
+                continue;
+            }
+            let errors = String::from_utf8_lossy(&assert.code(3).get_output().stderr).into_owned();
+            assert!(errors.contains("is of another chain than") && errors.contains("genesis.bin"), "{errors}");
+            let left: Vec<String> = names(&target.ledger).into_iter().filter(|name| name != "ledger.lock").collect();
+            assert_eq!(left, ["genesis.bin"]);
+        }
+    }
+}

@@ -36,10 +36,11 @@ use {
         stopwatch::{Elapsed, Stopwatch},
     },
     slotpress_format::{
-        archive::frame_hashes::Root,
+        archive::{frame_hashes::Root, genesis_archive::GENESIS_FILE_NAME},
         ledger::{
             bank_file::{BankFile, StorageMapItem},
             directory::BankSnapshot,
+            genesis::Genesis,
             names::ArchiveName,
         },
     },
@@ -283,6 +284,7 @@ fn unpack_all(
                 }
                 result => Ok(result.map(|()| one)?),
             })
+            .and_then(|one| Ok(check_chain(&one.bank, options).map(|()| one)?))
             .and_then(|one| match is_hashed_in_passing {
                 true => Ok(check_root(one.root, number, &feed.expect_roots).map(|()| one)?),
                 false => Ok(one),
@@ -330,6 +332,22 @@ fn unpacked_bytes(archive: &Archive) -> u64 {
     match &archive.tail {
         Some(tail) => tail.index.tar_bytes(),
         None => archive.length_bytes().saturating_mul(RATIO_TYPICAL),
+    }
+}
+
+/// Refuses the archive of another chain than that of the ledger's genesis, where the ledger has one: Agave compares the two, and
+/// ends. One that cannot be read is the validator's to judge.
+fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
+    let path = options.paths.ledger.join(GENESIS_FILE_NAME);
+    if options.layout == RestoreLayout::Archive || !path.is_file() {
+        return Ok(());
+    }
+    match Genesis::read(&path) {
+        Ok(genesis) if !genesis.is_of(bank) => {
+            Err(Error::damaged(format!("the archive is of another chain than {}", path.shown()))
+                .with_hint("restore it into a ledger of its own cluster, or take an archive of this one"))
+        }
+        _ => Ok(()),
     }
 }
 

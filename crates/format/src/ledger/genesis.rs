@@ -1,12 +1,12 @@
 //! `genesis.bin`, as far as a bank file repeats it (layout as in the `solana-genesis-config` crate).
 
 use {
-    crate::ledger::fields::FieldReader,
+    crate::ledger::{bank_file::BankFile, fields::FieldReader},
     slotpress_base::error::Result,
     std::{io::BufRead, path::Path},
 };
 
-/// How fast a chain was meant to go when it began.
+/// How fast a chain was meant to go when it began, and its epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Genesis {
     /// Seconds since 1970 at which it began.
@@ -17,7 +17,19 @@ pub struct Genesis {
     pub ns_per_tick: u128,
     /// Hashes in a tick; `None` where there is no fixed number.
     pub hashes_per_tick: Option<u64>,
+    /// Slots in an epoch, after the warm-up.
+    pub slots_per_epoch: u64,
+    /// Whether epochs start short and grow.
+    pub is_warmup: bool,
+    /// The first epoch of full length.
+    pub first_normal_epoch: u64,
+    /// The first slot of that epoch.
+    pub first_normal_slot: u64,
 }
+
+/// What stands between the hashes per tick and the epoch schedule: an unused number, the governor of fees (four numbers and a
+/// percentage), rent (two numbers and a percentage), and inflation (six numbers).
+const BEFORE_EPOCH_SCHEDULE_BYTES: u64 = 8 + (4 * 8 + 1) + (2 * 8 + 1) + 6 * 8;
 
 /// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
 const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
@@ -51,7 +63,29 @@ impl Genesis {
         if ticks_per_slot == 0 || ns_per_tick == 0 {
             return Err(r.damaged("a slot takes no time"));
         }
-        Ok(Self { creation_time, ticks_per_slot, ns_per_tick, hashes_per_tick })
+        r.skip(BEFORE_EPOCH_SCHEDULE_BYTES)?;
+        let slots_per_epoch = r.u64()?;
+        r.skip(8)?; // the offset of the leader schedule
+        let is_warmup = r.flag("the warm-up")?;
+        let (first_normal_epoch, first_normal_slot) = (r.u64()?, r.u64()?);
+        Ok(Self {
+            creation_time,
+            ticks_per_slot,
+            ns_per_tick,
+            hashes_per_tick,
+            slots_per_epoch,
+            is_warmup,
+            first_normal_epoch,
+            first_normal_slot,
+        })
+    }
+
+    /// Whether the bank is of the chain that began so: what every version of Agave compares (`Bank::new_from_snapshot` of the
+    /// `solana-runtime` crate).
+    pub fn is_of(&self, bank: &BankFile) -> bool {
+        let of_epochs = (bank.slots_per_epoch, bank.is_warmup, bank.first_normal_epoch, bank.first_normal_slot);
+        (self.creation_time, self.ticks_per_slot) == (bank.genesis_creation_time, bank.ticks_per_slot)
+            && (self.slots_per_epoch, self.is_warmup, self.first_normal_epoch, self.first_normal_slot) == of_epochs
     }
 
     /// How long a slot was meant to take, in nanoseconds.

@@ -167,8 +167,7 @@ impl RebuiltBank {
 
 /// Refuses the genesis of another chain.
 fn check_genesis<'a>(genesis: &'a Genesis, bank: &BankFile) -> Result<&'a Genesis> {
-    let of_bank = (bank.genesis_creation_time, bank.ticks_per_slot);
-    match (genesis.creation_time, genesis.ticks_per_slot) == of_bank {
+    match genesis.is_of(bank) {
         true => Ok(genesis),
         false => Err(Error::usage("the genesis is not that of the archive's chain")),
     }
