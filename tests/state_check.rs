@@ -8,7 +8,7 @@ use {
         RestoreReport, RestoreTarget, Sink, ZSTD_LEVEL_DEFAULT, recompress, restore,
     },
     slotpress_base::progress::NoProgress,
-    slotpress_format::ledger::directory::LedgerPaths,
+    slotpress_format::ledger::{directory::LedgerPaths, names::Hash},
     slotpress_read::{
         state::check::{CheckMode, CheckOptions, Completeness, StateOutcome},
         verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
@@ -343,4 +343,27 @@ fn from_standard_input() {
         .expect("runs");
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!ledger.exists());
+}
+
+/// Slot and hash that are asked for are compared with the bank file's, where no name tells them before.
+#[test]
+fn what_is_expected_of_an_archive_without_a_name() {
+    let dir = temp_dir();
+    let archive = dir.path().join("archive.tar.zst");
+    fs::copy(fixture(FULL_26), &archive).expect("copied");
+    let hash: Hash = FULL_26.split(['-', '.']).nth(2).expect("a hash").parse().expect("a hash");
+    for (number, (check, is_it)) in [
+        (CheckOptions::default().expect_slot(26).expect_hash(hash), true),
+        (CheckOptions::default().expect_slot(27), false),
+        (CheckOptions::default().expect_hash(Hash([7; 32])), false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ledger = dir.path().join(number.to_string());
+        let restored =
+            restore(&RestoreOptions::new(&archive, RestoreTarget::new(&ledger).threads(2).check(check)), &NoProgress);
+        assert_eq!(restored.as_ref().map_err(Error::kind).err(), (!is_it).then_some(ErrorKind::Damaged), "{number}");
+        assert_eq!(ledger.join("snapshots/26/fastboot_version").exists(), is_it);
+    }
 }

@@ -7,7 +7,10 @@ use {
         fixtures::*,
     },
     crate::common::{run_json, text},
-    slotpress::{RestoreOptions, RestoreTarget, restore},
+    slotpress::{
+        Account, AccountVisitor, AccountsInput, CheckMode, ErrorKind, RestoreOptions, RestoreTarget, VisitError,
+        VisitOptions, restore, visit_accounts,
+    },
     slotpress_base::progress::NoProgress,
     slotpress_read::{
         rules::{
@@ -17,7 +20,7 @@ use {
         },
         verify::{NamedArchive, report::VerifyReport, verify_archives},
     },
-    std::{fmt::Write, path::Path},
+    std::{convert::Infallible, fmt::Write, path::Path},
 };
 
 /// What does not depend on the compressor: where and how a damaged frame fails does.
@@ -118,6 +121,42 @@ fn of_restoring_them() {
             .replace(INCREMENTAL, "INCREMENTAL");
     }
     insta::assert_snapshot!(text);
+}
+
+/// Counts what it is shown.
+#[derive(Default)]
+struct Counting(u64);
+
+impl AccountVisitor for Counting {
+    type Error = Infallible;
+
+    fn account(&mut self, _: &Account<'_>) -> Result<(), Infallible> {
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+/// The end of a visit tells that the state is not the bank file's, where that is asked.
+#[test]
+fn a_visit_of_a_wrong_state_fails_at_its_end() {
+    let wrong = ["bank file: another capitalization", "records: a bit of lamports", "stakes: a delegation's voter"];
+    let corpus = corpus();
+    for what in wrong.into_iter().chain(["nothing"]) {
+        let altered = corpus.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
+        let dir = tempfile::tempdir().expect("a directory");
+        let named = NamedArchive::from_path(&put_all(altered, dir.path())[0]);
+        let visit = |mode| {
+            let options = VisitOptions::default().check(mode).threads(2);
+            visit_accounts(AccountsInput::Archives(&named, None), &options, &NoProgress, Counting::default)
+        };
+        let unchecked = visit(CheckMode::Frames).expect("all records can be read");
+        assert_eq!(unchecked.visitors.iter().map(|it| it.0).sum::<u64>(), unchecked.report.accounts);
+        match visit(CheckMode::State) {
+            Ok(_) => assert_eq!(what, "nothing"),
+            Err(VisitError::Read(error)) => assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}"),
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
 }
 
 #[test]
