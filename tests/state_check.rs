@@ -367,3 +367,22 @@ fn what_is_expected_of_an_archive_without_a_name() {
         assert_eq!(ledger.join("snapshots/26/fastboot_version").exists(), is_it);
     }
 }
+
+/// A name that tells another slot or hash is refused before the archive is read: it is cut off, and nothing says so.
+#[test]
+fn what_is_expected_is_compared_with_the_name_first() {
+    let dir = temp_dir();
+    let archive = dir.path().join(FULL_26);
+    let whole = fs::read(fixture(FULL_26)).expect("read");
+    fs::write(&archive, &whole[..whole.len() / 2]).expect("written");
+    let restored = |check| {
+        let target = RestoreTarget::new(dir.path().join("ledger")).threads(2).check(check);
+        restore(&RestoreOptions::new(&archive, target), &NoProgress).expect_err("refused").to_string()
+    };
+    for check in [CheckOptions::default().expect_slot(27), CheckOptions::default().expect_hash(Hash([7; 32]))] {
+        let error = restored(check);
+        assert!(error.contains("the state is not the expected one"), "{error}");
+    }
+    let error = restored(CheckOptions::default().expect_slot(26));
+    assert!(error.contains("cut off"), "{error}");
+}
