@@ -289,7 +289,14 @@ impl StakeAccounts {
 
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::state::superseded::Superseded, slotpress_format::ledger::record::RecordHeader};
+    use {
+        super::*,
+        crate::state::{
+            superseded::{Superseded, superseded_among},
+            version::Version,
+        },
+        slotpress_format::ledger::record::RecordHeader,
+    };
 
     /// The data of a stake account that is delegated to a voter (`StakeStateV2::Stake`).
     fn delegated_to(voter: u8) -> Vec<u8> {
@@ -327,6 +334,11 @@ mod tests {
         look_at(&stakes, STAKE, [9; 32], (5, 0), &delegated_to(1));
         stakes.drop_superseded(&Superseded::default().to_subtract);
         assert_eq!(voter(&stakes, [9; 32]), Some(1), "nothing supersedes it");
+        // A tombstone in a newer storage closes it.
+        let version = |storage, is_tombstone| Version::new(Fingerprint([1, 2, 3]), storage, is_tombstone, 0);
+        let superseded = superseded_among(&[version(0, false), version(1, true)], &u64::from);
+        stakes.drop_superseded(&superseded.to_subtract);
+        assert_eq!(voter(&stakes, [9; 32]), None);
     }
 
     /// Sysvars and whole vote accounts are kept only where a bank file is to be made, and of other accounts nothing.
