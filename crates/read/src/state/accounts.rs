@@ -82,11 +82,11 @@ impl Accounts {
         })
     }
 
-    /// The same for storages of which the newest are read first: what is probably superseded is kept, in an eighth of the
-    /// memory, so that little need be read again.
-    pub fn keeping_suspects(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Result<Self> {
+    /// The same for storages of which the newest are read first, with so many records, roughly: what is probably superseded
+    /// is kept, in an eighth of the memory, so that little need be read again.
+    pub fn keeping_suspects(memory_bytes: u64, spill_dir: &Path, room_bytes: u64, records: u64) -> Result<Self> {
         let mut this = Self::new(memory_bytes - memory_bytes / 8, spill_dir, room_bytes)?;
-        this.suspects = Some(Suspects::new(memory_bytes / 8));
+        this.suspects = Some(Suspects::new(memory_bytes / 8, records));
         Ok(this)
     }
 

@@ -21,9 +21,14 @@ const RECORD_BYTES_TYPICAL: u64 = 256;
 /// A zstd archive's ratio, rather too high.
 pub const RATIO_TYPICAL: u64 = 6;
 
+/// Records of storages of this many bytes, rather too many.
+pub fn typical_records(storages_bytes: u64) -> u64 {
+    storages_bytes / RECORD_BYTES_TYPICAL
+}
+
 /// Bytes that a log of all records takes, of archives or storages of this many bytes.
 pub fn log_bytes(storages_bytes: u64) -> u64 {
-    (storages_bytes / RECORD_BYTES_TYPICAL).saturating_mul(ITEM_BYTES)
+    typical_records(storages_bytes).saturating_mul(ITEM_BYTES)
 }
 
 /// What is known once superseded records are out of the sum.

@@ -21,8 +21,14 @@ use {
     },
 };
 
-/// The least table: 8 million accounts fill a tenth of its bits.
-const TABLE_BYTES_MIN: u64 = 8 << 20;
+/// What the table may take with however little memory: 8 million accounts fill a tenth of its bits.
+const TABLE_BYTES_LEAST_MAX: u64 = 8 << 20;
+
+/// Bits of the table for each record: so that accounts of which there is one version set a tenth of them.
+const TABLE_BITS_PER_RECORD: u64 = 10;
+
+/// The least table.
+const TABLE_BYTES_MIN: u64 = 8 << 10;
 
 /// What a kept record takes beside its bytes: its key, and its place in the map, rather too much.
 const KEPT_ITEM_BYTES: u64 = 128;
@@ -42,10 +48,9 @@ struct Kept {
 }
 
 impl Suspects {
-    /// Keeps to `memory_bytes`, a half for each, but for the least table.
-    pub fn new(memory_bytes: u64) -> Self {
-        let words = ((memory_bytes / 2).max(TABLE_BYTES_MIN) / 8 + 1).next_power_of_two() / 2;
-        let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
+    /// Keeps to `memory_bytes`, a half for each, with a table for so many records, roughly.
+    pub fn new(memory_bytes: u64, records: u64) -> Self {
+        let bits = (0..table_words(memory_bytes / 2, records)).map(|_| AtomicU64::new(0)).collect();
         Self { bits, kept_bytes_max: memory_bytes / 2, kept: Mutex::default() }
     }
 
@@ -86,9 +91,25 @@ impl Suspects {
     }
 }
 
+/// The length of the table, a power of two: only what so many records need, since all of it is written to.
+fn table_words(memory_bytes: u64, records: u64) -> u64 {
+    let bytes_max = memory_bytes.max(TABLE_BYTES_LEAST_MAX);
+    let bytes = (records / 8).saturating_mul(TABLE_BITS_PER_RECORD).clamp(TABLE_BYTES_MIN, bytes_max);
+    (bytes / 8 + 1).next_power_of_two() / 2
+}
+
 #[cfg(test)]
 mod tests {
-    use {super::*, crate::state::fingerprint::Fingerprinter};
+    use {super::*, crate::state::fingerprint::Fingerprinter, proptest::prelude::*};
+
+    proptest! {
+        #[test]
+        fn the_table_is_as_large_as_it_must_be(memory_bytes in 0u64..1 << 40, records: u64) {
+            let (bytes, needed) = (table_words(memory_bytes, records) * 8, (records / 8).saturating_mul(10));
+            prop_assert!(bytes <= memory_bytes.max(8 << 20) && bytes <= needed.max(8 << 10));
+            prop_assert!(bytes * 2 > needed.min(memory_bytes), "half of it, since it is a power of two");
+        }
+    }
 
     fn header(lamports: u64) -> RecordHeader {
         let mut bytes = [7; RECORD_HEADER_BYTES];
@@ -99,7 +120,7 @@ mod tests {
     #[test]
     fn the_second_is_kept_within_bounds() {
         let printer = Fingerprinter::new().expect("random bytes");
-        let suspects = Suspects::new(1 << 20);
+        let suspects = Suspects::new(1 << 20, 4000);
         let data = vec![3; 1000];
         let mut kept = 0;
         for number in 0..2000u32 {

@@ -25,7 +25,7 @@ use {
         state::{
             accounts::{Accounts, Task},
             check::{CheckMode, STATE_MEMORY_BYTES_DEFAULT, incremental_alone},
-            settle::{RATIO_TYPICAL, Settled, log_bytes, settle, show},
+            settle::{RATIO_TYPICAL, Settled, log_bytes, settle, show, typical_records},
             shown::StateVisitor,
             spill::spill_dir,
         },
@@ -397,10 +397,11 @@ fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
 /// is foreseen not to fit in memory; of the system's, whose room may suffice all the same, there is a warning.
 fn new_accounts(job: &Job<'_>, storages_bytes: u64) -> Result<Accounts> {
     let VerifyOptions { memory_bytes, temporary_dir, .. } = job.options;
+    let (room_bytes, records) = (log_bytes(storages_bytes), typical_records(storages_bytes));
     let accounts = match job.visitor {
-        None => Accounts::keeping_suspects(*memory_bytes, temporary_dir, log_bytes(storages_bytes))?,
+        None => Accounts::keeping_suspects(*memory_bytes, temporary_dir, room_bytes, records)?,
         // The other half is for marking what is superseded.
-        Some(_) => Accounts::new(*memory_bytes / 2, temporary_dir, log_bytes(storages_bytes))?,
+        Some(_) => Accounts::new(*memory_bytes / 2, temporary_dir, room_bytes)?,
     };
     if !job.reads_records() {
         return Ok(accounts);
