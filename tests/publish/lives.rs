@@ -256,10 +256,10 @@ fn firedancers_archives_are_pinned_by_a_reflink() {
         links.is_some()
     });
     running.wait_for_published(&full);
+    stage.wait_until_nothing_is_pinned();
     assert_eq!(running.stop().iter().filter(|line| line["type"] == "publish_skipped").count(), 0);
     assert_eq!(links, Some((1, before)), "no second name");
     verify(&stage.mirror());
-    stage.assert_nothing_is_pinned();
 }
 
 #[test]
@@ -310,8 +310,8 @@ fn a_copy_that_grows_under_its_name() {
         file.write_all(&bytes[bytes.len() / 2..]).expect("written");
         drop(file);
         running.wait_for_published(FULL_26);
+        stage.wait_until_nothing_is_pinned();
         running.stop();
         assert_eq!(latest(&stage.mirror()), [FULL_26]);
-        stage.assert_nothing_is_pinned();
     }
 }

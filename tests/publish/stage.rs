@@ -106,6 +106,12 @@ impl Stage {
             assert_eq!(names_in(&self.pins().join(dir)), [""; 0], "{dir}");
         }
     }
+
+    /// Of a run that goes on: an archive is let go after it is said to be published.
+    pub fn wait_until_nothing_is_pinned(&self) {
+        let is_empty = |dir| names_in(&self.pins().join(dir)).is_empty();
+        wait_for("what is published to be let go", || is_empty("pinned") && is_empty("ready"));
+    }
 }
 
 pub fn lines(output: &Output) -> Vec<Value> {
