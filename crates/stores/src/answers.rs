@@ -32,7 +32,8 @@ use {
     tokio::time::timeout,
 };
 
-/// For the answer to a small question.
+/// For the answer to a small question. It also ends a request that hyper lost, because its connection ended just as the request
+/// was handed over (hyperium/hyper#4122).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What carries a body gets a second more for each so many bytes: a slower line is as good as none. One that is dead is noticed

@@ -9,13 +9,13 @@ use {
     needs::needs,
     slotpress_base::{
         error::{Error, ErrorKind},
-        progress::{CancelToken, NoProgress, Progress},
+        progress::{CancelToken, NoProgress, Progress, Until},
     },
     slotpress_net::{Client, ClientOptions, NetError, NetErrorKind},
     slotpress_stores::{Condition, Metadata, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target},
     std::{
         sync::{LazyLock, Mutex},
-        time::Duration,
+        time::{Duration, Instant},
     },
 };
 
@@ -233,10 +233,18 @@ fn connections_that_end_at_once() {
     let gateway = Gateway::start();
     let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(1)));
     gateway.set_gone(true);
-    for _ in 0..500 {
-        let error = store.list(&NoProgress).expect_err("gone");
-        assert!(NetError::of(&error).is_some_and(NetError::is_retryable), "{error}");
+    let mut unanswered = 0;
+    for _ in 0..200 {
+        let start = Instant::now();
+        let error = store.list(&Until(|| start.elapsed() > Duration::from_secs(5))).expect_err("gone");
+        match error.kind() {
+            // hyper loses a request whose connection ends just as it is handed over, one of a thousand
+            // (hyperium/hyper#4122). Without this limit its own would end it, a minute later.
+            ErrorKind::Interrupted => unanswered += 1,
+            _ => assert!(NetError::of(&error).is_some_and(NetError::is_retryable), "{error}"),
+        }
     }
+    assert!(unanswered <= 10, "{unanswered} of 200");
 }
 
 /// How it ends with a store that refuses.
