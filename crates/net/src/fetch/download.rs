@@ -215,9 +215,12 @@ impl Download {
         // What is not in the journal is fetched again after a kill: no more than about one request of each connection.
         let piece_bytes = ranged::piece_bytes(self.length_bytes().unwrap_or_default(), &self.limits);
         let unsynced_max = piece_bytes.saturating_mul(self.limits.streams as u64) / 2;
-        while !is_over.load(Relaxed) {
-            std::thread::park_timeout(Duration::from_millis(20));
+        loop {
             panic_point("journal");
+            if is_over.load(Relaxed) {
+                return Ok(());
+            }
+            std::thread::park_timeout(Duration::from_millis(20));
             let unsynced_bytes = self.file.unsynced_bytes();
             if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_EVERY && unsynced_bytes > 0) {
                 self.file.sync()?;
@@ -233,7 +236,6 @@ impl Download {
                 (bytes_before, window) = (bytes, Instant::now());
             }
         }
-        Ok(())
     }
 
     /// Bytes of servers that were kept.
