@@ -133,6 +133,8 @@ impl Publisher<'_> {
         });
         supervisor::ready();
         while !self.progress.is_interrupted() {
+            // Also as it is before looking: what becomes due meanwhile does not wait for the next look.
+            let pause = self.pause();
             if self.looking.is_due() {
                 let worked = self.look().and_then(|()| self.pin()).and_then(|()| self.hand_out());
                 self.go_on(worked)?;
@@ -146,8 +148,8 @@ impl Publisher<'_> {
                 return self.worst.take().map_or(Ok(()), Err);
             }
             self.tell_state();
-            let start = Instant::now();
-            while !self.progress.is_interrupted() && start.elapsed() < self.pause() {
+            let (start, pause) = (Instant::now(), self.pause().min(pause));
+            while !self.progress.is_interrupted() && start.elapsed() < pause {
                 match messages.recv_timeout(TICK) {
                     Ok(message) => {
                         let heard = self.hear(message);
