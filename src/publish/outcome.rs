@@ -11,6 +11,7 @@ use {
     },
     slotpress_base::error::{Error, ErrorKind, Result},
     slotpress_format::ledger::names::ArchiveName,
+    slotpress_net::{NetError, NetErrorKind},
     std::time::Duration,
 };
 
@@ -42,7 +43,10 @@ impl Publisher<'_> {
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => {
-                        let retry = target.attempts.failed(self.options.is_once);
+                        let retry = match is_refusal(&error) {
+                            true => target.attempts.refused(self.options.is_once),
+                            false => target.attempts.failed(self.options.is_once),
+                        };
                         let target = self.names.get(at).cloned();
                         self.tell(Event::Failed { error, target, retry });
                     }
@@ -100,4 +104,11 @@ impl Publisher<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a target is as it should not be, and stays so until somebody changes that: another file has the name, credentials
+/// are missing or do not suffice.
+fn is_refusal(error: &Error) -> bool {
+    error.kind() == ErrorKind::Exists
+        || NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Forbidden)
 }

@@ -41,6 +41,14 @@ impl Attempts {
         (!is_once || self.failures < ATTEMPTS_ONCE).then_some(pause)
     }
 
+    /// The same where trying again at once is of no use: a run that is to end does not.
+    pub fn refused(&mut self, is_once: bool) -> Option<Duration> {
+        if is_once {
+            self.failures = self.failures.max(ATTEMPTS_ONCE - 1);
+        }
+        self.failed(is_once)
+    }
+
     /// Whether it has not failed yet.
     pub fn is_first(&self) -> bool {
         self.failures == 0
@@ -152,6 +160,15 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use {super::*, slotpress_format::ledger::names::Hash};
+
+    #[test]
+    fn what_is_refused_is_tried_again_only_by_a_run_that_goes_on() {
+        let mut attempts = Attempts::default();
+        assert_eq!(attempts.refused(false), Some(RETRY_FIRST));
+        assert_eq!(attempts.refused(false), Some(RETRY_FIRST * 2));
+        assert!(!attempts.is_given_up(true));
+        assert_eq!((attempts.refused(true), attempts.is_given_up(true)), (None, true));
+    }
 
     #[test]
     fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {

@@ -237,6 +237,9 @@ fn a_file_that_has_the_name_already_is_not_replaced() {
     fs::write(stage.mirror().join(FULL_26), "another's").expect("written");
     let output = stage.once(&[]);
     assert_eq!(output.status.code(), Some(5));
+    let said = lines(&output);
+    let failed = of_type(&said, "publish_failed");
+    assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
     assert_eq!(fs::read_to_string(stage.mirror().join(FULL_26)).expect("read"), "another's");
     assert!(latest(&stage.mirror()).is_empty());
 }

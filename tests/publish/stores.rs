@@ -205,3 +205,17 @@ fn away_while_the_archive_is_made() {
     assert_eq!(gateway.left_parts(), 0);
     verify(&bucket);
 }
+
+/// Trying again would take the time until a timer's next run, and end as the first try did.
+#[needs("versitygw")]
+#[test]
+fn credentials_that_do_not_suffice_are_tried_once() {
+    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+    let arguments = arguments(&stage, &["--once"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = command(&gateway, &arguments).env("AWS_SECRET_ACCESS_KEY", "wrong").output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = lines(&output);
+    let failed = of_type(&said, "publish_failed");
+    assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
+}
