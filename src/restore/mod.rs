@@ -10,6 +10,7 @@ pub mod dry_run;
 mod finish;
 mod input;
 mod journal;
+mod made_dirs;
 mod options;
 pub mod place;
 pub mod space;

@@ -5,6 +5,7 @@ use {
         ExistingState, RestoreLayout, RestoreTarget,
         finish::MARK,
         journal,
+        made_dirs::MadeDirs,
         place::{PARTIAL_PREFIX, PartialDir},
         space::SpaceNeeded,
         spot::{REPLACED_PREFIX, Spot},
@@ -21,10 +22,7 @@ use {
         progress::Progress,
     },
     slotpress_format::ledger::{directory::LedgerPaths, lock::LedgerLock, names::parse_number},
-    slotpress_read::store::{
-        dir_lock::DirLocks,
-        work_dir::{remove_moved_dir, remove_stale_dirs_in},
-    },
+    slotpress_read::store::work_dir::{remove_moved_dir, remove_stale_dirs_in},
     std::{
         ffi::{OsStr, OsString},
         fs,
@@ -55,8 +53,6 @@ pub struct Target {
     // Dropped in this order: the lock file goes before the directory that was made for it.
     lock: Option<LedgerLock>,
     made: MadeDirs,
-    // Given back last: what is removed again is ours until then.
-    _locks: DirLocks,
 }
 
 /// Something of a former state.
@@ -68,47 +64,6 @@ pub struct Replaced {
     pub found: Found,
     /// Where it goes.
     pub to: Spot,
-}
-
-/// Directories that were made for the restore, which go again when it does not finish.
-#[derive(Debug, Default)]
-struct MadeDirs(Vec<(Arc<KeptDir>, OsString)>);
-
-impl MadeDirs {
-    /// Opens a directory; makes it, and those above it that are missing.
-    fn open_or_make(&mut self, path: &Path) -> Result<Arc<KeptDir>> {
-        KeptDir::open_or_make(path, &mut |dir, name| self.0.push((dir.clone(), name.to_os_string())))
-    }
-
-    /// The same, given to `owner` where it was made.
-    fn open_or_make_owned(&mut self, path: &Path, owner: &Owner) -> Result<Arc<KeptDir>> {
-        let before = self.0.len();
-        let dir = self.open_or_make(path)?;
-        if self.0.len() > before {
-            owner.take(&*dir).or_path("change the owner of", path)?;
-        }
-        Ok(dir)
-    }
-
-    /// Opens a directory in one that is open, or makes it.
-    fn open_or_make_in(&mut self, parent: &Arc<KeptDir>, name: &str, owner: &Owner) -> Result<Arc<KeptDir>> {
-        if let Some(dir) = parent.open_dir(name)? {
-            return Ok(Arc::new(dir));
-        }
-        let dir = parent.make_dir(name)?;
-        self.0.push((parent.clone(), name.into()));
-        owner.take(&dir).or_path("change the owner of", dir.path())?;
-        Ok(Arc::new(dir))
-    }
-}
-
-impl Drop for MadeDirs {
-    fn drop(&mut self) {
-        for (dir, name) in self.0.iter().rev() {
-            // One that is not empty stays.
-            let _ = dir.remove_dir(name);
-        }
-    }
 }
 
 impl Target {
@@ -138,11 +93,10 @@ impl Target {
         let accounts: Vec<Arc<KeptDir>> =
             paths.accounts_dirs().iter().map(|path| made.open_or_make_owned(path, &owner)).collect::<Result<_>>()?;
         check_accounts_paths(&accounts, &snapshots_dir, &ledger)?;
-        let mut locks = DirLocks::default();
         for dir in [&ledger, &snapshots_dir].into_iter().chain(&accounts) {
-            locks.add(dir)?;
+            made.locks.add(dir)?;
         }
-        journal::recover(&snapshots_dir, &mut locks)?;
+        journal::recover(&snapshots_dir, &mut made.locks)?;
         check_takes_directory(&snapshots_dir, BANK_SNAPSHOTS)?;
         let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS, &owner)?;
         check_same_file_system(bank_snapshots.path(), &bank_snapshots.itself()?, &snapshots_dir)?;
@@ -175,7 +129,6 @@ impl Target {
             deletes_first: existing_state == ExistingState::DeleteFirst,
             made,
             lock: Some(lock),
-            _locks: locks,
         })
     }
 
@@ -187,9 +140,8 @@ impl Target {
         }
         let mut made = MadeDirs::default();
         let dir = made.open_or_make(&paths.ledger)?;
-        let mut locks = DirLocks::default();
-        locks.add(&dir)?;
-        journal::recover(&dir, &mut locks)?;
+        made.locks.add(&dir)?;
+        journal::recover(&dir, &mut made.locks)?;
         for inner in ["version", "snapshots", "accounts", "ledger.lock", "rocksdb"] {
             // Even a link that leads nowhere is in the way.
             if dir.found(inner)?.is_some() {
@@ -208,7 +160,6 @@ impl Target {
             ledger: dir,
             made,
             lock: None,
-            _locks: locks,
         })
     }
 
@@ -286,7 +237,7 @@ impl Target {
 
     /// The restore is complete: its directories and its lock file stay.
     pub fn keep(&mut self) {
-        self.made.0.clear();
+        self.made.keep();
         if let Some(lock) = &mut self.lock {
             lock.keep_made();
         }

@@ -54,22 +54,38 @@ impl DirLocks {
     /// holds is an error that names it.
     ///
     /// # Errors
-    /// It is held by another process; the disk fails.
+    /// It is held by another process, or was removed by one; the disk fails.
     pub fn add(&mut self, dir: &Arc<KeptDir>) -> Result<()> {
+        let added = self.also(dir)?;
+        self.0.extend(added.0);
+        Ok(())
+    }
+
+    /// Locks one more directory, for as long as the result lives; nothing if it is held already.
+    ///
+    /// # Errors
+    /// As of [`add`](Self::add).
+    pub fn also(&self, dir: &Arc<KeptDir>) -> Result<Self> {
         let found = dir.itself()?;
         if self.0.iter().any(|held| held.found.is_same(&found)) {
-            return Ok(());
+            return Ok(Self::default());
         }
+        let path = dir.path().shown();
         match try_lock(dir.as_fd()).or_path("lock", dir.path())? {
-            Locked::Ours | Locked::Unsupported => self.0.push(Held { found, dir: dir.clone() }),
+            Locked::Ours | Locked::Unsupported => {}
             Locked::Busy => {
-                return Err(Error::failed(format!(
-                    "the directory {} is in use: another restore writes into it",
-                    dir.path().shown()
-                ))
-                .with_hint("wait until the other restore has ended, or choose another directory"));
+                return Err(Error::failed(format!("the directory {path} is in use: another restore writes into it"))
+                    .with_hint("wait until the other restore has ended, or choose another directory"));
             }
         }
-        Ok(())
+        let held = Held { found, dir: dir.clone() };
+        // Another restore that made it may have ended between our opening and our locking.
+        if rustix::fs::fstat(&**dir).or_path("read", dir.path())?.st_nlink == 0 {
+            return Err(Error::failed(format!(
+                "the directory {path} was removed by another restore, which just ended"
+            ))
+            .with_hint("try again"));
+        }
+        Ok(Self(vec![held]))
     }
 }
