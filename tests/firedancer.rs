@@ -1,14 +1,14 @@
 //! Archives that Firedancer's own producer wrote: read as what they are, and made into what Agave loads.
 
 use {
-    crate::common::{oracle::Oracle, *},
+    crate::common::{oracle::Oracle, records, *},
     slotpress_format::ledger::{
         bank_file::{BankFile, ScheduledLeader, parse_bank_file_and_end},
         fields::FieldReader,
         status_cache::parse_status_cache,
     },
     std::{
-        collections::BTreeSet,
+        collections::{BTreeMap, BTreeSet},
         fs,
         path::{Path, PathBuf},
         process::{Command, Stdio},
@@ -228,7 +228,10 @@ fn what_agave_asks_for_is_rebuilt() {
         let newer = convert(&incremental(chain), Some(&source), &genesis, &out);
         let agave_newer = fixture_of(agave, &format!("incremental-snapshot-{base_slot}-"));
         let agave_full = fixture_of(agave, &format!("snapshot-{base_slot}-"));
-        for pair in [[&made, &newer], [&agave_full, &newer], [&made, &agave_newer]] {
+        let on_agave = dir.path().join(format!("{agave}-on-agave"));
+        fs::create_dir(&on_agave).expect("made");
+        let newer_on_agave = convert(&incremental(chain), Some(&agave_full), &genesis, &on_agave);
+        for pair in [[&made, &newer], [&agave_full, &newer_on_agave]] {
             let (code, _, stderr) = verify(&[pair[0], pair[1]], &["--for", "agave,firedancer"]);
             assert_eq!(code, 0, "{chain}: {stderr}");
         }
@@ -252,10 +255,11 @@ fn what_agave_asks_for_is_rebuilt() {
                 .map(|it| it.path["accounts/".len()..].split('.').next().expect("a slot").parse().expect("a number"))
                 .collect();
             assert!(slots.windows(2).all(|pair| pair[0] < pair[1]) && slots.last() == Some(&bank.slot), "{slots:?}");
-            let joined = |entries: &[TarEntry]| -> Vec<u8> {
-                entries.iter().filter(|entry| is_storage(entry)).flat_map(|entry| entry.content.clone()).collect()
+            let accounts = |archive: &Path| -> Vec<_> {
+                let records = records::records(archive).into_iter();
+                records.map(|it| (it.pubkey, it.owner, it.lamports, it.executable, it.data)).collect()
             };
-            assert!(joined(&entries) == joined(&self::entries(source)), "{chain}: the accounts are as they were");
+            assert!(accounts(made) == accounts(source), "{chain}: the accounts are as they were");
             let cache = &contents(made)["snapshots/status_cache"];
             let cache = FieldReader::new(cache.as_slice(), cache.len() as u64, "the status cache");
             let theirs = &contents(agave)["snapshots/status_cache"];
@@ -266,6 +270,168 @@ fn what_agave_asks_for_is_rebuilt() {
             assert_eq!(slots(cache), slots(theirs), "{chain}");
             let (_, inspected, _) = run(command("inspect").arg(made));
             assert!(inspected["settings"].as_str().expect("settings").contains("converted-from=firedancer"));
+        }
+    }
+}
+
+/// What Firedancer writes of the state of an archive of Agave's, with compressors that get accounts and some that get none.
+fn as_firedancer_writes(agave: &Path, compressors: usize, idle: usize, dir: &Path) -> PathBuf {
+    let bank = bank_of(agave);
+    let mut storages: Vec<(u64, Vec<u8>)> = Vec::new();
+    let (mut bank_file, bank_path) = (Vec::new(), format!("snapshots/{0}/{0}", bank.slot));
+    for entry in entries(agave) {
+        match entry.path.strip_prefix("accounts/").and_then(|name| name.split_once('.')) {
+            Some((slot, _)) => storages.push((slot.parse().expect("a slot"), entry.content)),
+            None if entry.path == bank_path => bank_file = entry.content,
+            None => {}
+        }
+    }
+    storages.sort_by_key(|(slot, _)| *slot);
+    let mut accounts: BTreeMap<[u8; 32], Vec<u8>> = BTreeMap::new();
+    for (_, content) in &storages {
+        let mut at = 0;
+        while at + 136 <= content.len() {
+            let data_bytes = u64::from_le_bytes(content[at + 8..at + 16].try_into().expect("8 bytes")) as usize;
+            let mut record = content[at..at + 136 + data_bytes].to_vec();
+            at = (at + record.len()).next_multiple_of(8);
+            record.resize(record.len().next_multiple_of(8), 0);
+            [0..8, 56..64, 97..136].into_iter().for_each(|field| record[field].fill(0));
+            accounts.insert(record[16..48].try_into().expect("an address"), record);
+        }
+    }
+    let mut written = vec![Vec::new(); compressors + idle];
+    let is_full = name(agave).starts_with("snapshot-");
+    for record in accounts.values_mut().filter(|record| record[48..56] == [0; 8]) {
+        // A full archive has no tombstones, and others have nothing of the account.
+        record.truncate(136);
+        [8..16, 64..97].into_iter().for_each(|field| record[field].fill(0));
+    }
+    let is_written = |record: &&Vec<u8>| !is_full || record[48..56] != [0; 8];
+    for (number, record) in accounts.values().filter(is_written).enumerate() {
+        written[number % compressors].extend_from_slice(record);
+    }
+    let places = bank.places;
+    let map = places.is_delta as usize + 1;
+    let no_stakes: Vec<u8> = [0, 0, 0, bank.stakes_epoch, 0].iter().flat_map(|it: &u64| it.to_le_bytes()).collect();
+    let map_end = map + 8 + 32 * bank.storage_count as usize;
+    let (before, between) = (&bank_file[..places.stakes as usize], &bank_file[places.stakes_end as usize..map]);
+    let bank_file = [before, &no_stakes, between, &[0; 8], &bank_file[map_end..]].concat();
+    let status_cache = [&1u64.to_le_bytes()[..], &bank.slot.to_le_bytes(), &[1], &[0; 8]].concat();
+    let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
+    let mut made = vec![
+        entry("version", b'0', b"1.2.0".to_vec()),
+        entry("snapshots/", b'5', Vec::new()),
+        entry(&format!("snapshots/{}/", bank.slot), b'5', Vec::new()),
+        entry(&bank_path, b'0', bank_file),
+    ];
+    let storage = |(id, content)| entry(&format!("accounts/{}.{id}", bank.slot), b'0', content);
+    made.extend((0..).zip(written).map(storage));
+    made.push(entry("snapshots/status_cache", b'0', status_cache));
+    let path = dir.join(name(agave));
+    fs::write(&path, zstd::stream::encode_all(make_tar(&made).as_slice(), 1).expect("compresses")).expect("written");
+    path
+}
+
+/// A full archive and Agave's incremental one on it, which loads as Agave's own pair does; without the incremental archive,
+/// the full one is for a chain whose vote accounts have the rent epoch of mainnet's.
+#[test]
+fn agaves_incremental_archive_goes_on_a_converted_full_one() {
+    for (agave, has_other_rent_epochs) in
+        [("agave-4.2.2", true), (AGAVE_4_4, false), (AGAVE_4_5, false), ("agave-validator-4.2.2", false)]
+    {
+        let dir = temp_dir();
+        let [sources, alone, together, ledger] = ["sources", "alone", "together", "ledger"].map(|name| {
+            fs::create_dir(dir.path().join(name)).expect("made");
+            dir.path().join(name)
+        });
+        let (agave_full, newer) = (fixture_of(agave, "snapshot-"), fixture_of(agave, "incremental-"));
+        let source = as_firedancer_writes(&agave_full, 2, 0, &sources);
+        let genesis = genesis_of(agave);
+        // Firedancer loads it; that Agave does not is no damage.
+        let (code, report, stderr) = verify(&[&source, &newer], &[]);
+        assert!(
+            code == 0 && loads(&report, "firedancer") && !loads(&report, "agave-4.5"),
+            "{agave}: {report} {stderr}"
+        );
+
+        let made = convert(&source, None, &genesis, &alone);
+        let (code, report, _) = verify(&[&made, &newer], &["--for", "agave"]);
+        assert_eq!(code, if has_other_rent_epochs { 3 } else { 0 }, "{agave}: {report}");
+        assert_eq!(report.to_string().contains("stakes-rent-epoch"), has_other_rent_epochs, "{agave}: {report}");
+        if has_other_rent_epochs {
+            let restored =
+                run(command("restore").args([&made, &newer]).arg("--ledger").arg(dir.path().join("refused")));
+            assert!(
+                restored.0 == 3 && restored.2.contains("--incremental") && !restored.2.contains("do not use"),
+                "{}",
+                restored.2
+            );
+        }
+        let mut recompress = command("recompress");
+        recompress.arg(&source).args(["--for", "agave", "--genesis"]).arg(&genesis).arg("-o").arg(&together);
+        let (code, _, stderr) = run(recompress.arg("--incremental").arg(&newer));
+        assert_eq!(code, 0, "{agave}: {stderr}");
+        let made_for_pair = together.join(name(&source));
+        fs::copy(&genesis, ledger.join("genesis.bin")).expect("copied");
+        let (code, _, stderr) = run(command("restore").args([&source, &newer]).arg("--ledger").arg(&ledger));
+        assert_eq!(code, 0, "{agave}: {stderr}");
+        for full in [made_for_pair, ledger.join(name(&source))] {
+            let (code, report, _) = verify(&[&full, &newer], &["--for", "agave,firedancer"]);
+            assert_eq!(code, 0, "{agave}: {report}");
+            let genesis = genesis.parent().expect("a directory");
+            for oracle in Oracle::all() {
+                assert_eq!(oracle.load(&full, Some(&newer), genesis), oracle.load(&agave_full, Some(&newer), genesis));
+                assert_eq!(oracle.load(&full, None, genesis), oracle.load(&agave_full, None, genesis));
+                let alone = oracle.accepts(&made, Some(&newer), genesis);
+                assert_eq!(alone.is_err(), has_other_rent_epochs, "{agave}: {alone:?}");
+            }
+        }
+    }
+}
+
+/// A full archive of Firedancer's may hold storages that no client loads: what is made on it is on what it becomes.
+#[test]
+fn a_base_with_empty_storages() {
+    let dir = temp_dir();
+    let [sources, full, newer] = ["sources", "full", "newer"].map(|name| dir.path().join(name));
+    [&sources, &full, &newer].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    let genesis = genesis_of("agave-4.2.2");
+    let of_agave = as_firedancer_writes(&fixture(FULL_26), 2, 6, &sources);
+    for source in [self::full("firedancer-2026-08/chain-empty-storages"), of_agave] {
+        let made = convert(&incremental(CHAINS[0].0), Some(&source), &genesis, &newer);
+        let full = convert(&source, None, &genesis, &full);
+        assert_eq!(verify(&[&full, &made], &["--for", "agave,firedancer"]).0, 0);
+        [full, made].into_iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    }
+}
+
+/// A full archive of the minutes in which rewards are paid out is converted for an incremental one of later, and not alone.
+#[test]
+fn a_full_archive_of_an_epochs_first_slots() {
+    const CHAIN: &str = "agave-4.2.2-epoch";
+    let dir = temp_dir();
+    let (agave_full, agave_newer) = (fixture_of(CHAIN, "snapshot-"), fixture_of(CHAIN, "incremental-"));
+    let [full, newer] = [&agave_full, &agave_newer].map(|archive| as_firedancer_writes(archive, 2, 0, dir.path()));
+    let ledger_of = |name: &str| {
+        let ledger = dir.path().join(name);
+        fs::create_dir(&ledger).expect("made");
+        fs::copy(genesis_of(CHAIN), ledger.join("genesis.bin")).expect("copied");
+        ledger
+    };
+    let alone = ledger_of("alone");
+    let (code, _, stderr) = run(command("restore").arg(&full).arg("--ledger").arg(&alone));
+    assert!(code == 1 && stderr.contains("rewards") && stderr.contains("later slot"), "{code}: {stderr}");
+    for (name, pair) in [("firedancers", [&full, &newer]), ("agaves", [&full, &agave_newer])] {
+        let ledger = ledger_of(name);
+        let (code, _, stderr) = run(command("restore").args(pair).arg("--ledger").arg(&ledger));
+        assert!(code == 0 && stderr.contains("with its incremental archive only"), "{code}: {stderr}");
+        let restored = pair.map(|archive| ledger.join(self::name(archive)));
+        assert_eq!(verify(&[&restored[0], &restored[1]], &["--for", "agave,firedancer"]).0, 0);
+        for oracle in Oracle::all() {
+            let theirs = oracle.load(&agave_full, Some(&agave_newer), &ledger);
+            assert_eq!(oracle.load(&restored[0], Some(&restored[1]), &ledger), theirs);
+            let accounts = [ledger.join("accounts")];
+            assert_eq!(oracle.load_dir(&ledger.join("snapshots/48"), &accounts, &ledger), theirs);
         }
     }
 }

@@ -13,6 +13,7 @@ use {
         verify::{NamedArchive, VerifyOptions, verify_archives, verify_ledger},
     },
     std::{
+        ffi::OsStr,
         fs,
         path::{Path, PathBuf},
         process::Command,
@@ -361,21 +362,23 @@ fn interop_firedancer() {
         let agave_full = fixture_of(agave, &format!("snapshot-{base_slot}-"));
         let agave_incremental = fixture_of(agave, &format!("incremental-snapshot-{base_slot}-"));
         let genesis = agave_full.parent().expect("a parent").to_path_buf();
-        let convert = |archive: &Path, base: Option<&Path>| {
+        let convert = |archive: &Path, with: &[&OsStr]| {
+            let out = tempfile::tempdir_in(dir.path()).expect("a directory").keep();
             let mut command = slotpress();
-            command.arg("recompress").arg(archive).args(["--for", "agave", "-o"]).arg(dir.path());
-            command.arg("--genesis").arg(genesis.join("genesis.bin"));
-            base.map(|base| command.arg("--base").arg(base));
-            command.assert().success();
-            dir.path().join(name(archive))
+            command.arg("recompress").arg(archive).args(["--for", "agave", "-o"]).arg(&out);
+            command.arg("--genesis").arg(genesis.join("genesis.bin")).args(with).assert().success();
+            out.join(name(archive))
         };
-        let (made, newer) = (convert(&full, None), convert(&incremental, Some(&full)));
+        let base = OsStr::new("--base");
+        let (made, newer) = (convert(&full, &[]), convert(&incremental, &[base, full.as_ref()]));
+        let newer_on_agave = convert(&incremental, &[base, agave_full.as_ref()]);
+        let made_for_pair = convert(&full, &["--incremental".as_ref(), agave_incremental.as_ref()]);
         for (what, full, incremental) in [
             ("as they are", &full, Some(&incremental)),
             ("made for Agave, full", &made, None),
             ("made for Agave, full and incremental", &made, Some(&newer)),
-            ("made for Agave, incremental on Agave's full", &agave_full, Some(&newer)),
-            ("Agave's incremental on what was made for Agave", &made, Some(&agave_incremental)),
+            ("made for Agave, incremental on Agave's full", &agave_full, Some(&newer_on_agave)),
+            ("Agave's incremental on what was made for it", &made_for_pair, Some(&agave_incremental)),
         ] {
             let incremental = incremental.map(PathBuf::as_path);
             let named = incremental.map(NamedArchive::from_path);

@@ -58,6 +58,9 @@ pub struct RecompressArgs {
     /// recompressed as ever
     #[arg(long = "for", value_name = "CLIENT")]
     client: Option<ForArg>,
+    /// With --for and a full archive: Agave's incremental archive that is to go on it
+    #[arg(long, value_name = "INCREMENTAL", requires = "client")]
+    incremental: Option<PathBuf>,
     /// With --for: the chain's genesis.bin, for a test cluster whose slots take another time than those of the known ones
     #[arg(long, value_name = "FILE", requires = "client")]
     genesis: Option<PathBuf>,
@@ -92,7 +95,7 @@ struct RecompressLine<'a> {
 }
 
 pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
-    for archive in [Some(&args.archive), args.base.as_ref()].into_iter().flatten() {
+    for archive in [Some(&args.archive), args.base.as_ref(), args.incremental.as_ref()].into_iter().flatten() {
         refuse_url(archive, &|url| {
             format!("`slotpress fetch {url} -o DIR` fetches it; then recompress the file in DIR")
         })?;
@@ -122,6 +125,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         memory_bytes: output.left_of(args.memory),
         base_slot: args.base_slot,
         base: args.base.clone(),
+        incremental: args.incremental.clone(),
         genesis: args.genesis.clone(),
         for_agave: args.client == Some(ForArg::Agave),
         check,

@@ -68,6 +68,9 @@ impl Base {
         let mut read = self.archive.read(&Pass::new(threads, progress), &visitor)?;
         let judged = visitor.rules.finish(&self.archive, &mut read)?;
         let Some((bank, map)) = judged.bank else { return Err(Error::damaged("the archive holds no bank file")) };
+        if bank.is_of_firedancer() {
+            state.older_are_of_firedancer();
+        }
         let base_of_base = self.archive.base_slot();
         let base_slot = Some(newest.base_slot);
         judge_base(base_slot, Some(bank.slot), base_of_base, &Findings::refusing(|_| true))?;

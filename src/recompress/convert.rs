@@ -19,33 +19,38 @@ use {
         bytes::{split_at_most, to_usize},
         error::{Error, Hint, Result},
         progress::Progress,
+        text::ShowPath,
     },
     slotpress_format::{
         archive::entry::{Entry, EntryKind},
         ledger::{
             genesis::Genesis,
-            rebuilt_bank::{RebuiltBank, cannot},
+            rebuilt_bank::{RebuiltBank, RentEpochs, cannot},
             record::STORAGE_BYTES_MAX,
             status_cache::STATUS_CACHE_SLOTS_MAX,
         },
     },
     slotpress_read::{
         archive::{
-            Archive, Pass, front,
+            Archive, IndexPolicy, Pass, front,
             in_order::read_in_order,
             size_limit::SizeLimit,
             visit::{EntrySink, Visitor},
         },
         rules::{
             archive::{ArchiveRules, SeenSlots},
+            documents::judge_base,
             findings::Findings,
         },
         state::{
             check::StateOutcome,
             first_pass::{Contents, FirstPass},
+            stakes::FoundAccounts,
         },
     },
     std::{
+        borrow::Cow,
+        collections::HashMap,
         path::Path,
         sync::{Mutex, MutexGuard, PoisonError},
     },
@@ -78,12 +83,34 @@ pub enum Fate {
 pub struct Conversion {
     source: Vec<Entry>,
     fates: Vec<Fate>,
+    /// What changes inside storages.
+    pub rent_epochs: RentEpochPlaces,
     /// Its bank file.
     pub bank: RebuiltBank,
     /// What takes the place of the first 8 bytes of the status cache.
     pub status_cache_front: Vec<u8>,
     /// What the check of the state said.
     pub outcome: StateOutcome,
+}
+
+/// The rent epochs that vote accounts get, by the entry's number: the offset of each, in ascending order, and its value.
+#[derive(Debug, Default)]
+pub struct RentEpochPlaces(HashMap<u32, Vec<(u64, u64)>>);
+
+impl RentEpochPlaces {
+    /// Puts the rent epochs of vote accounts into a piece of an entry's content.
+    pub fn put<'b>(&self, number: u32, offset_bytes: u64, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        let mut bytes = Cow::Borrowed(bytes);
+        let epochs = self.0.get(&number).map(Vec::as_slice).unwrap_or_default();
+        let end = offset_bytes + bytes.len() as u64;
+        let first = epochs.partition_point(|(at, _)| at + 8 <= offset_bytes);
+        for (at, epoch) in epochs[first..].iter().take_while(|(at, _)| *at < end) {
+            for (at, byte) in (*at..).zip(epoch.to_le_bytes()).filter(|(at, _)| (offset_bytes..end).contains(at)) {
+                bytes.to_mut()[to_usize(at - offset_bytes)] = byte;
+            }
+        }
+        bytes
+    }
 }
 
 /// The count of slots that a status cache begins with, in bytes.
@@ -185,8 +212,12 @@ fn read(
     let decoded = Decoded { entries, bank, map, input_bytes, left_out: 0 };
     let (outcome, state) = finish_state(state, &decoded, input, base, None, options, progress)?;
     let Decoded { entries, bank, .. } = decoded;
-    let accounts = state.into_accounts()?;
-    if accounts.are_rewards_active {
+    let mut accounts = state.into_accounts()?;
+    if accounts.are_rewards_active && options.incremental.is_some() {
+        progress.warn(
+            "rewards were being paid out, and to whom is not in the archive: use it with its incremental archive only",
+        );
+    } else if accounts.are_rewards_active {
         return Err(cannot("rewards: those of the last epoch were being paid out, and to whom is not in the archive")
             .with_hint("take an archive of a later slot: the payment takes the first minutes of an epoch"));
     }
@@ -194,6 +225,9 @@ fn read(
         return Err(Error::failed(format!("a bank file of more than {BANK_BYTES_MAX} bytes")));
     }
     let status_cache_front = status_cache_front(&slots_of_cache, &accounts.newest_slots, bank.slot)?;
+    let known =
+        options.incremental.as_deref().map(|path| rent_epochs_of(path, bank.slot, options, progress)).transpose()?;
+    let rent_epochs = set_rent_epochs(&mut accounts, &entries, &known.unwrap_or_default());
     let genesis = options.genesis.as_deref().map(Genesis::read).transpose()?;
     let bank_file = RebuiltBank::new(bank_file, &bank, accounts.staked, genesis.as_ref())?;
     let mut fates = place_storages(&entries, base_slot.unwrap_or_default(), bank.slot)?;
@@ -209,7 +243,49 @@ fn read(
             _ => {}
         }
     }
-    Ok(Conversion { source: entries, fates, bank: bank_file, status_cache_front, outcome })
+    Ok(Conversion { source: entries, fates, rent_epochs, bank: bank_file, status_cache_front, outcome })
+}
+
+/// Where the rent epoch of a record is.
+const RENT_EPOCH_AT: u64 = 56;
+
+/// Gives the vote accounts that Firedancer wrote their rent epochs; returns where those of the archive's own entries are.
+/// Of a full archive of Firedancer's below it, the conversion does the same.
+fn set_rent_epochs(accounts: &mut FoundAccounts, entries: &[Entry], epochs: &RentEpochs) -> RentEpochPlaces {
+    let is_storage = |(_, entry): &(u32, &Entry)| matches!(entry.kind, EntryKind::Storage { .. });
+    let storages: Vec<u32> = (0..).zip(entries).filter(is_storage).map(|(number, _)| number).collect();
+    let mut places: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+    for (address, account) in &mut accounts.staked.vote_accounts {
+        let Some((storage, offset_bytes)) = accounts.vote_records.get(address) else { continue };
+        let own = storages.get(*storage as usize);
+        if own.is_none() && *storage < accounts.rent_epochs_lost_from {
+            continue;
+        }
+        account.rent_epoch = epochs.of(address);
+        if let Some(number) = own {
+            places.entry(*number).or_default().push((offset_bytes + RENT_EPOCH_AT, account.rent_epoch));
+        }
+    }
+    places.values_mut().for_each(|places| places.sort_unstable());
+    RentEpochPlaces(places)
+}
+
+/// The rent epochs of vote accounts in an incremental archive of Agave's, which is to go on the full one of `base_slot`; none
+/// of one of Firedancer's.
+fn rent_epochs_of(
+    path: &Path,
+    base_slot: u64,
+    options: &RecompressOptions,
+    progress: &dyn Progress,
+) -> Result<RentEpochs> {
+    let read = || {
+        let archive = Archive::open(path, IndexPolicy::Hint, &options.io_policy)?;
+        let named = archive.name.as_ref().map_or(Some(base_slot), |name| name.base_slot);
+        judge_base(named, Some(base_slot), None, &Findings::refusing(|_| true))?;
+        progress.stage("Surveying", Some(archive.length_bytes()));
+        Ok(RentEpochs::of_stakes(&front::whole_bank(&archive, options.threads, progress)?.stakes))
+    };
+    read().map_err(|error: Error| error.within_damaged(path.shown()))
 }
 
 /// What takes the place of the count that a status cache of `cached` slots begins with: a larger count, and an empty item for
@@ -415,6 +491,32 @@ mod tests {
             prop_assert_eq!(placed.iter().map(|it| it.2).sum::<usize>(), lengths.iter().filter(|it| **it > 0).count());
             prop_assert!(placed.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0));
             prop_assert!(placed.last().is_none_or(|it| it.0 == 100));
+        }
+    }
+
+    proptest! {
+        /// However a content comes in pieces.
+        #[test]
+        fn rent_epochs_are_put_in_their_places(
+            gaps in proptest::collection::vec(1u64..4, 0..6),
+            cuts in proptest::collection::vec(0usize..200, 0..8),
+        ) {
+            let places: Vec<(u64, u64)> =
+                gaps.iter().scan(0, |at, gap| { *at += gap * 8; Some((*at, u64::MAX - *at)) }).collect();
+            let rent_epochs = RentEpochPlaces(HashMap::from([(7, places.clone())]));
+            let content = vec![1; 200];
+            let mut expected = content.clone();
+            for (at, epoch) in &places {
+                expected[*at as usize..*at as usize + 8].copy_from_slice(&epoch.to_le_bytes());
+            }
+            let mut cuts = [&cuts[..], &[0, 200]].concat();
+            cuts.sort_unstable();
+            let pieces = |number| -> Vec<u8> {
+                let piece = |ends: &[usize]| rent_epochs.put(number, ends[0] as u64, &content[ends[0]..ends[1]]).into_owned();
+                cuts.windows(2).flat_map(piece).collect()
+            };
+            prop_assert!(pieces(7) == expected);
+            prop_assert!(pieces(6) == content, "another entry");
         }
     }
 

@@ -98,6 +98,10 @@ pub struct RecompressOptions {
     /// Make of an archive of Firedancer's one that Agave loads. It is read twice, and so must be a file; so must the result,
     /// which is verified before it gets its name. Others are recompressed as ever.
     pub for_agave: bool,
+    /// The incremental archive of Agave's that is to go on a full one of Firedancer's, for that: vote accounts get the rent
+    /// epochs that it expects. Without it, they get those of mainnet.
+    #[setters(into)]
+    pub incremental: Option<PathBuf>,
     /// The chain's `genesis.bin`, for that: Firedancer does not keep the time of a slot of a cluster that began with another
     /// than the known ones have.
     #[setters(into)]
@@ -119,6 +123,7 @@ impl Default for RecompressOptions {
             base_slot: None,
             base: None,
             for_agave: false,
+            incremental: None,
             genesis: None,
             check: CheckOptions::default(),
             io_policy: IoPolicy::default(),
@@ -222,6 +227,11 @@ fn recompress_open<'a>(
     let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Dir { .. } | Sink::Unnamed(_)));
     if options.for_agave && !(checks_state && is_file_to_file) {
         return Err(convert::not_possible());
+    }
+    if options.incremental.is_some() && base_slot.is_some() {
+        return Err(Error::usage(
+            "an incremental archive goes on a full one, but this is an incremental archive itself",
+        ));
     }
     if options.base.is_some() && !checks_state {
         return Err(Error::usage("the base is read only to check the state, and only frames are to be checked"));
@@ -403,7 +413,8 @@ pub fn recompress_for_agave<'a>(
     sink: Sink<'a>,
     progress: &'a dyn Progress,
 ) -> Result<Option<PathBuf>> {
-    let ToConvert { archive, base, base_slot, genesis, is_of_firedancer, threads, memory_bytes, io_policy } = *what;
+    let ToConvert { archive, base, base_slot, incremental, genesis, is_of_firedancer, .. } = *what;
+    let ToConvert { threads, memory_bytes, io_policy, .. } = *what;
     // Restoring checks what it reads; Firedancer's must be read to know what is to be written.
     let mode = if is_of_firedancer { CheckMode::State } else { CheckMode::Frames };
     let options = RecompressOptions {
@@ -411,6 +422,7 @@ pub fn recompress_for_agave<'a>(
         base: base.map(Path::to_path_buf),
         base_slot,
         for_agave: is_of_firedancer,
+        incremental: incremental.map(Path::to_path_buf),
         genesis: genesis.map(Path::to_path_buf),
         check: CheckOptions::default().mode(mode).memory_bytes(memory_bytes),
         io_policy: io_policy.clone(),

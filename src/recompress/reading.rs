@@ -110,7 +110,7 @@ impl Reading<'_> {
         // Decoding is two to three times as fast as compressing: half the workers keep up, and halve the buffers.
         let pass = Pass { decoders: Some(self.threads.div_ceil(2)), ..Pass::new(self.threads, &count) };
         let assembler = FrameAssembler::new(self.options.frame_size_bytes, self.recycler.take());
-        let mut reframing = Reframing { assembler, frames, conversion: self.conversion, fate: Fate::Goes };
+        let mut reframing = Reframing { assembler, frames, conversion: self.conversion, fate: Fate::Goes, number: 0 };
         let stream = input.stream(&self.options.io_policy, self.progress);
         let read = read_in_order(stream, &pass, &reader, &mut reframing)?;
         let Reframing { assembler, frames, .. } = reframing;
@@ -204,6 +204,8 @@ struct Reframing<'a, 'f> {
     conversion: Option<&'a Conversion>,
     /// What becomes of the entry that is being read.
     fate: Fate,
+    /// Its number.
+    number: u32,
 }
 
 impl Reframing<'_, '_> {
@@ -226,6 +228,7 @@ impl Reframing<'_, '_> {
 
 impl EntrySink for Reframing<'_, '_> {
     fn begin(&mut self, number: u32, entry: &Entry, _: u64) -> Result<()> {
+        self.number = number;
         self.fate = match self.conversion {
             Some(conversion) => conversion.fate(number, entry)?,
             None if is_empty_storage(entry) => Fate::Goes,
@@ -254,7 +257,10 @@ impl EntrySink for Reframing<'_, '_> {
                 let replaced = STATUS_CACHE_COUNT_BYTES.saturating_sub(to_usize(offset_bytes));
                 self.put(split_at_most(bytes, replaced).1)
             }
-            Fate::Stays | Fate::Storage { .. } => self.put(bytes),
+            Fate::Stays | Fate::Storage { .. } => match self.conversion {
+                Some(conversion) => self.put(&conversion.rent_epochs.put(self.number, offset_bytes, bytes)),
+                None => self.put(bytes),
+            },
         }
     }
 

@@ -8,7 +8,7 @@ use {
     slotpress_base::owner::Owner,
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, IoContext, Result},
+        error::{Error, ErrorKind, IoContext, Result},
         files::open_file,
         io::IoPolicy,
         kept_dir::{Found, KeptDir},
@@ -176,6 +176,7 @@ impl ArchiveCopy {
                     archive,
                     base: None,
                     base_slot: None,
+                    incremental: None,
                     genesis: None,
                     is_of_firedancer: false,
                     threads,
@@ -239,7 +240,7 @@ fn check_agave_reads(archive: &Archive) -> Result<()> {
 }
 
 fn is_another(path: &Path) -> Error {
-    Error::failed(format!("{} exists already, and is not the same archive", path.shown()))
+    Error::new(ErrorKind::Exists, format!("{} exists already, and is not the same archive", path.shown()))
         .with_hint("move it away: one of the two is damaged")
 }
 

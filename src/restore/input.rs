@@ -91,7 +91,7 @@ impl<'a> Feed<'a> {
                     let name = archive.name.take();
                     archive = Archive::open(file.path(), self.index, &options.io_policy)?;
                     archive.name = name;
-                    let (archive, copy) = convert(&archive, self.archives.last(), dir, options, progress)?;
+                    let (archive, copy) = convert(&archive, self.archives.last(), None, dir, options, progress)?;
                     self.copies.push(copy.made_of(file));
                     self.archives.push(archive);
                     return Ok(true);
@@ -102,7 +102,7 @@ impl<'a> Feed<'a> {
             Some(Supplied::File(path)) => {
                 let archive = Archive::open(&path, self.index, &options.io_policy)?;
                 match front::is_of_firedancer(&archive)? == Some(true) {
-                    true => convert(&archive, self.archives.last(), dir, options, progress)?,
+                    true => convert(&archive, self.archives.last(), None, dir, options, progress)?,
                     false => {
                         let copy = ArchiveCopy::begin(&archive, dir, options)?;
                         (archive, copy)
@@ -166,6 +166,11 @@ impl Inputs {
     /// Those that are files.
     pub fn archives(&self) -> impl Iterator<Item = &Archive> {
         self.0.iter().flatten()
+    }
+
+    /// The slot of what is restored, as far as names tell.
+    pub fn newest_slot(&self) -> Option<u64> {
+        Some(self.0.last()?.as_ref()?.name.as_ref()?.slot)
     }
 
     /// Refuses archives that cannot make up what is to be restored, or whose state cannot be checked although it is to be,
@@ -269,7 +274,12 @@ impl Inputs {
                         )
                         .with_hint("verify it with its root, then restore it without"));
                     }
-                    let (archive, copy) = convert(&archive, archives.last(), &target.snapshots_dir, options, progress)?;
+                    let dir = &target.snapshots_dir;
+                    let newer = all_options
+                        .incremental
+                        .as_deref()
+                        .filter(|path| archives.is_empty() && !is_standard_input(path));
+                    let (archive, copy) = convert(&archive, archives.last(), newer, dir, options, progress)?;
                     copies.push(copy);
                     archive
                 }
@@ -312,11 +322,12 @@ fn await_end(archive: &Archive, progress: &dyn Progress) -> Result<()> {
 /// Read at a time while an archive arrives.
 const AWAITED_BYTES: usize = 1024 * 1024;
 
-/// Makes of an archive of Firedancer's one that Agave loads, on the full one below it, without a name yet: that is what is
-/// restored, and what gets into the archives directory.
+/// Makes of an archive of Firedancer's one that Agave loads, on the full one below it or for the incremental one on it, without
+/// a name yet: that is what is restored, and what gets into the archives directory.
 fn convert(
     archive: &Archive,
     base: Option<&Archive>,
+    incremental: Option<&Path>,
     dir: &Arc<KeptDir>,
     options: &RestoreTarget,
     progress: &dyn Progress,
@@ -337,6 +348,7 @@ fn convert(
         archive: path,
         base: base.map(Archive::path),
         base_slot: base.and_then(|base| base.name.as_ref()).map(|name| name.slot),
+        incremental,
         genesis: genesis.as_deref(),
         is_of_firedancer: true,
         threads: options.threads,

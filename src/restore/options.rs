@@ -127,6 +127,8 @@ pub struct ToConvert<'a> {
     pub base: Option<&'a Path>,
     /// The slot of that, for an archive without a name.
     pub base_slot: Option<u64>,
+    /// The incremental archive that is to go on a full one of Firedancer's, where it is known.
+    pub incremental: Option<&'a Path>,
     /// The chain's `genesis.bin`, where the ledger has it.
     pub genesis: Option<&'a Path>,
     /// Whether it is Firedancer's: then its storages and its bank file change.

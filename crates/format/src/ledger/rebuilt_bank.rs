@@ -13,7 +13,7 @@ use {
         leaders::Voter,
         programs::VOTE,
         stakes::{
-            Delegation, Keep, STORED_DELEGATION_BYTES, StoredAccount, VoteState, Voters, read_stakes,
+            Delegation, Keep, STORED_DELEGATION_BYTES, Stakes, StoredAccount, VoteState, Voters, read_stakes,
             skip_nodes_and_voters,
         },
     },
@@ -40,6 +40,26 @@ pub struct StakedAccounts {
     pub reduced_since: Option<u64>,
     /// How far the cluster's clock has come in the epoch, where anything has told it the time.
     pub seconds_of_epoch: Option<u64>,
+}
+
+/// The rent epochs of vote accounts: Firedancer does not keep them, and Agave compares those of the bank file with those of
+/// the accounts.
+#[derive(Clone, Debug, Default)]
+pub struct RentEpochs(HashMap<[u8; 32], u64>);
+
+/// The rent epoch that Agave gives an account that is exempt from rent: on mainnet, every vote account has it.
+const RENT_EPOCH_EXEMPT: u64 = u64::MAX;
+
+impl RentEpochs {
+    /// Those of the stakes of a bank file of Agave's.
+    pub fn of_stakes(stakes: &Stakes) -> Self {
+        Self(stakes.vote_accounts.iter().map(|(address, account)| (*address, account.rent_epoch)).collect())
+    }
+
+    /// That of a vote account; where it is not known, that of an account that is exempt from rent.
+    pub fn of(&self, address: &[u8; 32]) -> u64 {
+        self.0.get(address).copied().unwrap_or(RENT_EPOCH_EXEMPT)
+    }
 }
 
 /// A bank file that Agave loads.

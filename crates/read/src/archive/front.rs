@@ -1,11 +1,17 @@
-//! The first bytes of an archive's bank file, without the rest: how long its slots take, and of when it is.
+//! The bank file of an archive without its accounts; or its first bytes only: how long its slots take, and of when it is.
 
 use {
-    super::{Archive, decode::FrameDecoder, tail::Tail},
+    super::{
+        Archive, Pass,
+        by_index::Extent,
+        decode::FrameDecoder,
+        tail::Tail,
+        visit::{EntryUse, Problem, Visitor},
+    },
     slotpress_base::{
         bytes::{split_at_most, to_usize},
         error::{Error, ErrorKind, Result},
-        progress::NoProgress,
+        progress::{NoProgress, Progress},
     },
     slotpress_format::{
         archive::{
@@ -63,6 +69,29 @@ pub fn bank(archive: &Archive) -> Result<Option<BankFile>> {
         None => in_order(archive)?,
     };
     Ok(front.and_then(|(entry, front)| read_front(&entry, &front)))
+}
+
+/// All of the bank file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn whole_bank(archive: &Archive, threads: usize, progress: &dyn Progress) -> Result<BankFile> {
+    let pass = Pass { extent: Extent::Wanted, ..Pass::new(threads, progress) };
+    let bank = archive.read(&pass, &BankFileOnly)?.documents.bank;
+    bank.unwrap_or_else(|| Err(Error::damaged("the archive holds no bank file"))).map(|parsed| parsed.bank)
+}
+
+/// Reads nothing but the bank file. What else is wrong with the archive is for others to report.
+struct BankFileOnly;
+
+impl Visitor for BankFileOnly {
+    fn entry(&self, _: u32, entry: &Entry) -> Result<EntryUse> {
+        Ok(EntryUse { is_document: matches!(entry.kind, EntryKind::BankFile(_)), ..EntryUse::default() })
+    }
+
+    fn problem(&self, _: Problem<'_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn read_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {

@@ -35,6 +35,7 @@ enum Remedy {
     Source,
     Recompress,
     Convert,
+    Pair,
     Name,
     Ledger,
     Storage,
@@ -51,6 +52,10 @@ impl Remedy {
             Self::Source => "do not use it; take the archive from another source",
             Self::Recompress => "recompress it: that makes an archive that all clients read",
             Self::Convert => "for Agave, recompress it with --for agave; Firedancer loads it as it is",
+            Self::Pair => {
+                "Firedancer keeps no rent epochs: if it wrote the full archive, convert that for this one (recompress --for \
+                 agave FULL --incremental INCREMENTAL), or take Agave's; otherwise, take the archives from another source"
+            }
             Self::Name => "do not use it: it was renamed or made up; take it from another source",
             Self::Ledger => "take the ledger from its source again, or restore it from an archive",
             Self::Storage => "name every accounts path, or restore the ledger from an archive",
@@ -236,6 +241,8 @@ rules! {
     LatticeHash, AGAVE, Source, SEEN, "the accounts are not those that the bank file's lattice hash covers";
     /// The vote accounts of the stakes are those of the state.
     StakesVoteAccount, AGAVE, Source, SEEN, "the bank file's stakes hold another vote account than the state";
+    /// So are their rent epochs, which no hash covers and Firedancer does not keep.
+    StakesRentEpoch, AGAVE, Pair, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
     /// So are their last 8 bytes, once a rate.
     StakesRate, UP_TO_4_3, Source, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     /// The stakes hold the vote account of every delegated stake account.

@@ -129,6 +129,11 @@ impl Accounts {
         Ok(())
     }
 
+    /// Firedancer wrote what is older.
+    pub fn older_are_of_firedancer(&self) {
+        self.stakes.lose_rent_epochs_from(self.older_storages);
+    }
+
     /// What the workers added up; complete once all of them have ended.
     pub fn sums(&self) -> Sums {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -222,6 +222,11 @@ impl StateCheck {
         self.accounts.everything_so_far_is_newer(threads)
     }
 
+    /// Firedancer wrote what is older.
+    pub fn older_are_of_firedancer(&self) {
+        self.accounts.older_are_of_firedancer();
+    }
+
     /// What looks at records the first time.
     pub fn first_pass(&self) -> AccountsPass<'_> {
         self.pass(Task::Add)

@@ -27,10 +27,10 @@ use {
         sysvars::{parse_clock, parse_feature, parse_newest_slots, parse_rewards_active, parse_stake_history},
     },
     std::{
-        collections::{HashMap, HashSet},
+        collections::{BTreeMap, HashMap, HashSet},
         sync::{
             Mutex, MutexGuard, PoisonError,
-            atomic::{AtomicUsize, Ordering::Relaxed},
+            atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
         },
     },
 };
@@ -46,8 +46,8 @@ const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 pub enum Staked {
     /// A stake account that is delegated.
     Delegation(Delegation),
-    /// A vote account, and all of it where that is kept.
-    Vote(Box<VoteAccount>, Option<StoredAccount>),
+    /// A vote account; all of it and where its record is, where that is kept.
+    Vote(Box<VoteAccount>, Option<(StoredAccount, u64)>),
     /// Another account that a bank file follows from.
     Other(StoredAccount),
 }
@@ -55,7 +55,7 @@ pub enum Staked {
 impl Staked {
     fn kept_bytes(&self) -> usize {
         match self {
-            Self::Vote(_, Some(kept)) | Self::Other(kept) => kept.data.len(),
+            Self::Vote(_, Some((kept, _))) | Self::Other(kept) => kept.data.len(),
             Self::Vote(_, None) | Self::Delegation(_) => 0,
         }
     }
@@ -82,6 +82,10 @@ type Shard = HashMap<[u8; 32], Found>;
 pub struct FoundAccounts {
     /// The stakes.
     pub staked: StakedAccounts,
+    /// Where the record of each vote account is: the storage's number, and the offset.
+    pub vote_records: BTreeMap<[u8; 32], (u32, u64)>,
+    /// The first of the storages whose rent epochs are lost; none beyond the last storage.
+    pub rent_epochs_lost_from: u32,
     /// The newest slots that have a block, as many as a status cache holds, newest first.
     pub newest_slots: Vec<u64>,
     /// Whether the rewards of the last epoch are being paid out.
@@ -100,12 +104,19 @@ pub struct StakeAccounts {
     count: AtomicUsize,
     /// Bytes of accounts that are kept whole; `None` where none are.
     kept_bytes: Option<AtomicUsize>,
+    /// From this storage on, rent epochs are not what Agave has: Firedancer wrote them.
+    rent_epochs_lost_from: AtomicU32,
 }
 
 impl Default for StakeAccounts {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, count: AtomicUsize::default(), kept_bytes: None }
+        Self {
+            shards,
+            count: AtomicUsize::default(),
+            kept_bytes: None,
+            rent_epochs_lost_from: AtomicU32::new(u32::MAX),
+        }
     }
 }
 
@@ -113,6 +124,11 @@ impl StakeAccounts {
     /// Keeps what the stakes of a bank file can be made of.
     pub fn keeping_accounts() -> Self {
         Self { kept_bytes: Some(AtomicUsize::default()), ..Self::default() }
+    }
+
+    /// Firedancer wrote this storage and all that follow: their rent epochs tell nothing.
+    pub fn lose_rent_epochs_from(&self, storage: u32) {
+        self.rent_epochs_lost_from.store(storage, Relaxed);
     }
 
     fn shard(&self, address: &[u8; 32]) -> MutexGuard<'_, Shard> {
@@ -136,7 +152,7 @@ impl StakeAccounts {
             VOTE => {
                 let account = VoteAccount::new(header.lamports, &VOTE, is_executable, header.rent_epoch, record.data);
                 let is_kept = self.kept_bytes.is_some() && is_usable(&account);
-                Some(Staked::Vote(Box::new(account), is_kept.then(stored)))
+                Some(Staked::Vote(Box::new(account), is_kept.then(|| (stored(), record.offset_bytes))))
             }
             _ if self.kept_bytes.is_some() && OTHERS.contains(&header.pubkey) => Some(Staked::Other(stored())),
             _ => return,
@@ -178,12 +194,15 @@ impl StakeAccounts {
         if is_over || self.count.into_inner() > ACCOUNTS_MAX {
             return Err(cannot("the stakes: there are too many vote accounts, or stake accounts"));
         }
-        let (mut staked, mut others) = (StakedAccounts::default(), HashMap::new());
+        let (mut staked, mut others, mut vote_records) = (StakedAccounts::default(), HashMap::new(), BTreeMap::new());
         for shard in self.shards {
             for (address, found) in shard.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 match found.staked {
                     Staked::Delegation(delegation) => staked.delegations.push((address, delegation)),
-                    Staked::Vote(_, Some(account)) => drop(staked.vote_accounts.insert(address, account)),
+                    Staked::Vote(_, Some((account, offset_bytes))) => {
+                        staked.vote_accounts.insert(address, account);
+                        vote_records.insert(address, (found.storage, offset_bytes));
+                    }
                     Staked::Vote(_, None) => {}
                     Staked::Other(account) => drop(others.insert(address, account.data)),
                 }
@@ -199,7 +218,9 @@ impl StakeAccounts {
         let slots = others.get(&SLOT_HISTORY).ok_or_else(|| cannot("the sysvar SlotHistory"))?;
         let newest_slots = parse_newest_slots(slots, to_usize(STATUS_CACHE_SLOTS_MAX))?;
         let rewards = others.get(&EPOCH_REWARDS).map(|data| parse_rewards_active(data)).transpose()?;
-        Ok(FoundAccounts { staked, newest_slots, are_rewards_active: rewards == Some(true) })
+        let rent_epochs_lost_from = self.rent_epochs_lost_from.into_inner();
+        let are_rewards_active = rewards == Some(true);
+        Ok(FoundAccounts { staked, vote_records, rent_epochs_lost_from, newest_slots, are_rewards_active })
     }
 
     /// The delegation of a stake account.
@@ -210,12 +231,19 @@ impl StakeAccounts {
         }
     }
 
-    /// A vote account.
-    pub fn vote_account(&self, address: &[u8; 32]) -> Option<VoteAccount> {
-        match &self.shard(address).get(address)?.staked {
-            Staked::Vote(account, _) => Some(**account),
+    /// A vote account, and the number of its storage.
+    fn found_vote_account(&self, address: &[u8; 32]) -> Option<(VoteAccount, u32)> {
+        let shard = self.shard(address);
+        let found = shard.get(address)?;
+        match &found.staked {
+            Staked::Vote(account, _) => Some((**account, found.storage)),
             _ => None,
         }
+    }
+
+    /// A vote account.
+    pub fn vote_account(&self, address: &[u8; 32]) -> Option<VoteAccount> {
+        self.found_vote_account(address).map(|(account, _)| account)
     }
 
     /// Compares the stakes of a bank file with the accounts, once superseded versions are dropped.
@@ -231,9 +259,16 @@ impl StakeAccounts {
         // What cannot be read is no entry for Agave 4.2, and ends the load of later versions.
         let voters = stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some());
         let known: HashSet<&[u8; 32]> = voters.clone().map(|(address, _)| address).collect();
+        let lost_from = self.rent_epochs_lost_from.load(Relaxed);
         for (address, account) in voters {
-            let found = match self.vote_account(address) {
-                Some(found) if found.digest == account.digest => continue,
+            let found = match self.found_vote_account(address) {
+                Some((found, storage)) if found.digest == account.digest => {
+                    if found.rent_epoch != account.rent_epoch && storage < lost_from {
+                        let rent_epoch = account.rent_epoch.to_string();
+                        add(Rule::StakesRentEpoch, address, rent_epoch, &found.rent_epoch.to_string())?;
+                    }
+                    continue;
+                }
                 Some(_) => "another vote account",
                 None => "no vote account",
             };
@@ -360,7 +395,7 @@ mod tests {
 
     #[test]
     fn usable_vote_accounts() {
-        let account = VoteAccount { digest: [0; 32], node: Some([1; 32]), is_initialized: true };
+        let account = VoteAccount { digest: [0; 32], rent_epoch: 0, node: Some([1; 32]), is_initialized: true };
         assert!(is_usable(&account));
         assert!(!is_usable(&VoteAccount { node: None, ..account }));
         assert!(!is_usable(&VoteAccount { is_initialized: false, ..account }));

@@ -314,6 +314,9 @@ fn judge(read: Vec<VerifiedArchive>, accounts: &Accounts, job: &Job<'_>) -> Resu
         newest.findings.lose_accounts();
         newest.findings.skip(Check::State, "not all accounts could be read");
     }
+    if base.and_then(|base| base.judged.bank.as_ref()).is_some_and(|(bank, _)| bank.is_of_firedancer()) {
+        accounts.older_are_of_firedancer();
+    }
     if let Some(why) = read.iter().find_map(|one| one.findings.skipped(Check::State)) {
         newest.findings.skip(Check::State, why);
     }
