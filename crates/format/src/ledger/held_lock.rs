@@ -37,6 +37,11 @@ impl LockHolder {
         let name = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
         Self { pid, program: name.map(|name| escaped(name.trim_end()).into_owned()) }
     }
+
+    /// Whether it is slotpress: another run, or this program itself.
+    pub fn is_slotpress(&self) -> bool {
+        self.program.as_deref() == Some("slotpress") || self.pid == Some(std::process::id())
+    }
 }
 
 impl std::fmt::Display for LockHolder {

@@ -3,7 +3,7 @@
 use {
     crate::ledger::{
         directory::{GRACEFUL_STOP, bank_snapshot_slots},
-        held_lock::lock_holder,
+        held_lock::{LockHolder, lock_holder},
     },
     rustix::{
         fs::{AtFlags, FileType, Mode, OFlags},
@@ -126,10 +126,14 @@ impl LedgerLock {
             Ok(()) => Ok(Some(Self { file: Some(file), made, removes_made: false })),
             Err(TryLockError::WouldBlock) => {
                 let holder = lock_holder(&file).flatten().filter(|holder| holder.pid.is_some());
+                let hint = match holder.as_ref().is_some_and(LockHolder::is_slotpress) {
+                    true => "wait until it is done, or stop it".to_string(),
+                    false => format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}"),
+                };
                 let holder = holder.map_or("a running validator or another slotpress".into(), |one| one.to_string());
                 let (ledger, path) = (ledger.path().shown(), path.shown());
                 Err(Error::failed(format!("the ledger {ledger} is in use: its lock {path} is held by {holder}"))
-                    .with_hint(format!("{GRACEFUL_STOP}. {BESIDE_A_VALIDATOR}")))
+                    .with_hint(hint))
             }
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
         }
