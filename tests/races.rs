@@ -144,6 +144,33 @@ fn directories_swapped_for_links() {
     assert!(swaps > RUNS, "nothing was swapped: {swaps}");
 }
 
+/// The directory of the bank snapshots is another one at the end than at the start, when what is restored went into it.
+#[test]
+fn bank_snapshots_swapped_for_an_empty_directory() {
+    use std::io::Write;
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let mut command = Command::new(slotpress_path());
+    command.args(["restore", "-", "--ledger"]).arg(&ledger).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    let is_begun = || {
+        let mut entries = fs::read_dir(&ledger).into_iter().flatten().flatten();
+        entries.any(|entry| name(&entry.path()).starts_with("slotpress-partial-"))
+    };
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let (first, rest) = bytes.split_at(bytes.len() / 2);
+    let mut pipe = child.stdin.take().expect("a pipe");
+    pipe.write_all(first).expect("written");
+    wait_for("the target to be open", is_begun);
+    fs::rename(ledger.join("snapshots"), dir.path().join("aside")).expect("moved");
+    fs::create_dir(ledger.join("snapshots")).expect("made");
+    pipe.write_all(rest).expect("written");
+    drop(pipe);
+    let output = child.wait_with_output().expect("ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("snapshots"), "{}: {stderr}", output.status);
+}
+
 /// The same where the tree of an archive is unpacked.
 #[test]
 fn directories_of_a_tree_swapped_for_links() {

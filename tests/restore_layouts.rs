@@ -6,8 +6,10 @@ use {
     std::{
         collections::{BTreeMap, BTreeSet},
         fs,
+        io::Write,
         os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
+        process::Stdio,
     },
     tempfile::TempDir,
 };
@@ -466,7 +468,7 @@ fn a_target_that_holds_something() {
         let before = tree(&target.ledger);
         fails(
             target.command(&[&full]).args(["--tree", layout]),
-            1,
+            5,
             &["exists already", "hint: restore into an empty directory"],
         );
         assert_eq!(before, tree(&target.ledger), "{path}");
@@ -483,6 +485,26 @@ fn a_ledger_whose_lock_is_held() {
     assert_eq!(names(&target.ledger), ["ledger.lock"]);
     drop(lock);
     target.restore(&[&fixture(FULL_26)]);
+}
+
+/// Whoever waits for another slotpress need not stop a validator.
+#[test]
+fn a_ledger_that_another_slotpress_restores() {
+    let target = Target::new(0);
+    let mut other = std::process::Command::new(slotpress_path());
+    other.args(["restore", "-", "--ledger"]).arg(&target.ledger).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut other = other.spawn().expect("starts");
+    let is_begun = || {
+        let mut entries = fs::read_dir(&target.ledger).into_iter().flatten().flatten();
+        entries.any(|entry| name(&entry.path()).starts_with("slotpress-partial-"))
+    };
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    other.stdin.as_mut().expect("a pipe").write_all(&bytes[..bytes.len() / 2]).expect("written");
+    wait_for("the target to be locked", is_begun);
+    let words = ["is in use", "held by slotpress (process ", "hint: wait until it is done"];
+    fails(&mut target.command(&[&fixture(FULL_26)]), 1, &words);
+    drop(other.stdin.take());
+    assert!(!other.wait().expect("ends").success(), "half an archive");
 }
 
 #[test]
@@ -529,7 +551,7 @@ fn another_archive_of_the_same_name() {
             other.push(0);
         }
         fs::write(target.ledger.join(FULL_26), &other).expect("written");
-        fails(&mut target.command(&[&fixture(FULL_26)]), 1, &["exists already", "hint: "]);
+        fails(&mut target.command(&[&fixture(FULL_26)]), 5, &["exists already", "hint: "]);
         assert!(fs::read(target.ledger.join(FULL_26)).expect("read") == other);
         assert_eq!(names(&target.ledger), [FULL_26]);
     }

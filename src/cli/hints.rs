@@ -34,6 +34,9 @@ pub fn text(hint: &Hint) -> Cow<'_, str> {
         }
         Hint::GiveSources => "give --source, --rpc or --cluster",
         Hint::LeaveOutExpectHash => "--expect-hash is compared with the state: leave it out with --check frames",
+        Hint::MoveNewerArchives => {
+            "restore the newer archive, move it to another directory, or have --replace-state move all newer ones aside"
+        }
         Hint::MoreMemory => "give more --memory, or a --temporary-dir with room for 20 bytes per account",
         Hint::MoreMemoryForParts => "give more --memory: a store takes at most 10,000 parts",
         Hint::NameAccounts => {

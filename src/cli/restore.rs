@@ -259,7 +259,7 @@ pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
         print_start(target, &flags, ui);
     }
     if !report.replaced.is_empty() {
-        ui.print("The former state was moved aside. When the validator runs, delete it:");
+        ui.print("What was there before was moved aside. When the validator runs, delete it:");
         report.replaced.iter().for_each(|dir| ui.print_verbatim(&format!("  rm -r {}", shell_word(dir))));
     }
 }

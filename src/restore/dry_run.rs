@@ -88,7 +88,9 @@ pub fn preview(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     };
     let copied_bytes = archives.iter().filter(is_copied).map(|archive| archive.length_bytes).sum();
     let space = space_for(&target, archives.iter().map(|archive| archive.unpacked_bytes).sum(), copied_bytes)?;
-    Ok(RestorePreview { archives, space, existing: target.existing().collect() })
+    let newer = inputs.newest_slot().map_or(Ok(Vec::new()), |slot| target.newer_archives(slot))?;
+    let existing = target.existing().chain(newer.iter().map(|one| one.from.path())).collect();
+    Ok(RestorePreview { archives, space, existing })
 }
 
 /// About what would be written, by file system, for archives of so many bytes, of which `fetched_bytes` are still to be

@@ -8,7 +8,7 @@ use {
         journal::{Journal, Placed},
         place::{BANK_FILE_PARTIAL, PartialDir},
         spot::Spot,
-        target::{RUN, SNAPSHOT, Target},
+        target::{RUN, Replaced, SNAPSHOT, Target},
     },
     slotpress_base::{
         error::{Error, IoContext, Result},
@@ -97,13 +97,14 @@ fn check_placed(dir: &PartialDir, parent: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Completes a ledger that boots; returns its bank snapshot directory and its archives.
+/// Completes a ledger that boots, beside which no newer archives stay; returns its bank snapshot directory and its archives.
 pub fn finish_boot_layout(
     target: &Target,
     slot: u64,
     storages: &[AssignedStorage],
     mut written: Written,
     copies: Vec<(ArchiveCopy, ArchiveName)>,
+    newer: &[Replaced],
     progress: &dyn Progress,
 ) -> Result<(PathBuf, Vec<PathBuf>)> {
     let (owner, snapshots_dir) = (&target.owner, &target.snapshots_dir);
@@ -134,7 +135,7 @@ pub fn finish_boot_layout(
 
     // From here on everything is on disk; only names are missing.
     slotpress_base::threads::panic_point("placing");
-    for one in target.moved() {
+    for one in target.moved().iter().chain(newer) {
         journal.add(Placed::Moved { at: one.to.clone(), inode: one.found.inode, from: one.from.clone() });
     }
     let is_moved = |dir: &KeptDir, name: &str| target.moved().iter().any(|one| one.from.path() == dir.path_of(name));
@@ -149,7 +150,7 @@ pub fn finish_boot_layout(
     journal.add(Placed::Dir { was_there: false, inode, at });
     journal.write(&archives)?;
 
-    for one in target.moved() {
+    for one in target.moved().iter().chain(newer) {
         let to = one.to.make_parent()?;
         one.from.dir().move_found(one.from.name(), &one.found, &to, one.to.name())?;
         to.sync()?;

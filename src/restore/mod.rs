@@ -11,6 +11,7 @@ mod finish;
 mod input;
 mod journal;
 mod made_dirs;
+mod newer;
 mod options;
 pub mod place;
 pub mod space;
@@ -79,6 +80,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     let inputs = Inputs::open(options, progress)?;
     inputs.check_pair(options)?;
     let mut target = Target::prepare(&options.target)?;
+    inputs.newest_slot().map_or(Ok(Vec::new()), |slot| target.newer_archives(slot))?;
     let report = inputs.with_archives(&target, options, progress, &mut |feed| {
         progress.steps(&steps(&feed, &options.target));
         progress.detail(&describe(&feed, &options.target));
@@ -190,11 +192,12 @@ fn restore_archives(
         let base_slot = archives[0].base_slot();
         read_back_report = Some(read_back.check_snapshot(snapshot, base_slot, options.threads, progress)?);
     }
+    let newer = target.newer_archives(bank.slot)?;
     let written = Written { roots, bank_snapshot };
     let (path, archives_placed) = match options.layout {
         RestoreLayout::Boot => {
             let copies = copies.into_iter().zip(names).collect();
-            finish_boot_layout(target, bank.slot, &storages, written, copies, progress)?
+            finish_boot_layout(target, bank.slot, &storages, written, copies, &newer, progress)?
         }
         RestoreLayout::Archive => (finish_archive_layout(target, bank.slot, &storages, written)?, Vec::new()),
     };
@@ -208,7 +211,7 @@ fn restore_archives(
         output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
         archives: archives_placed,
         accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
-        replaced: target.replaced_dirs(),
+        replaced: target.replaced_dirs(&newer),
         assurance,
         read_back: read_back_report,
         elapsed: Elapsed::default(),

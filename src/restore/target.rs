@@ -6,6 +6,7 @@ use {
         finish::MARK,
         journal,
         made_dirs::MadeDirs,
+        newer::newer_archives,
         place::{PARTIAL_PREFIX, PartialDir},
         space::SpaceNeeded,
         spot::{REPLACED_PREFIX, Spot},
@@ -16,7 +17,7 @@ use {
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
-        error::{Error, Hint, IoContext, Result},
+        error::{Error, ErrorKind, Hint, IoContext, Result},
         kept_dir::{Found, KeptDir},
         owner::Owner,
         progress::Progress,
@@ -50,6 +51,8 @@ pub struct Target {
     existing: Vec<Replaced>,
     /// Whether they are deleted first, and not moved aside when the new state is complete.
     deletes_first: bool,
+    /// The name of the directories for what is moved aside, where that may be.
+    replaced_name: Option<String>,
     // Dropped in this order: the lock file goes before the directory that was made for it.
     lock: Option<LedgerLock>,
     made: MadeDirs,
@@ -126,6 +129,7 @@ impl Target {
             accounts,
             owner,
             existing: old.moves,
+            replaced_name: old.name,
             deletes_first: existing_state == ExistingState::DeleteFirst,
             made,
             lock: Some(lock),
@@ -157,6 +161,7 @@ impl Target {
             owner: Owner::of(&dir)?,
             existing: Vec::new(),
             deletes_first: false,
+            replaced_name: None,
             ledger: dir,
             made,
             lock: None,
@@ -175,12 +180,24 @@ impl Target {
 
     /// Refuses a target whose paths do not lead to what is written any more: a validator would look elsewhere.
     pub fn check_paths(&self) -> Result<()> {
-        [&self.ledger, &self.snapshots_dir].into_iter().chain(&self.accounts).try_for_each(|dir| dir.check_path())
+        let dirs = [&self.ledger, &self.snapshots_dir].into_iter().chain(&self.bank_snapshots).chain(&self.accounts);
+        dirs.into_iter().try_for_each(|dir| dir.check_path())
     }
 
     /// What is moved aside when the new state is complete.
     pub fn moved(&self) -> &[Replaced] {
         if self.deletes_first { &[] } else { &self.existing }
+    }
+
+    /// Archives from which a validator would start instead of a state of this slot; they are moved aside, too.
+    ///
+    /// # Errors
+    /// There are some, and nothing may be moved aside.
+    pub fn newer_archives(&self, slot: u64) -> Result<Vec<Replaced>> {
+        match self.bank_snapshots {
+            Some(_) => newer_archives(&self.snapshots_dir, slot, self.replaced_name.as_deref()),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// What is there of a state, by path.
@@ -227,9 +244,9 @@ impl Target {
         Ok(())
     }
 
-    /// The directories that a former state is moved to.
-    pub fn replaced_dirs(&self) -> Vec<PathBuf> {
-        let mut dirs: Vec<PathBuf> = self.moved().iter().map(|one| one.to.top()).collect();
+    /// The directories that a former state and newer archives are moved to.
+    pub fn replaced_dirs(&self, newer: &[Replaced]) -> Vec<PathBuf> {
+        let mut dirs: Vec<PathBuf> = self.moved().iter().chain(newer).map(|one| one.to.top()).collect();
         dirs.sort();
         dirs.dedup();
         dirs
@@ -288,10 +305,9 @@ impl OldState {
 
 fn holds_a_state(path: &Path, hint: impl Into<Hint>) -> Error {
     let path = path.shown();
-    Error::failed(format!(
-        "{path} exists already: the target holds a ledger, or the remains of one; nothing was changed"
-    ))
-    .with_hint(hint)
+    let message =
+        format!("{path} exists already: the target holds a ledger, or the remains of one; nothing was changed");
+    Error::new(ErrorKind::Exists, message).with_hint(hint)
 }
 
 /// Directories deep: accounts have one level, bank snapshots of old validators three.
@@ -363,7 +379,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
 }
 
 /// What is collected in `parent` is moved into `place`, or onto it: both must be on one file system.
-fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Result<()> {
+pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Result<()> {
     if found.device == parent.itself()?.device {
         return Ok(());
     }

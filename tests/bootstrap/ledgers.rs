@@ -138,7 +138,7 @@ fn an_old_state_is_moved_aside() {
     }
     let before = tree(&ledger);
     let said = bootstrap(&[]);
-    assert_eq!(said.code, Some(1), "without the flag it is refused: {said:?}");
+    assert_eq!(said.code, Some(5), "without the flag it is refused: {said:?}");
     assert!(tree(&ledger) == before, "and untouched");
     let said = bootstrap(&["--replace-state", "--expect-slot", "41"]);
     assert_eq!(said.code, Some(3), "what fails moves nothing: {said:?}");

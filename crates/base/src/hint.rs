@@ -80,6 +80,9 @@ hints! {
     /// Accept a longer archive.
     RaiseMaxBytes:
         "if it is the archive that you expect, give a larger `max_bytes`; otherwise take it from another source",
+    /// Move newer archives out of the way of what is restored.
+    MoveNewerArchives:
+        "restore the newer archive, move it to another directory, or have `existing_state` move all newer ones aside",
     /// Replace a file that exists, or leave it.
     Replace: "`replace` replaces it, `skip_existing` leaves it",
     /// Replace a state that is in the way.
