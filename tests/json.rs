@@ -130,3 +130,26 @@ fn what_is_printed_is_what_is_documented() {
         documented.keys().filter(|kind| !printed.0.contains_key(*kind) && !others.contains(&kind.as_str())).collect();
     assert!(missing.is_empty() && wrong.is_empty(), "never printed: {missing:?}\n{}", wrong.join("\n"));
 }
+
+/// Characters that a terminal would obey are escaped as JSON has it: each line can be parsed, and says the text as it was.
+#[test]
+fn controls_are_escaped_and_not_altered() {
+    let controls = "\u{7f}\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
+    let top = temp_dir();
+    let dir = top.path().join(format!("a{controls}z"));
+    fs::create_dir(&dir).expect("made");
+    fs::copy(fixture(FULL_26), dir.join(FULL_26)).expect("copied");
+    let missing = dir.join("missing");
+    for arguments in [vec![OsStr::new("list"), dir.as_os_str()], vec![OsStr::new("inspect"), missing.as_os_str()]] {
+        let output = slotpress().args(&arguments).arg("--json").output().expect("runs");
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert!(!said.contains(|char| controls.contains(char)), "{said:?}");
+        let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let (field, wanted) = match lines[0]["type"].as_str() {
+            Some("archive_listed") => ("file", dir.join(FULL_26).to_str().expect("UTF-8").to_string()),
+            // Messages show a path escaped, as they do on a terminal.
+            _ => ("message", "\\u{9b}".to_string()),
+        };
+        assert!(lines[0][field].as_str().expect("text").contains(&wanted), "{said}");
+    }
+}

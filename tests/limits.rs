@@ -245,3 +245,31 @@ fn messages_stay_short() {
         check(&["archive", text(ledger.path()), "-o", text(&out), "--force"]);
     }
 }
+
+/// A file that may not become as long as it must is an error of the write, and no silent end.
+#[test]
+fn short_files_are_a_clear_error() {
+    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+    let [out, from, target] = ["out", "from", "target"].map(|name| dir.path().join(name));
+    [&out, &from].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+    let full = from.join(FULL_26);
+    fs::copy(fixture(FULL_26), &full).expect("copied");
+    let mut failed = Vec::new();
+    for arguments in [
+        vec!["archive", text(ledger.path()), "-o", text(&out)],
+        vec!["recompress", text(&full), "-o", text(&out)],
+        vec!["restore", text(&full), "--ledger", text(&target)],
+        vec!["restore", text(&full), "--ledger", text(&target), "--tree", "archive"],
+        vec!["synth", text(&dir.path().join("synth")), "--size", "1MiB"],
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 4; exec \"$0\" \"$@\""]).arg(slotpress_path()).args(&arguments);
+        let (code, said) = run(&mut command);
+        let is_clear = code == Some(1) && said.contains("file too large") && said.contains("ulimit -f");
+        let left: Vec<String> = names(&out).into_iter().filter(|name| !name.starts_with("slotpress-fetch-")).collect();
+        if !is_clear || !left.is_empty() || target.exists() {
+            failed.push(format!("{arguments:?}: {code:?}, {left:?}, {said}"));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

@@ -2,13 +2,13 @@
 
 use {
     super::{ArchiveOptions, Begun, begin, check_frame_size, encode_planned, linked_frames, threads_within},
-    slotpress_base::{error::Result, io::space::Space, progress::Progress},
+    slotpress_base::{error::Result, io::space::Space, kept_dir::KeptDir, progress::Progress},
     slotpress_format::ledger::names::ArchiveName,
     slotpress_read::{
         plan::Plan,
         store::publish::{already_exists, check_output_dir},
     },
-    std::path::{Path, PathBuf},
+    std::path::PathBuf,
 };
 
 /// Frames in the sample, spread evenly: 128 MiB of the usual size, a second or two on one core at level 1.
@@ -86,13 +86,13 @@ fn estimate(plan: &Plan, options: &ArchiveOptions, threads: usize, progress: &dy
 /// Refuses a directory that has no room for the archive, as far as a sample tells. Where there is room without compression,
 /// none is taken.
 pub fn check_room(
-    dir: &Path,
+    dir: &KeptDir,
     plan: &Plan,
     options: &ArchiveOptions,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let space = Space::new(dir, plan.tar_bytes())?;
+    let space = Space::in_dir(dir, plan.tar_bytes())?;
     match space.check() {
         Ok(()) => Ok(()),
         Err(_) => Space { needed_bytes: estimate(plan, options, threads, progress)?.1, ..space }.check(),

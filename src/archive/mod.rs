@@ -51,8 +51,9 @@ use {
     },
     slotpress_read::{
         plan::{Plan, PlanOptions},
+        archive::{named::NamedArchive, source::written},
         read_back::{ReadBack, ReadBackReport},
-        store::{find_archives, newest_full_slot, publish::check_output_dir},
+        store::{find_archives, newest_full_slot},
     },
     std::{
         path::{Path, PathBuf},
@@ -154,7 +155,6 @@ impl ArchiveReport {
 /// The ledger is in use, or its bank snapshot is not complete, or not sound (bank file, status cache, version); options that contradict the ledger; a disk that fails or is
 /// full. Of [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) where the archive is there already. Nothing is left behind.
 pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<ArchiveReport> {
-    check_output_dir(&options.out_dir)?;
     archive_to(options, Sink::Dir { dir: &options.out_dir, replace: options.replace }, progress)
 }
 
@@ -165,7 +165,8 @@ pub fn archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<Arch
 /// Those of [`archive`]. A stream may have got a part of the archive.
 pub fn archive_to<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
-    if options.read_back.is_some() && !matches!(sink, Sink::Dir { .. }) {
+    let sink = sink.kept()?;
+    if options.read_back.is_some() && !matches!(sink, Sink::Kept { .. }) {
         return Err(Error::usage("an archive that goes elsewhere than into a directory cannot be read back")
             .with_hint("write into a directory, or check it where it arrives with: slotpress verify"));
     }
@@ -179,7 +180,7 @@ pub fn archive_to<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dy
     sink.check_name(&name.to_string())?;
     warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
-    if let Sink::Dir { dir, .. } = &sink {
+    if let Sink::Kept { dir, .. } = &sink {
         check_room(dir, &plan, options, threads, progress)?;
     }
 
@@ -195,8 +196,11 @@ pub fn archive_to<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dy
     let Written { length_bytes: output_bytes, frames, root } =
         write_archive(&plan, options, threads, &mut sink, progress)?;
 
-    let read_back = match (&options.read_back, sink.file_path()) {
-        (Some(read_back), Some(path)) => Some(read_back.check_archive(path, &name, options.threads, progress)?),
+    let read_back = match (&options.read_back, sink.file()) {
+        (Some(read_back), Some(file)) => {
+            let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+            Some(read_back.check_archive(&archive, options.threads, progress)?)
+        }
         _ => None,
     };
     progress.stage("Syncing", None);

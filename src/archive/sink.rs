@@ -6,14 +6,16 @@ use {
     slotpress_base::{
         error::{Error, Result},
         io::{IoHint, space::SpaceWatch, writer::StreamWriter},
+        kept_dir::KeptDir,
         progress::Progress,
     },
     slotpress_format::ledger::names::ArchiveName,
-    slotpress_read::store::publish::{Unpublished, already_exists},
+    slotpress_read::store::publish::{Unpublished, already_exists, check_output_dir},
     std::{
         fs::File,
         io::{self, Write},
         path::{Path, PathBuf},
+        sync::Arc,
     },
 };
 
@@ -23,6 +25,14 @@ pub enum Sink<'a> {
     Dir {
         /// The directory; it must exist.
         dir: &'a Path,
+        /// Whether an archive of the same name is replaced.
+        replace: bool,
+    },
+    /// Into a directory that is open already.
+    #[doc(hidden)]
+    Kept {
+        /// The directory.
+        dir: Arc<KeptDir>,
         /// Whether an archive of the same name is replaced.
         replace: bool,
     },
@@ -41,10 +51,21 @@ pub enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
+    /// Opens the directory: whatever comes to lie under its path from now on, the archive does not go there.
+    pub(crate) fn kept(self) -> Result<Self> {
+        match self {
+            Self::Dir { dir, replace } => {
+                check_output_dir(dir)?;
+                Ok(Self::Kept { dir: Arc::new(KeptDir::open(dir)?), replace })
+            }
+            other => Ok(other),
+        }
+    }
+
     /// Refuses before any work when the archive could not get its name.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         match self {
-            Self::Dir { dir, replace: false } if dir.join(name).exists() => Err(already_exists(&dir.join(name))),
+            Self::Kept { dir, replace: false } if dir.found(name)?.is_some() => Err(already_exists(&dir.path_of(name))),
             _ => Ok(()),
         }
     }
@@ -52,7 +73,7 @@ impl<'a> Sink<'a> {
     /// The directory that a file is made in.
     pub(crate) fn dir(&self) -> Option<&Path> {
         match self {
-            Self::Dir { dir, .. } => Some(dir),
+            Self::Kept { dir, .. } => Some(dir.path()),
             Self::Unnamed(file) => file.path().parent(),
             _ => None,
         }
@@ -80,15 +101,16 @@ impl<'a> Sink<'a> {
         bytes_max: u64,
         progress: &'a dyn Progress,
     ) -> Result<OpenSink<'a>> {
-        match self {
-            Self::Dir { dir, replace } => {
+        match self.kept()? {
+            Self::Dir { .. } => Err(Error::failed("the output directory is not open")),
+            Self::Kept { dir, replace } => {
                 // Those that replace an archive each have the name for a moment.
                 let Some(name) = name.filter(|_| !replace).map(ToString::to_string) else {
-                    return Ok(OpenSink::File { file: Unpublished::create(dir)?, replace });
+                    return Ok(OpenSink::File { file: Unpublished::create_in(&dir)?, replace });
                 };
-                let file = Unpublished::create_for(dir, &name)?;
+                let file = Unpublished::create_in_for(&dir, &name)?;
                 // The run that made it may have ended since it was looked for.
-                Self::Dir { dir, replace }.check_name(&name)?;
+                Self::Kept { dir, replace }.check_name(&name)?;
                 Ok(OpenSink::File { file, replace })
             }
             #[cfg(feature = "stores")]
@@ -155,12 +177,17 @@ impl OpenSink<'_> {
     }
 
     /// The file without its name, where it is one.
-    pub fn file_path(&self) -> Option<&Path> {
+    pub fn file(&self) -> Option<&Unpublished> {
         match self {
-            Self::File { file, .. } => Some(file.path()),
-            Self::Unnamed(file) => Some(file.path()),
+            Self::File { file, .. } => Some(file),
+            Self::Unnamed(file) => Some(file),
             _ => None,
         }
+    }
+
+    /// Its path.
+    pub fn file_path(&self) -> Option<&Path> {
+        self.file().map(Unpublished::path)
     }
 
     /// Writes to it, as a hint says. Flushing the writer ends the archive.

@@ -1,4 +1,4 @@
-//! JSON for programs: the lines on stderr, and how any line is made. Lines of results are with their commands.
+//! JSON for programs: the lines on stderr. Lines of results are with their commands.
 
 use serde::Serialize;
 
@@ -39,10 +39,4 @@ pub struct StatusLine<'a> {
 #[serde(tag = "type", rename = "warning")]
 pub struct WarningLine<'a> {
     pub message: &'a str,
-}
-
-/// A line, without its end.
-pub fn to_json(value: &impl Serialize) -> String {
-    // Cannot fail: what is printed are plain structures with string keys.
-    serde_json::to_string(value).unwrap_or_default()
 }

@@ -4,13 +4,14 @@
 use {
     super::{
         Verb,
-        json::{StatusLine, to_json},
+        json::StatusLine,
     },
     indicatif::ProgressBar,
     signal_hook::{
         consts::{SIGHUP, SIGINT, SIGTERM},
         low_level::pipe,
     },
+    slotpress_base::text::json,
     std::{
         io::{Read, Write},
         os::unix::net::UnixStream,
@@ -68,7 +69,7 @@ pub fn watch(shown: Shown, is_json: bool, stops_on_hangup: bool, text: &'static 
         }
         shown.clear();
         let line = match is_json {
-            true => to_json(&StatusLine { message: text }),
+            true => json(&StatusLine { message: text }),
             false => text.to_string(),
         };
         let _ = writeln!(std::io::stderr().lock(), "{line}");

@@ -3,7 +3,7 @@
 use {
     super::{
         ScreenArgs, hints,
-        json::{ErrorLine, ProgressLine, StatusLine, WarningLine, to_json},
+        json::{ErrorLine, ProgressLine, StatusLine, WarningLine},
         lines,
         meter::Meter,
         spent::Spent,
@@ -13,11 +13,11 @@ use {
     clap::ColorChoice,
     indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle as BarStyle},
     serde::Serialize,
-    signal_hook::consts::{SIGHUP, SIGINT, SIGTERM},
+    signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     slotpress_base::{
         error::{Error, Result},
         progress::{Part, Progress, Step},
-        text::escaped_lines,
+        text::{escaped_lines, json},
     },
     std::{
         collections::BTreeSet,
@@ -100,6 +100,10 @@ impl Ui {
                 .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
                 .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         }
+        // A file that exceeds the limit of the process is an error of the write, and no silent end. Unlike an ignored signal, a
+        // handled one is what it was for programs that are started.
+        signal_hook::flag::register(SIGXFSZ, Arc::default())
+            .map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         let is_terminal = std::io::stderr().is_terminal();
         let style = match args.progress {
             _ if args.quiet => ProgressStyle::None,
@@ -216,7 +220,7 @@ impl Ui {
 
     /// Prints a result as one line of JSON.
     pub fn print_json(&self, value: &impl Serialize) {
-        self.print_verbatim(&to_json(value));
+        self.print_verbatim(&json(value));
     }
 
     /// Is set when the user asks to stop: for what must outlive the screen.
@@ -247,7 +251,7 @@ impl Ui {
         let (message, hint) = (error.to_string(), error.hint().map(hints::text));
         if self.is_json || self.style == ProgressStyle::Json {
             let exit_code = error.kind().exit_code();
-            self.stderr(&to_json(&ErrorLine { message, hint: hint.as_deref(), exit_code }));
+            self.stderr(&json(&ErrorLine { message, hint: hint.as_deref(), exit_code }));
             return;
         }
         self.labelled("error:", "1;31", &message);
@@ -311,7 +315,7 @@ impl Ui {
         if self.style != ProgressStyle::Json {
             return reading.plain_line();
         }
-        to_json(&ProgressLine {
+        json(&ProgressLine {
             stage: &reading.name,
             step: reading.step.map(|(step, _)| step),
             steps: reading.step.map(|(_, steps)| steps),
@@ -419,7 +423,7 @@ impl Progress for Ui {
 
     fn tell(&self, message: &str) {
         if self.is_stderr_json() {
-            self.stderr(&to_json(&StatusLine { message }));
+            self.stderr(&json(&StatusLine { message }));
         } else if !self.is_quiet {
             self.wrapped(message);
         }
@@ -433,7 +437,7 @@ impl Progress for Ui {
             return;
         }
         if self.is_stderr_json() {
-            self.stderr(&to_json(&WarningLine { message }));
+            self.stderr(&json(&WarningLine { message }));
         } else if !self.is_quiet {
             self.labelled("warning:", "1;33", message);
         }

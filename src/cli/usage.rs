@@ -1,7 +1,7 @@
 //! Wrong arguments, for programs: with `--json`, what clap says for people is one JSON object, as every other error is.
 
 use {
-    super::json::{ErrorLine, to_json},
+    super::json::ErrorLine,
     clap::error::{ContextKind, ContextValue, ErrorKind},
     slotpress_base::text,
     std::{
@@ -30,7 +30,7 @@ pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<Strin
     let (message, hint) = message_and_hint(error);
     let hint = variable.unwrap_or(hint);
     let line = ErrorLine { message, hint: Some(&hint), exit_code: EXIT_CODE };
-    writeln!(io::stderr(), "{}", to_json(&line))
+    writeln!(io::stderr(), "{}", text::json(&line))
 }
 
 /// What a flag is called here that other programs have.

@@ -8,6 +8,7 @@ use {
         error::{Error, ErrorKind, Result},
         kept_dir::KeptDir,
         progress::{Progress, wait},
+        text::json,
     },
     slotpress_format::{
         archive::listing::{FrameHashesAt, PATH},
@@ -148,9 +149,9 @@ impl Index {
         let latest = catalog.choice().map(|choice| {
             let mut pair = Catalog::new([Some(choice.full), choice.incremental].into_iter().flatten().cloned());
             pair.slot_time = catalog.slot_time;
-            to_json(&ListFields::new(&pair, now, fields))
+            json(&ListFields::new(&pair, now, fields))
         });
-        (to_json(&ListFields::new(&catalog, now, fields)), latest)
+        (json(&ListFields::new(&catalog, now, fields)), latest)
     }
 }
 
@@ -159,11 +160,6 @@ struct PublishedFields<'a> {
     #[serde(flatten)]
     fields: ArchiveFields,
     state: Option<&'a str>,
-}
-
-fn to_json(value: &impl Serialize) -> String {
-    // Plain structures with string keys: cannot fail.
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 impl Shelf {

@@ -51,7 +51,7 @@ use {
         ledger::names::ArchiveName,
     },
     slotpress_read::{
-        archive::{named::NamedArchive, size_limit::SizeLimit, walk::Recycler},
+        archive::{named::NamedArchive, size_limit::SizeLimit, source::written, walk::Recycler},
         rules::{clients::Client, rule::Rule},
         state::{
             check::{Assurance, CheckMode, CheckOptions, StateOutcome, judge_expected},
@@ -211,6 +211,7 @@ fn recompress_open<'a>(
     progress: &'a dyn Progress,
 ) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
+    let sink = sink.kept()?;
     check_frame_size(options.frame_size_bytes)?;
     let threads = threads_within(
         &options.codec,
@@ -224,7 +225,7 @@ fn recompress_open<'a>(
     if checks_state && matches!((&source, &sink), (Source::Stream(_), Sink::Stream(_))) {
         return Err(pipe_to_pipe());
     }
-    let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Dir { .. } | Sink::Unnamed(_)));
+    let is_file_to_file = matches!((&source, &sink), (Source::File(_), Sink::Kept { .. } | Sink::Unnamed(_)));
     if options.for_agave && !(checks_state && is_file_to_file) {
         return Err(convert::not_possible());
     }
@@ -329,7 +330,7 @@ fn recompress_open<'a>(
     warn_left_as_is(frames.left_as_is, progress);
     let name = ArchiveName { base_slot, slot: decoded.bank.slot, hash: decoded.bank.snapshot_hash(), extension };
     let outcome = match (state, conversion) {
-        (Some(state), _) => finish_state(state, &decoded, &input, base, sink.file_path(), options, progress)?.0,
+        (Some(state), _) => finish_state(state, &decoded, &input, base, sink.file(), options, progress)?.0,
         (None, Some(conversion)) => {
             verify_converted(&sink, &name, options, progress)?;
             conversion.outcome.clone()
@@ -376,11 +377,12 @@ fn verify_converted(
     options: &RecompressOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let Some(path) = sink.file_path() else { return Err(pipe_to_pipe()) };
+    let Some(file) = sink.file() else { return Err(pipe_to_pipe()) };
     let read_back =
-        FullReadBack::default().memory_bytes(options.check.memory_bytes).temporary_dir(spill_dir(path.parent()));
+        FullReadBack::default().memory_bytes(options.check.memory_bytes).temporary_dir(spill_dir(file.path().parent()));
     let base = options.base.as_deref().map(NamedArchive::from_path);
-    read_back.check_archive_on(path, name, base.as_ref(), &Client::AGAVE, options.threads, progress).map(drop)
+    let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+    read_back.check_archive_on(&archive, base.as_ref(), &Client::AGAVE, options.threads, progress).map(drop)
 }
 
 /// The slot that the source builds on, as its name or the options tell.

@@ -14,13 +14,14 @@ use {
     },
     slotpress_format::archive::entry::{Entry, EntryKind},
     slotpress_read::{
-        archive::{Archive, IndexPolicy},
+        archive::{Archive, IndexPolicy, source::written},
         state::{
             again::read_again,
             check::{StateCheck, StateOutcome},
             settle::RATIO_TYPICAL,
             spill::spill_dir,
         },
+        store::publish::Unpublished,
     },
     std::path::Path,
 };
@@ -39,13 +40,13 @@ pub fn new_state_check(
 }
 
 /// Everything has been read: has the full archive read, if there is one, and superseded records again, from what was
-/// `written` where that is a file, from the source where only that is one; and compares.
+/// `written_file` where there is one, from the source where only that is one; and compares.
 pub fn finish_state(
     mut state: StateCheck,
     decoded: &Decoded,
     input: &Input<'_>,
     base: Option<(&Base, u64)>,
-    written: Option<&Path>,
+    written_file: Option<&Unpublished>,
     options: &RecompressOptions,
     progress: &dyn Progress,
 ) -> Result<(StateOutcome, StateCheck)> {
@@ -58,9 +59,9 @@ pub fn finish_state(
         base.add_to(&state, &newest, threads, progress)?;
     }
     // Storages that were left out shift the numbers of the others.
-    let (path, is_source) = match (written.filter(|_| decoded.left_out == 0), input) {
-        (Some(path), _) => (path.to_path_buf(), false),
-        (None, Input::File { archive, .. }) => (archive.path_buf(), true),
+    let (path, written_file) = match (written_file.filter(|_| decoded.left_out == 0), input) {
+        (Some(file), _) => (file.path().to_path_buf(), Some(file)),
+        (None, Input::File { archive, .. }) => (archive.path_buf(), None),
         (None, Input::Stream { .. }) => return Err(pipe_to_pipe()),
     };
     let outcome = state.finish(&decoded.bank, threads, progress, &mut |task, wanted| {
@@ -69,11 +70,11 @@ pub fn finish_state(
         if wanted.iter().any(|number| *number < first_of_base) {
             // Index and superseded records are read by pieces that share pages.
             let _watch = options.io_policy.io_hint.watch([&path]);
-            let mut archive = Archive::open(&path, IndexPolicy::Hint, &options.io_policy)?;
-            // A source is not known to be indexed rightly; what was just written is.
-            if is_source {
-                archive.tail = None;
-            }
+            let archive = match written_file {
+                Some(file) => Archive::of_source(written(file)?, None, IndexPolicy::Hint, &options.io_policy)?,
+                // A source is not known to be indexed rightly; what was just written is.
+                None => Archive::open(&path, IndexPolicy::Ignore, &options.io_policy)?,
+            };
             read_again(&archive, 0, Some(wanted), &records, false, threads, progress)?;
         }
         base.map_or(Ok(()), |(base, _)| base.read_again(first_of_base, wanted, &records, threads, progress))

@@ -229,3 +229,16 @@ fn too_many_connections() {
         read_head(&mut stream).is_some_and(|head| head.status == 200)
     });
 }
+
+/// What a client asks for is in the log as it was spelt, and each line of the log is JSON.
+#[test]
+fn the_log_is_json_whatever_is_asked_for() {
+    let server = Server::start(&["--access-log"]);
+    let controls = "\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
+    let mut stream = server.connect();
+    send(&mut stream, "GET", &format!("/{controls}/end"), "Connection: close\r\n");
+    let _ = stream.read_to_end(&mut Vec::new());
+    let line = server.wait_for_line(&["answered", "/end"]);
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+    assert!(line["request"].as_str().expect("text").contains(controls), "{line}");
+}

@@ -114,6 +114,9 @@ impl Error {
         }
         let hint = match error.kind() {
             io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
+            io::ErrorKind::FileTooLarge => Some(
+                "raise the limit on the length of files (ulimit -f, LimitFSIZE= of the service), or choose a file system without one",
+            ),
             io::ErrorKind::PermissionDenied => Some("run as the user that owns the files, usually the validator's"),
             io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
             _ => None,

@@ -2,9 +2,11 @@
 //! wrapped at words. And paths and times, as JSON can have them.
 
 use {
-    serde::Serializer,
+    serde::{Serialize, Serializer},
+    serde_json::ser::Formatter,
     std::{
         borrow::Cow,
+        io::{self, Write},
         path::{Path, PathBuf},
         time::Duration,
     },
@@ -44,6 +46,31 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.split('\n').map(escaped).collect::<Vec<_>>().join("\n"))
+}
+
+/// A value as JSON on one line. Characters that a terminal would obey are escaped, as JSON has it (`\u009b`), so that the line
+/// can be shown as it is.
+pub fn json(value: &impl Serialize) -> String {
+    let mut line = Vec::new();
+    // Cannot fail: what is printed are plain structures with string keys.
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, Escaping));
+    written.ok().and_then(|()| String::from_utf8(line).ok()).unwrap_or_default()
+}
+
+/// JSON with more of it escaped than it asks for.
+struct Escaping;
+
+impl Formatter for Escaping {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, control)) = rest.char_indices().find(|(_, char)| is_control(*char)) {
+            let (plain, from_control) = rest.split_at(at);
+            // None is beyond U+FFFF.
+            write!(writer, "{plain}\\u{:04x}", u32::from(control))?;
+            rest = from_control.strip_prefix(control).unwrap_or_default();
+        }
+        writer.write_all(rest.as_bytes())
+    }
 }
 
 /// Paths in messages: in place of [`Path::display`], which prints control characters as they are. A file's name can hold
@@ -153,6 +180,16 @@ mod tests {
         assert_eq!(one_line("a\nb\x1b[2J\u{202e}c"), "a\u{fffd}b\u{fffd}[2J\u{fffd}c");
         let long = one_line(&"x".repeat(1_000_000));
         assert!(long.chars().count() == QUOTED_CHARS_MAX + 1 && long.ends_with('…'));
+    }
+
+    proptest::proptest! {
+        /// Whatever a text holds, it is the same behind a parser, and nothing in the line needs to be escaped.
+        #[test]
+        fn json_is_json(text in "[\\x00-\u{a0}\u{2020}-\u{2070}\u{fffd}x\\\\\"]{0,40}") {
+            let line = json(&text);
+            proptest::prop_assert_eq!(serde_json::from_str::<String>(&line).ok(), Some(text));
+            proptest::prop_assert_eq!(escaped(&line), line.as_str());
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The check of a result of archiving or restoring before it counts; [`FullReadBack`](crate::verify::own::FullReadBack) is one.
 
 use {
+    crate::archive::named::NamedArchive,
     serde::Serialize,
     slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::{directory::BankSnapshot, names::ArchiveName},
-    std::{fmt::Debug, path::Path},
+    slotpress_format::ledger::directory::BankSnapshot,
+    std::fmt::Debug,
 };
 
 /// What was read back, and found to be right.
@@ -26,8 +27,7 @@ pub trait ReadBack: Debug + Send + Sync {
     /// Reads back an archive that does not have its name yet.
     fn check_archive(
         &self,
-        path: &Path,
-        name: &ArchiveName,
+        archive: &NamedArchive,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<ReadBackReport>;

@@ -3,6 +3,7 @@
 use {
     super::transfers::Transfer,
     serde::Serialize,
+    slotpress_base::text::json,
     slotpress_read::catalog::{
         Catalog,
         listing::{ArchiveFields, ListFields},
@@ -39,6 +40,5 @@ pub fn archives(catalog: &Catalog, transfers: &[Arc<Transfer>], now: SystemTime)
             })
             .collect(),
     };
-    // Plain structures with string keys: cannot fail.
-    serde_json::to_string(&answer).unwrap_or_default()
+    json(&answer)
 }

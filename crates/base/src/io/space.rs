@@ -3,9 +3,11 @@
 use {
     crate::{
         error::{Error, IoContext, Result},
+        kept_dir::KeptDir,
         quantity,
         text::ShowPath,
     },
+    rustix::fs::StatVfs,
     std::{
         os::fd::AsFd,
         path::{Path, PathBuf},
@@ -30,7 +32,19 @@ impl Space {
     /// # Errors
     /// The file system does not tell.
     pub fn new(dir: &Path, needed_bytes: u64) -> Result<Self> {
-        let stat = rustix::fs::statvfs(dir).or_path("read the free space of", dir)?;
+        Self::of(dir, rustix::fs::statvfs(dir), needed_bytes)
+    }
+
+    /// The same under an open directory.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn in_dir(dir: &KeptDir, needed_bytes: u64) -> Result<Self> {
+        Self::of(dir.path(), rustix::fs::fstatvfs(dir), needed_bytes)
+    }
+
+    fn of(dir: &Path, stat: rustix::io::Result<StatVfs>, needed_bytes: u64) -> Result<Self> {
+        let stat = stat.or_path("read the free space of", dir)?;
         let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
         Ok(Self { dir: dir.to_path_buf(), needed_bytes, free_bytes })
     }

@@ -5,6 +5,7 @@
 //! nothing that reads archives knows of it.
 
 use {
+    crate::store::publish::Unpublished,
     slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::{count, range_bytes, to_usize},
@@ -99,6 +100,16 @@ impl LocalFile {
     pub fn new(path: PathBuf, file: File, length_bytes: u64) -> Self {
         Self { path, file, length_bytes }
     }
+}
+
+/// A file that has just been written, which has no name yet: it is read by the directory that it was made in.
+///
+/// # Errors
+/// Another file came to lie under its temporary name; the disk fails.
+pub fn written(file: &Unpublished) -> Result<SharedSource> {
+    let opened = file.reopen()?;
+    let length_bytes = opened.metadata().or_path("read", file.path())?.len();
+    Ok(Arc::new(LocalFile::new(file.path().to_path_buf(), opened, length_bytes)))
 }
 
 impl Source for LocalFile {

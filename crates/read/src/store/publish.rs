@@ -60,6 +60,14 @@ impl Unpublished {
     /// The same in an open directory.
     ///
     /// # Errors
+    /// As of [`Unpublished::create_for`].
+    pub fn create_in_for(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
+        Self::begin(dir, Some(final_name))
+    }
+
+    /// Makes a temporary file in an open directory.
+    ///
+    /// # Errors
     /// The disk fails.
     pub fn create_in(dir: &Arc<KeptDir>) -> Result<Self> {
         Self::begin(dir, None)
@@ -103,6 +111,16 @@ impl Unpublished {
         &self.file
     }
 
+    /// Opens it once more, for reading.
+    ///
+    /// # Errors
+    /// Another file came to lie under its name; the disk fails.
+    pub fn reopen(&self) -> Result<File> {
+        let file = self.dir.open_file(&self.name)?;
+        let found = Found::from(rustix::fs::fstat(&file).or_path("read", &self.path)?);
+        if found.is_same(&self.found) { Ok(file) } else { Err(changed(&self.path)) }
+    }
+
     /// Its temporary path.
     pub fn path(&self) -> &Path {
         &self.path
@@ -111,7 +129,8 @@ impl Unpublished {
     /// Gives the file its name. Without `replace`, a file that has the name already stays, and that is an error.
     ///
     /// # Errors
-    /// The name is taken; the disk fails; another file came to lie under the temporary name.
+    /// The name is taken; the disk fails; another file came to lie under the temporary name, or another directory under
+    /// the path of this one.
     pub fn publish(mut self, name: &str, replace: bool) -> Result<PathBuf> {
         let path = self.dir.path_of(name);
         self.file.sync_all().or_path("write", &self.path)?;
@@ -119,6 +138,7 @@ impl Unpublished {
         if !self.is_there()? {
             return Err(changed(&self.path));
         }
+        self.dir.check_path()?;
         let result = match replace {
             true => self.dir.rename(&self.name, &self.dir, name),
             false => self.dir.rename_no_replace(&self.name, name),
@@ -137,6 +157,8 @@ impl Unpublished {
             return Err(changed(&path));
         }
         self.dir.sync()?;
+        // Whoever looks for it looks there.
+        self.dir.check_path()?;
         Ok(path)
     }
 

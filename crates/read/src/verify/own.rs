@@ -15,9 +15,9 @@ use {
         },
     },
     derive_setters::Setters,
-    slotpress_base::{error::Result, progress::Progress},
-    slotpress_format::ledger::{directory::BankSnapshot, names::ArchiveName},
-    std::path::{Path, PathBuf},
+    slotpress_base::{error::Result, progress::Progress, text::ShowPath},
+    slotpress_format::ledger::directory::BankSnapshot,
+    std::path::PathBuf,
 };
 
 /// Reads back what was written with every check: for `read_back` of the options of `archive` and `restore`.
@@ -61,15 +61,13 @@ impl FullReadBack {
     /// It is not valid, or cannot be read.
     pub fn check_archive_on(
         &self,
-        path: &Path,
-        name: &ArchiveName,
+        archive: &NamedArchive,
         base: Option<&NamedArchive>,
         clients: &[Client],
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<ReadBackReport> {
-        let archive = NamedArchive { name: Some(name.clone()), ..NamedArchive::from_path(path) };
-        let (full, incremental) = base.map_or((&archive, None), |base| (base, Some(&archive)));
+        let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
         let report = verify_archives(full, incremental, &self.options(clients, threads), progress)?;
         let is_ours = |failure: &&Failure| failure.rule == Rule::Index;
         // What is below it need not have a name yet; and what Firedancer wrote is converted before it is used, without storages
@@ -83,7 +81,8 @@ impl FullReadBack {
         let is_below = |failure: &Failure| base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
         let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
         let failure = failures(&report).find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
-        require(failure, "archive", &name.to_string())?;
+        let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
+        require(failure, "archive", &name)?;
         Ok(summary_of(&report))
     }
 }
@@ -92,12 +91,12 @@ impl ReadBack for FullReadBack {
     /// Every client that reads archives of its kind must load it, and its index must be right.
     fn check_archive(
         &self,
-        path: &Path,
-        name: &ArchiveName,
+        archive: &NamedArchive,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<ReadBackReport> {
-        self.check_archive_on(path, name, None, &readers(name.extension), threads, progress)
+        let clients = archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default();
+        self.check_archive_on(archive, None, &clients, threads, progress)
     }
 
     fn check_snapshot(
