@@ -100,6 +100,8 @@ fn what_is_printed_is_what_is_documented() {
     printed.run(&["fetch", &at("out"), "-o", &at("fetched")]);
     printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted"), "--dry-run"]);
     printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted")]);
+    fs::write(at("out/") + &FULL_26.replace("-26-", "-27-"), "x").expect("written");
+    fs::write(at("out/slotpress-fetch-") + FULL_26, "x").expect("written");
     printed.run(&["list", &at("out")]);
     printed.run(&["prune", &at("out"), "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
     let quick = ["--repeat", "1", "--min-time", "0", "--frame-size", "64KiB", "--sample", "512KiB"];

@@ -141,6 +141,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         return plan.space.iter().try_for_each(Space::check);
     }
     print_report(&bootstrap(&client, &options, ui)?, &options, ui);
+    super::list::tell_of_partials(options.restore.paths.snapshots_dir(), ui);
     Ok(())
 }
 

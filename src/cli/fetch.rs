@@ -117,6 +117,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch_archives(&client, &options, ui)?;
     print_report(&report, ui);
+    super::list::tell_of_partials(&args.output, ui);
     Ok(())
 }
 

@@ -10,19 +10,28 @@ use {
     },
     clap::Args,
     serde::Serialize,
-    slotpress_base::error::Result,
-    slotpress_base::text::ShowPath,
+    slotpress_base::{
+        error::{Error, Result},
+        progress::Progress,
+        text::ShowPath,
+    },
     slotpress_format::ledger::slot_time::SlotTimeSource,
     slotpress_read::catalog::{
         Archive, Catalog,
         listing::{ArchiveFields, unix_ns},
+        partials::{self, Partial},
         scan,
+        usable::{Fault, Unusable},
     },
-    std::{path::PathBuf, time::SystemTime},
+    std::{
+        path::{Path, PathBuf},
+        time::{Duration, SystemTime},
+    },
 };
 
 /// List archives, which belong together, and which ones a node would choose
 ///
+/// Of a directory, also files that are not usable, with the reason, and downloads that did not end.
 /// Of a store, it is what the bucket has. For a server, the list comes from its interface for programs (`slotpress serve`), or from its redirects and the listing
 /// of a mirror. It is what the server claims.
 #[derive(Debug, Args)]
@@ -33,6 +42,9 @@ pub struct ListArgs {
     /// List only the archives that a node would choose
     #[arg(long)]
     newest: bool,
+    /// End with exit code 1 if the newest archive that a node would choose was modified longer ago, for example 2h
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    max_age: Option<Duration>,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -47,81 +59,190 @@ struct ArchiveLine {
 }
 
 #[derive(Serialize)]
+#[serde(tag = "type", rename = "archive_unusable")]
+pub struct UnusableLine<'a> {
+    name: String,
+    file: String,
+    size_bytes: u64,
+    age_seconds: u64,
+    fault: &'a Fault,
+    reason: String,
+}
+
+impl<'a> UnusableLine<'a> {
+    /// Of a file.
+    pub fn of(Unusable { archive, fault, .. }: &'a Unusable) -> Self {
+        Self {
+            name: archive.name.to_string(),
+            file: archive.path().to_string_lossy().into_owned(),
+            size_bytes: archive.size_bytes,
+            age_seconds: archive.age(unix_ns(SystemTime::now())).as_secs(),
+            fault,
+            reason: fault.to_string(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "partial_download")]
+struct PartialLine {
+    name: String,
+    file: String,
+    size_bytes: u64,
+    age_seconds: u64,
+    in_use: bool,
+    removed: bool,
+}
+
+#[derive(Serialize)]
 #[serde(tag = "type", rename = "choice")]
 struct ChoiceLine {
     full: Option<String>,
     incremental: Option<String>,
     archives: usize,
+    unusable: usize,
     slot_ms: u64,
     slot_time_source: SlotTimeSource,
 }
 
 /// Lists.
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
-    let catalog = look(args, ui)?;
-    let listed = || catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, &catalog));
+    let (catalog, partials) = look(args, ui)?;
+    print_list(&catalog, &partials, args, ui);
+    args.max_age.map_or(Ok(()), |max_age| check_age(&catalog, max_age, &args.place))
+}
+
+/// Refuses what is too old, so that the exit code says it.
+fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
+    let place = place.shown();
+    let Some(choice) = catalog.choice() else {
+        return Err(Error::failed(format!("{place} has no archive that a node would choose")));
+    };
+    let newest = choice.incremental.unwrap_or(choice.full);
+    let age = newest.age(unix_ns(SystemTime::now()));
+    if newest.modified_ns > 0 && age <= max_age {
+        return Ok(());
+    }
+    let age = if newest.modified_ns > 0 { values::show_age(age) } else { "an unknown time".to_string() };
+    let max_age = values::show_age(max_age);
+    Err(Error::failed(format!("the newest archive in {place} is {age} old, more than {max_age}: {}", newest.name)))
+}
+
+fn print_list(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
+    let listed = || catalog.archives().iter().filter(|archive| !args.newest || is_chosen(archive, catalog));
     let now = SystemTime::now();
     if ui.is_json() {
         for archive in listed() {
-            let fields = ArchiveFields::new(archive, &catalog, now);
+            let fields = ArchiveFields::new(archive, catalog, now);
             let file = archive.path().to_string_lossy().into_owned();
-            ui.print_json(&ArchiveLine { fields, file, chosen: is_chosen(archive, &catalog) });
+            ui.print_json(&ArchiveLine { fields, file, chosen: is_chosen(archive, catalog) });
         }
+        for unusable in catalog.unusable() {
+            ui.print_json(&UnusableLine::of(unusable));
+        }
+        partials.iter().for_each(|partial| print_partial(partial, None, ui));
         let name = |archive: &Archive| archive.name.to_string();
         let choice = catalog.choice();
         ui.print_json(&ChoiceLine {
             full: choice.map(|choice| name(choice.full)),
             incremental: choice.and_then(|choice| choice.incremental).map(name),
             archives: catalog.archives().len(),
+            unusable: catalog.unusable().len(),
             slot_ms: catalog.slot_time.milliseconds(),
             slot_time_source: catalog.slot_time.source(),
         });
-        return Ok(());
+        return;
     }
     if ui.is_quiet() {
         listed().for_each(|archive| ui.print_verbatim(&archive.path().shown()));
-        return Ok(());
-    }
-    if catalog.archives().is_empty() {
-        ui.print(&format!("no archives in {}", args.place.shown()));
-        return Ok(());
+        return;
     }
     for archive in listed() {
-        ui.print(&line(archive, &catalog, now));
+        ui.print(&line(archive, catalog, now));
     }
+    for unusable in catalog.unusable() {
+        ui.print(&format!("! {}", line_of_unusable(&unusable.archive, &unusable.fault, now)));
+    }
+    partials.iter().for_each(|partial| print_partial(partial, None, ui));
     match catalog.choice() {
+        None if catalog.archives().is_empty() => ui.print(&format!("no archives in {}", args.place.shown())),
         None => ui.print("a node would choose none of them"),
         Some(choice) => {
             let slot = choice.incremental.unwrap_or(choice.full).name.slot;
             ui.print(&format!("* a node would choose these, and start at slot {slot}"));
         }
     }
-    Ok(())
+}
+
+/// A file that is of no use, and why.
+pub fn line_of_unusable(archive: &Archive, fault: &Fault, now: SystemTime) -> String {
+    let (size, age) = (values::show_bytes(archive.size_bytes), values::show_age(archive.age(unix_ns(now))));
+    let place = if archive.is_remote { "remote/" } else { "" };
+    format!("{place}{}\n    {size}, {age} old, not usable: {fault}", archive.name)
+}
+
+/// A download that did not end; or what became of it.
+pub fn print_partial(partial: &Partial, removed: Option<bool>, ui: &Ui) {
+    let age = partial.age(unix_ns(SystemTime::now()));
+    if ui.is_json() {
+        return ui.print_json(&PartialLine {
+            name: partial.name.to_string(),
+            file: partial.path().to_string_lossy().into_owned(),
+            size_bytes: partial.size_bytes,
+            age_seconds: age.as_secs(),
+            in_use: partial.is_in_use,
+            removed: removed == Some(true),
+        });
+    }
+    ui.print(&format!("  {}", line_of_partial(partial)));
+}
+
+/// The same in words.
+pub fn line_of_partial(partial: &Partial) -> String {
+    let age = values::show_age(partial.age(unix_ns(SystemTime::now())));
+    let size = values::show_bytes(partial.size_bytes);
+    let use_of_it = if partial.is_in_use { ", in use" } else { "" };
+    format!("{partial}\n    {size} of a download that did not end, {age} old{use_of_it}")
+}
+
+/// Names downloads in a directory that this run did not continue.
+#[cfg(feature = "net")]
+pub fn tell_of_partials(dir: &Path, ui: &Ui) {
+    // That the directory cannot be read is no fault of a run that has succeeded.
+    let found = partials::find(dir).unwrap_or_default();
+    let left: Vec<&Partial> = found.iter().filter(|partial| !partial.is_in_use).collect();
+    for partial in &left {
+        ui.warn(&line_of_partial(partial).replace("\n    ", ": "));
+    }
+    if !left.is_empty() {
+        ui.tell(&format!("to remove what no source has any more: slotpress prune --partials {}", dir.shown()));
+    }
 }
 
 /// What there is.
-fn look(args: &ListArgs, ui: &Ui) -> Result<Catalog> {
+fn look(args: &ListArgs, ui: &Ui) -> Result<(Catalog, Vec<Partial>)> {
     match args.place.to_str().filter(|text| text.contains("://")) {
-        Some(text) => ask(text, args, ui),
+        Some(text) => Ok((ask(text, &args.place, &args.network, ui)?, Vec::new())),
         None => {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let mut catalog = scan::scan(std::slice::from_ref(&args.place))?;
             scan::look_for_slot_time(&mut catalog, &Catalog::default());
-            Ok(catalog)
+            Ok((catalog, partials::find(&args.place)?))
         }
     }
 }
 
 /// What a server says that it has.
 #[cfg(feature = "net")]
-fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
+pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     #[cfg(feature = "stores")]
     if !text.starts_with("http")
-        && let Some(store) = super::stores::store_of(&args.place, None, args.network.connection())?
+        && let Some(store) = super::stores::store_of(place, None, network.connection())?
     {
         return super::stores::catalog(&store, ui);
     }
-    let client = Client::new(&args.network.options())?;
+    let _ = place;
+    let client = Client::new(&network.options())?;
     let source = text.parse::<SourceArg>()?;
     if let SourceArg::Server(url) = &source
         && let Some(listed) = client.listing(url, ui)?
@@ -141,8 +262,8 @@ fn ask(text: &str, args: &ListArgs, ui: &Ui) -> Result<Catalog> {
 
 /// Not at all.
 #[cfg(not(feature = "net"))]
-fn ask(_: &str, _: &ListArgs, _: &Ui) -> Result<Catalog> {
-    Err(slotpress_base::error::Error::usage("this slotpress was built without the network: it reads directories only"))
+pub fn ask(_: &str, _: &Path, _: &NetworkArgs, _: &Ui) -> Result<Catalog> {
+    Err(Error::usage("this slotpress was built without the network: it reads directories only"))
 }
 
 fn is_chosen(archive: &Archive, catalog: &Catalog) -> bool {

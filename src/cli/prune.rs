@@ -1,22 +1,33 @@
 //! `slotpress prune`
 
 use {
-    super::{network::ConnectionArgs, ui::Ui, values},
+    super::{
+        list::{line_of_unusable, print_partial},
+        network::ConnectionArgs,
+        ui::Ui,
+        values,
+    },
     clap::Args,
     serde::Serialize,
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, Result},
         io::space::Space,
+        kept_dir::KeptDir,
         progress::Progress,
     },
+    slotpress_format::archive::listing::{LATEST, PATH},
     slotpress_read::catalog::{
         Archive, Catalog,
+        listed::parse,
         listing::unix_ns,
+        partials,
         prune::{Keep, plan, remove},
         scan,
+        usable::{Fault, Unusable},
     },
     std::{
+        io::Read,
         path::{Path, PathBuf},
         time::{Duration, SystemTime},
     },
@@ -25,18 +36,19 @@ use {
 /// Remove old archives from directories and their subdirectories `remote`, or from stores
 ///
 /// Always keeps the archives that a node would choose, the newest incremental archive, and every full archive on which a
-/// kept incremental one is based. Only archives are removed.
+/// kept incremental one is based. Files that have the name of an archive and are not usable (empty, cut off, something else)
+/// are shown, count as nothing, and go only with --unusable. A target of `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
     /// Directories or stores (s3://BUCKET/PREFIX) of archives; each is pruned on its own
     #[arg(value_name = "TARGET", required = true)]
     dirs: Vec<PathBuf>,
     /// Number of newest full archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free"],
+    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free", "unusable", "partials"],
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_full: Option<u64>,
     /// Number of newest incremental archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free"],
+    #[arg(long, value_name = "N", required_unless_present_any = ["keep_bytes", "keep_free", "unusable", "partials"],
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
     /// Of what is kept, remove the oldest until the archives of the directory have at most this size
@@ -48,6 +60,12 @@ pub struct PruneArgs {
     /// Also keep archives modified within this time, for example 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     keep_within: Option<Duration>,
+    /// Also remove files that have the name of an archive and are not usable, unless they changed within the last minute
+    #[arg(long)]
+    unusable: bool,
+    /// Also remove downloads that did not end, unless they are in use
+    #[arg(long)]
+    partials: bool,
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
@@ -63,6 +81,7 @@ struct ArchiveLine {
     size_bytes: u64,
     removed: bool,
     kept_because: Option<&'static str>,
+    unusable: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -74,7 +93,15 @@ struct SummaryLine {
     removed_bytes: u64,
     kept: u64,
     kept_bytes: u64,
+    unusable: u64,
+    unusable_bytes: u64,
 }
+
+/// Changed within this time, a file may still be being written.
+const UNCHANGED_MIN: Duration = Duration::from_secs(60);
+
+/// The longest index of `publish`.
+const INDEX_BYTES_MAX: u64 = 8 << 20;
 
 /// Removes what may go.
 pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
@@ -84,12 +111,47 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
             if args.keep_free.is_some() {
                 return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
             }
+            let below = PATH.rsplit_once('/').map_or("", |(below, _)| below);
+            let below = format!("{}{below}", store.target().to_string().trim_end_matches('/'));
+            let index = match super::stores::store_of(Path::new(&below), None, &args.connection)? {
+                Some(index) => index.get_small("archives", INDEX_BYTES_MAX, ui)?,
+                None => None,
+            };
+            let latest = store.get_small(LATEST, INDEX_BYTES_MAX, ui)?;
+            refuse_published(target, [index, latest].into_iter().flatten().map(|small| small.bytes))?;
             let catalog = super::stores::catalog(&store, ui)?;
             return prune(target, &catalog, &|archive| store.delete(&archive.name.to_string(), ui), args, ui);
         }
         let _ = &args.connection;
-        prune(target, &scan::scan_with_copies(std::slice::from_ref(target))?, &remove, args, ui)
+        refuse_published(
+            target,
+            [PATH.trim_start_matches('/'), LATEST].iter().filter_map(|path| read_small(target, path)),
+        )?;
+        let catalog = scan::scan_with_copies(std::slice::from_ref(target))?;
+        prune_partials(target, args, ui)?;
+        prune(target, &catalog, &remove, args, ui)
     })
+}
+
+/// Refuses a target of `publish`: its index would name what is gone.
+fn refuse_published(target: &Path, documents: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
+    match documents.into_iter().any(|document| parse(&document).is_some()) {
+        false => Ok(()),
+        true => Err(Error::failed(format!(
+            "{} is a target of `slotpress publish`, whose index would name what is gone",
+            target.shown()
+        ))
+        .with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental, --keep-bytes")),
+    }
+}
+
+/// A small file below a directory; none where it is something else.
+fn read_small(dir: &Path, path: &str) -> Option<Vec<u8>> {
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let file = KeptDir::open(&dir.join(above)).ok()?.open_file(name).ok()?;
+    let mut bytes = Vec::new();
+    file.take(INDEX_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 fn prune(
@@ -99,13 +161,7 @@ fn prune(
     args: &PruneArgs,
     ui: &Ui,
 ) -> Result<()> {
-    let keep = Keep {
-        full: args.keep_full.map_or(usize::MAX, |count| count as usize),
-        incremental: args.keep_incremental.map_or(usize::MAX, |count| count as usize),
-        within: args.keep_within.unwrap_or_default(),
-        bytes_max: bytes_max(catalog, dir, args)?,
-    };
-    let plan = plan(catalog, &keep, unix_ns(SystemTime::now()));
+    let now = SystemTime::now();
     let mut summary = SummaryLine {
         path: dir.to_string_lossy().into_owned(),
         dry_run: args.dry_run,
@@ -113,20 +169,63 @@ fn prune(
         removed_bytes: 0,
         kept: 0,
         kept_bytes: 0,
+        unusable: 0,
+        unusable_bytes: 0,
     };
-    // Incremental archives first: were it cut off, no full archive would have gone before those that build on it.
     let mut failed: Option<Error> = None;
+    let mut is_gone = |removed: Result<()>| {
+        let Err(error) = removed else { return true };
+        if let Some(earlier) = failed.replace(error) {
+            ui.warn(&earlier.to_string());
+        }
+        false
+    };
+    // First, so that it counts as free.
+    for Unusable { archive, fault, .. } in catalog.unusable() {
+        ui.check()?;
+        let is_settled = archive.age(unix_ns(now)) >= UNCHANGED_MIN;
+        let may_go = args.unusable && *fault != Fault::Unreadable && is_settled;
+        let goes = may_go && (args.dry_run || is_gone(remove(archive)));
+        let (count, bytes) = match goes {
+            true => (&mut summary.removed, &mut summary.removed_bytes),
+            false => (&mut summary.unusable, &mut summary.unusable_bytes),
+        };
+        *count += 1;
+        *bytes += archive.size_bytes;
+        if ui.is_json() {
+            ui.print_json(&ArchiveLine {
+                name: archive.name.to_string(),
+                path: archive.path().to_string_lossy().into_owned(),
+                size_bytes: archive.size_bytes,
+                removed: goes && !args.dry_run,
+                kept_because: None,
+                unusable: Some(fault.to_string()),
+            });
+        } else if goes {
+            print_removed(archive, args.dry_run, ui);
+        } else if !ui.is_quiet() {
+            let hint = match (args.unusable, is_settled) {
+                (false, _) => "; --unusable removes it",
+                (true, false) => "; it changed a moment ago, and stays",
+                (true, true) => "; it stays",
+            };
+            ui.print(&format!("! {}{hint}", line_of_unusable(archive, fault, now)));
+        }
+    }
+    let keep = Keep {
+        full: args.keep_full.map_or(usize::MAX, |count| count as usize),
+        incremental: args.keep_incremental.map_or(usize::MAX, |count| count as usize),
+        within: args.keep_within.unwrap_or_default(),
+        bytes_max: bytes_max(catalog, dir, args)?,
+    };
+    let plan = plan(catalog, &keep, unix_ns(now));
+    // Incremental archives first: were it cut off, no full archive would have gone before those that build on it.
     let all = || catalog.archives().iter().zip(&plan);
     for (archive, reason) in all().filter(|(a, _)| !a.is_full()).chain(all().filter(|(a, _)| a.is_full())) {
         let mut goes = reason.is_none();
         if goes && !args.dry_run {
             ui.check()?;
-            if let Err(error) = remove(archive) {
-                goes = false;
-                if let Some(earlier) = failed.replace(error) {
-                    ui.warn(&earlier.to_string());
-                }
-            }
+            goes = is_gone(remove(archive));
         }
         let (count, bytes) = match goes {
             true => (&mut summary.removed, &mut summary.removed_bytes),
@@ -141,11 +240,10 @@ fn prune(
                 size_bytes: archive.size_bytes,
                 removed: goes && !args.dry_run,
                 kept_because: reason.map(|reason| reason.as_str()),
+                unusable: None,
             });
-        } else if goes && ui.is_quiet() {
-            ui.print_verbatim(&archive.path().shown());
         } else if goes {
-            ui.print(&line(archive, args.dry_run));
+            print_removed(archive, args.dry_run, ui);
         }
     }
     if ui.is_json() {
@@ -165,6 +263,35 @@ fn prune(
         ui.warn(&format!("{}: {more} more than asked for are kept: they are what a node needs", dir.shown()));
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// Removes downloads that did not end, where that is asked for.
+fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
+    if !args.partials {
+        return Ok(());
+    }
+    for partial in partials::find(dir)? {
+        ui.check()?;
+        let removed = !partial.is_in_use && (args.dry_run || partial.remove()?);
+        if ui.is_json() {
+            print_partial(&partial, Some(removed && !args.dry_run), ui);
+        } else if removed && ui.is_quiet() {
+            ui.print_verbatim(&partial.path().shown());
+        } else if removed {
+            let size = values::show_bytes(partial.size_bytes);
+            ui.print(&format!("{} {partial} ({size})", if args.dry_run { "would remove" } else { "removed" }));
+        } else if !ui.is_quiet() {
+            print_partial(&partial, None, ui);
+        }
+    }
+    Ok(())
+}
+
+fn print_removed(archive: &Archive, is_dry_run: bool, ui: &Ui) {
+    match ui.is_quiet() {
+        true => ui.print_verbatim(&archive.path().shown()),
+        false => ui.print(&line(archive, is_dry_run)),
+    }
 }
 
 /// How much the archives of a directory may have together.

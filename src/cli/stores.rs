@@ -58,5 +58,5 @@ pub fn catalog(store: &Store, progress: &dyn Progress) -> Result<Catalog> {
         let modified_ns = unix_ns(object.modified);
         Some(Archive { modified_ns, ..Archive::of_server(name, &dir, object.length_bytes) })
     });
-    Ok(Catalog::new(archives))
+    Ok(Catalog::by_length(archives))
 }

@@ -2,17 +2,21 @@
 
 use {
     super::Finding,
-    slotpress_base::text::ShowPath,
+    slotpress_base::{quantity, text::ShowPath},
     slotpress_format::ledger::{
         directory::{GRACEFUL_STOP, LedgerPaths, bank_snapshot_slots, is_complete},
         held_lock::ledger_lock_holder,
     },
-    slotpress_read::store::{RESTORE_JOURNAL_HINT, restore_journal},
+    slotpress_read::{
+        catalog::{listing::unix_ns, partials, scan::scan},
+        store::{RESTORE_JOURNAL_HINT, restore_journal},
+    },
     std::{
         collections::BTreeSet,
         fs,
         os::unix::fs::MetadataExt,
         path::{Path, PathBuf},
+        time::SystemTime,
     },
 };
 
@@ -29,6 +33,7 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
         let found = format!("{}: a restore was killed before its end", journal.shown());
         Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
     }));
+    findings.extend(archives(paths.snapshots_dir()));
     let mut seen = BTreeSet::new();
     for dir in [paths.ledger.clone(), paths.snapshots_dir().to_path_buf()].into_iter().chain(paths.accounts_dirs()) {
         // Each file system once.
@@ -79,6 +84,26 @@ fn bank_snapshot(snapshots_dir: &Path) -> Finding {
     }
 }
 
+/// What a starting validator may find instead of an archive, and what takes room beside them.
+fn archives(dir: &Path) -> Vec<Finding> {
+    let (dirs, now) = ([dir.to_path_buf()], unix_ns(SystemTime::now()));
+    let (Ok(catalog), Ok(partials)) = (scan(&dirs), partials::find(dir)) else { return Vec::new() };
+    let unusable = catalog.unusable().iter().map(|unusable| {
+        let found = format!("{}: {}", unusable.archive.path().shown(), unusable.fault);
+        Finding::note(
+            "archive",
+            found,
+            "a validator may choose it by its name; `slotpress prune --unusable` removes it",
+        )
+    });
+    let partials = partials.iter().filter(|partial| !partial.is_in_use).map(|partial| {
+        let (size, age) = (quantity::bytes(partial.size_bytes), quantity::age(partial.age(now)));
+        let found = format!("{partial}: {size} of a download that did not end, {age} old");
+        Finding::note("download", found, "fetch and bootstrap continue it; `slotpress prune --partials` removes it")
+    });
+    unusable.chain(partials).collect()
+}
+
 fn owner(ledger: &Path) -> Finding {
     let own = rustix::process::geteuid().as_raw();
     match fs::metadata(ledger) {
@@ -103,12 +128,7 @@ fn space(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
-    let found = format!(
-        "{} free of {}, for {}",
-        slotpress_base::quantity::bytes(free),
-        slotpress_base::quantity::bytes(all),
-        dir.shown()
-    );
+    let found = format!("{} free of {}, for {}", quantity::bytes(free), quantity::bytes(all), dir.shown());
     Some(match free as f64 / (all as f64) < 0.05 {
         true => Finding::note(
             "space",

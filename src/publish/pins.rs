@@ -16,7 +16,7 @@ use {
     slotpress_read::{
         catalog::{
             Archive, Catalog,
-            scan::{file_id, modified_ns, scan_again, scan_with_copies},
+            scan::{file_id, modified_ns, scan_again, scan_names},
         },
         store::{
             dir_lock::{Locked, try_lock},
@@ -114,7 +114,7 @@ impl PinDir {
     /// # Errors
     /// The disk fails.
     pub fn pinned(&self) -> Result<Vec<Archive>> {
-        Ok(scan_with_copies(&[self.pinned.path().to_path_buf()])?.archives().to_vec())
+        Ok(scan_names(&[self.pinned.path().to_path_buf()])?.archives().to_vec())
     }
 
     /// What is ready, with roots; what is known of it is not read again.

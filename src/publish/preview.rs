@@ -9,7 +9,7 @@ use {
     slotpress_base::{error::Result, progress::Progress},
     slotpress_format::ledger::names::ArchiveName,
     slotpress_net::Client,
-    slotpress_read::catalog::scan::scan_with_copies,
+    slotpress_read::catalog::scan::scan_names,
 };
 
 /// What a run would do first: what it would pin, check and publish, to which targets.
@@ -17,7 +17,7 @@ use {
 /// # Errors
 /// A directory or a target cannot be read.
 pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
-    let seen = scan_with_copies(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
+    let seen = scan_names(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
     let (mut now, client) = (Situation { seen, ..Situation::default() }, Client::new(&options.client)?);
     for target in &options.targets {
         let shelf = Shelf::open(target, &[], false, &options.stores, &client)?;

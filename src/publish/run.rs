@@ -24,7 +24,7 @@ use {
     slotpress_read::catalog::{
         Catalog,
         listing::unix_ns,
-        scan::{look_for_slot_time, scan_with_copies},
+        scan::{look_for_slot_time, scan_names},
     },
     slotpress_serve::{supervisor, tell::tell},
     std::{
@@ -238,13 +238,14 @@ impl Publisher<'_> {
     }
 
     pub(super) fn look(&mut self) -> Result<()> {
-        self.now.seen = scan_with_copies(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
+        self.now.seen = scan_names(std::slice::from_ref(&self.options.snapshots))?.archives().to_vec();
         if self.options.keeps_epoch_ends && self.epochs.is_none() {
             self.epochs = self.writers.any_bank(&self.now.seen);
         }
         self.now.pinned = self.pins.pinned()?;
         let mut ready = self.pins.ready(&self.ready)?;
         look_for_slot_time(&mut ready, &self.ready);
+        ready.unusable().iter().for_each(|unusable| self.progress.warn(&unusable.to_string()));
         self.ready = ready;
         self.now.ready = self.ready.archives().iter().map(|archive| archive.name.clone()).collect();
         let newest = self.now.seen.iter().map(|archive| archive.name.slot).max();

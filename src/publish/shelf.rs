@@ -11,7 +11,7 @@ use {
         text::json,
     },
     slotpress_format::{
-        archive::listing::{FrameHashesAt, PATH},
+        archive::listing::{FrameHashesAt, LATEST, PATH},
         ledger::{
             names::ArchiveName,
             slot_time::{SlotTime, SlotTimeSource},
@@ -30,9 +30,6 @@ use {
         time::{Duration, SystemTime},
     },
 };
-
-/// What a reader polls: the newest pair.
-pub const LATEST: &str = "latest.json";
 
 /// What a program reads: the end of the path where `serve` has its list.
 const INDEX: &str = "archives";

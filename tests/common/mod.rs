@@ -155,6 +155,19 @@ pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     *header.as_bytes()
 }
 
+/// A file of this length that passes for an archive, as far as few reads tell: one skippable frame.
+pub fn filler(length: usize) -> Vec<u8> {
+    let mut bytes = vec![7; length];
+    as_filler(&mut bytes);
+    bytes
+}
+
+/// Makes one of any bytes, of which there are at least 8.
+pub fn as_filler(bytes: &mut [u8]) {
+    let length = u32::try_from(bytes.len() - 8).expect("a frame").to_le_bytes();
+    bytes[..8].copy_from_slice(&[[0x5f, 0x2a, 0x4d, 0x18], length].concat());
+}
+
 /// The program, without anything that the environment of the test says.
 pub fn slotpress() -> Command {
     let mut command = Command::new(slotpress_path());

@@ -238,8 +238,8 @@ fn ages_are_times() {
 #[test]
 fn sources_of_every_kind() {
     let dir = temp_dir();
-    fs::write(dir.path().join(full(100)), vec![0; 1000]).expect("written");
-    fs::write(dir.path().join(incremental(100, 150)), vec![0; 10]).expect("written");
+    fs::write(dir.path().join(full(100)), filler(1000)).expect("written");
+    fs::write(dir.path().join(incremental(100, 150)), filler(10)).expect("written");
     fs::write(dir.path().join("tmp-snapshot-archive-9.tar.zst"), b"").expect("written");
     fs::create_dir(dir.path().join(full(999))).expect("a directory with an archive's name");
     let listing = format!(

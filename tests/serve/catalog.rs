@@ -58,11 +58,22 @@ fn what_is_cut_off_is_left_out() {
         let dir = two_archives();
         fs::write(dir.path().join(FULL_26), &bytes[..length]).expect("written");
         let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
-        let is_listed = objects(&output.stdout).iter().any(|object| object["name"] == FULL_26);
-        // One byte could be anything.
-        assert_eq!(is_listed, length == bytes.len() || length == 1, "{length} bytes");
+        let is_full = |object: &Value| object["type"] == "archive_listed" && object["name"] == FULL_26;
+        let is_listed = objects(&output.stdout).iter().any(is_full);
+        assert_eq!(is_listed, length == bytes.len(), "{length} bytes");
+        let unusable = objects(&output.stdout).into_iter().find(|object| object["type"] == "archive_unusable");
+        let fault = match length {
+            0 => "empty".into(),
+            1 => "not_an_archive".into(),
+            _ if is_listed => Value::Null,
+            _ => "cut".into(),
+        };
+        assert_eq!(unusable.unwrap_or_default()["fault"], fault, "{length} bytes");
         let server = Server::start_in(dir, &[]);
         assert_eq!(server.get("/", "").text().contains(FULL_26), is_listed, "{length} bytes");
+        if !is_listed {
+            server.wait_for_line(&["warning", FULL_26, "is not used: it"]);
+        }
     }
 }
 
@@ -76,10 +87,10 @@ fn old_archives_go_and_nothing_else() {
     let archives =
         [full(100), full(200), full(300), incremental(100, 150), incremental(200, 250), incremental(200, 260)];
     for name in archives.iter().map(String::as_str).chain(others) {
-        fs::write(dir.path().join(name), "x").expect("written");
+        fs::write(dir.path().join(name), filler(9)).expect("written");
     }
     fs::create_dir(dir.path().join("remote")).expect("created");
-    fs::write(dir.path().join("remote").join(full(90)), "x").expect("written");
+    fs::write(dir.path().join("remote").join(full(90)), filler(9)).expect("written");
     std::os::unix::fs::symlink("bank.txt", dir.path().join(full(1))).expect("linked");
 
     let prune = |arguments: &[&str]| {
@@ -121,7 +132,7 @@ fn old_archives_go_until_there_is_room() {
     let all = [full(100), incremental(100, 150), full(200), incremental(200, 250), full(300), incremental(300, 310)];
     let made = || {
         let dir = temp_dir();
-        all.iter().for_each(|name| fs::write(dir.path().join(name), [0; 1000]).expect("written"));
+        all.iter().for_each(|name| fs::write(dir.path().join(name), filler(1000)).expect("written"));
         dir
     };
     let prune = |dirs: &[&Path], flags: &[&str]| {
@@ -159,7 +170,7 @@ fn old_archives_go_until_there_is_room() {
 fn a_file_that_was_touched_a_while_ago_is_old() {
     let dir = two_archives();
     let path = dir.path().join(INCREMENTAL_26_40.replace("-40-", "-30-"));
-    fs::write(&path, "x").expect("written");
+    fs::write(&path, filler(9)).expect("written");
     let file = fs::File::options().write(true).open(&path).expect("opened");
     file.set_modified(SystemTime::now() - std::time::Duration::from_secs(7200)).expect("set");
     let flags = ["--keep-full", "1", "--keep-incremental", "0", "--keep-within"];
@@ -266,4 +277,145 @@ fn find_and_fetch_use_the_list_of_a_server() {
     assert!(!out.path().join(FULL_3500).exists());
     fetch(root).success();
     assert_eq!(names(out.path()), [FULL_3500]);
+}
+
+/// Two full archives that were cut off, newer than a good one: they are shown, count as nothing, and go when that is asked for.
+#[test]
+fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let name = |slot: u64| FULL_26.replace("-26-", &format!("-{slot}-"));
+    let dir = two_archives();
+    for (slot, content) in [(700, &bytes[..bytes.len() / 2]), (701, &bytes[..bytes.len() - 1]), (702, &[0; 4096][..])] {
+        fs::write(dir.path().join(name(slot)), content).expect("written");
+    }
+    let run = |command: &str, flags: &[&str]| {
+        let output = slotpress().arg(command).arg(dir.path()).args(flags).output().expect("runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let (code, listed) = run("list", &[]);
+    assert!(code == Some(0) && listed.contains("start at slot 40"), "{listed}");
+    for slot in [700, 701, 702] {
+        assert!(listed.contains(&format!("! {}", name(slot))), "{listed}");
+    }
+    assert!(listed.contains("not usable: it has no end") && listed.contains("not usable: its first bytes"), "{listed}");
+
+    let all = names(dir.path());
+    let (code, said) = run("prune", &["--keep-full", "2", "--keep-incremental", "4"]);
+    assert!(code == Some(0) && said.contains("removed 0 archives") && said.contains("--unusable removes it"), "{said}");
+    assert_eq!(names(dir.path()), all, "nothing that is good goes");
+    let lines = objects(run("prune", &["--keep-full", "0", "--keep-incremental", "0", "--json"]).1.as_bytes());
+    let summary = lines.last().expect("a summary");
+    assert_eq!((&summary["kept"], &summary["unusable"], &summary["removed"]), (&2.into(), &3.into(), &0.into()));
+    assert_eq!(names(dir.path()), all);
+
+    // What changed a moment ago may still be being written.
+    let (_, said) = run("prune", &["--unusable"]);
+    assert!(said.contains("it changed a moment ago, and stays"), "{said}");
+    for slot in [700, 701, 702] {
+        let file = fs::File::options().write(true).open(dir.path().join(name(slot))).expect("opened");
+        file.set_modified(SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
+    }
+    let (_, said) = run("prune", &["--unusable", "--dry-run"]);
+    assert!(said.contains(&format!("would remove {}", dir.path().join(name(700)).display())), "{said}");
+    assert_eq!(names(dir.path()), all);
+    assert_eq!(run("prune", &["--unusable"]).0, Some(0));
+    assert_eq!(names(dir.path()), names(two_archives().path()));
+}
+
+/// A target of `publish` has an index, which would name what is gone.
+#[test]
+fn a_target_of_publish_is_not_pruned() {
+    let index = format!(r#"{{"version":1,"archives":[{{"name":"{FULL_26}"}}]}}"#);
+    for path in ["latest.json", "api/v1/archives"] {
+        let dir = two_archives();
+        let at = dir.path().join(path);
+        fs::create_dir_all(at.parent().expect("a directory")).expect("made");
+        fs::write(&at, &index).expect("written");
+        let output =
+            slotpress().arg("prune").arg(dir.path()).args(["--keep-full", "0", "--keep-incremental", "0"]).output();
+        let output = output.expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(1) && said.contains("hint: let `slotpress publish` prune it"),
+            "{path}: {said}"
+        );
+        // What is no index is nobody's.
+        fs::write(&at, "{}").expect("written");
+        slotpress()
+            .arg("prune")
+            .arg(dir.path())
+            .args(["--keep-full", "0", "--keep-incremental", "0"])
+            .assert()
+            .success();
+    }
+}
+
+/// Downloads that did not end are named by all that look at the directory, and removed when that is asked for.
+#[test]
+fn downloads_that_did_not_end() {
+    let dir = two_archives();
+    let old = FULL_26.replace("-26-", "-9-");
+    let partial = dir.path().join(format!("slotpress-fetch-{old}"));
+    fs::write(&partial, vec![1; 100_000]).expect("written");
+    fs::write(dir.path().join(format!("slotpress-fetch-{old}.journal")), "{}").expect("written");
+    let say = |arguments: &[&std::ffi::OsStr]| {
+        let output = slotpress().args(arguments).output().expect("runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
+    };
+    let (at, shown) = (dir.path().as_os_str(), partial.display().to_string());
+    let from = two_archives();
+    for arguments in [
+        vec!["list".as_ref(), at],
+        vec!["fetch".as_ref(), from.path().as_os_str(), "-o".as_ref(), at],
+        vec!["prune".as_ref(), at, "--partials".as_ref(), "--dry-run".as_ref()],
+    ] {
+        let said = say(&arguments);
+        assert!(said.contains(&shown) && said.contains("KiB"), "{said}");
+        assert!(partial.exists());
+    }
+    let held = fs::File::open(&partial).expect("opened");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    say(&["prune".as_ref(), at, "--partials".as_ref()]);
+    assert!(partial.exists(), "it is in use");
+    drop(held);
+    say(&["prune".as_ref(), at, "--keep-full".as_ref(), "9".as_ref(), "--keep-incremental".as_ref(), "9".as_ref()]);
+    assert!(partial.exists(), "it was not asked for");
+    say(&["prune".as_ref(), at, "--partials".as_ref()]);
+    assert_eq!(names(dir.path()), names(from.path()));
+}
+
+/// For a timer that watches over backups.
+#[test]
+fn a_list_with_an_age_ends_with_an_error_when_it_is_exceeded() {
+    let dir = two_archives();
+    let list = |flags: &[&str]| slotpress().arg("list").arg(dir.path()).args(flags).assert();
+    list(&["--max-age", "2h"]).success();
+    let file = fs::File::options().write(true).open(dir.path().join(INCREMENTAL_26_40)).expect("opened");
+    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(10_000)).expect("set");
+    let said = list(&["--max-age", "2h"]).failure().code(1).get_output().stderr.clone();
+    assert!(String::from_utf8_lossy(&said).contains("h old, more than 2"), "{}", String::from_utf8_lossy(&said));
+    list(&["--max-age", "3h"]).success();
+    slotpress().arg("list").arg(temp_dir().path()).args(["--max-age", "2h"]).assert().failure().code(1);
+}
+
+/// All archives of a directory, one line each.
+#[test]
+fn a_directory_is_verified() {
+    let dir = two_archives();
+    let verify = || {
+        let output = slotpress().arg("verify").arg(dir.path()).output().expect("runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let (code, said) = verify();
+    assert_eq!((code, said.lines().filter(|line| line.starts_with("ok  ")).count()), (Some(0), 2), "{said}");
+    let mut bytes = fs::read(fixture(FULL_26)).expect("read");
+    fs::write(dir.path().join(FULL_26.replace("-26-", "-9-")), &bytes[..bytes.len() / 2]).expect("written");
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(dir.path().join(FULL_26.replace("-26-", "-27-")), &bytes).expect("written");
+    let (code, said) = verify();
+    assert_eq!(code, Some(3), "{said}");
+    let failed: Vec<&str> = said.lines().filter(|line| line.starts_with("FAILED  ")).collect();
+    assert!(failed.len() == 2 && failed[0].contains("-27-") && failed[1].contains("it has no end"), "{said}");
 }

@@ -73,7 +73,7 @@ fn ranges_and_conditions() {
     }
 
     // Another version of the file is another tag, and what was begun is not continued with it.
-    fs::write(server.path(FULL_26), vec![7; length]).expect("written");
+    fs::write(server.path(FULL_26), filler(length)).expect("written");
     let later = SystemTime::now() + Duration::from_secs(10);
     fs::File::open(server.path(FULL_26)).expect("opened").set_modified(later).expect("set");
     let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n"));

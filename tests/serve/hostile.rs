@@ -242,3 +242,17 @@ fn the_log_is_json_whatever_is_asked_for() {
     let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
     assert!(line["request"].as_str().expect("text").contains(controls), "{line}");
 }
+
+/// With `--json`, whatever is said on either stream is an object.
+#[test]
+fn nothing_but_objects() {
+    let dir = two_archives();
+    fs::write(dir.path().join(FULL_26.replace("-26-", "-27-")), [0; 100]).expect("written");
+    let server = Server::start_in(dir, &[]);
+    server.wait_for_line(&["is not used"]);
+    let (_, lines) = server.stop();
+    assert!(lines.iter().any(|line| line.contains("stopping")), "{lines:?}");
+    for line in lines {
+        serde_json::from_str::<serde_json::Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+}

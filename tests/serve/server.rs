@@ -2,7 +2,7 @@
 
 use {
     crate::common::slotpress_path,
-    crate::common::{FULL_26, INCREMENTAL_26_40, fixture, temp_dir},
+    crate::common::{FULL_26, INCREMENTAL_26_40, as_filler, fixture, temp_dir},
     std::{
         collections::BTreeMap,
         fs,
@@ -59,7 +59,9 @@ pub fn two_archives() -> TempDir {
 /// An archive by its name alone, of this length, with contents that can be told apart. Which name it has, `slot` decides.
 pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
     let name = FULL_26.replace("-26-", &format!("-{slot}-"));
-    let content: Vec<u8> = (0..bytes / 8).flat_map(|word| (word as u64).wrapping_mul(slot | 1).to_le_bytes()).collect();
+    let mut content: Vec<u8> =
+        (0..bytes / 8).flat_map(|word| (word as u64).wrapping_mul(slot | 1).to_le_bytes()).collect();
+    as_filler(&mut content);
     fs::write(dir.join(&name), &content).expect("written");
     (name, content)
 }

@@ -28,11 +28,8 @@ use {
         },
     },
     slotpress_read::{
-        archive::{
-            cut::is_plainly_cut,
-            source::{LocalFile, Source},
-        },
-        catalog::listed::Listed,
+        archive::source::{LocalFile, Source},
+        catalog::{listed::Listed, usable::judge},
     },
     std::{
         cmp::Reverse,
@@ -192,11 +189,15 @@ impl Offer {
         }
     }
 
-    /// One that is cut off, as far as few reads tell, is none.
-    fn of_file(path: &Path) -> Option<Self> {
+    /// One that is of no use is none, which is said.
+    fn of_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
-        let length_bytes = file.length_bytes().filter(|_| !is_plainly_cut(&file).unwrap_or(false))?;
+        if let Err(fault) = judge(&file) {
+            stop.warn(&format!("{} is not used: {fault}", path.shown()));
+            return None;
+        }
+        let length_bytes = file.length_bytes()?;
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
         let (place, length_bytes) = (Place::Local(path.to_path_buf()), Some(length_bytes));
         Some(Self { name, length_bytes, place, root: None, modified, slot_time: None })
@@ -226,10 +227,10 @@ impl Client {
             SourceArg::Server(url) => self.offers_of_server(url, &mut failure, stop)?,
             SourceArg::Archive(url) => vec![Offer::of_remote(self.head(url, stop)?)?],
             SourceArg::Mirror(url) => self.offers_of_mirror(url, stop)?,
-            SourceArg::LocalFile(path) => Offer::of_file(path).into_iter().collect(),
+            SourceArg::LocalFile(path) => Offer::of_file(path, stop).into_iter().collect(),
             SourceArg::LocalDir(path) => {
                 let entries = fs::read_dir(path).or_path("read", path)?;
-                newest(entries.flatten().filter_map(|entry| Offer::of_file(&entry.path())), |offer| &offer.name)
+                newest(entries.flatten().filter_map(|entry| Offer::of_file(&entry.path(), stop)), |offer| &offer.name)
             }
         };
         if offers.is_empty() {

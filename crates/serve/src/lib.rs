@@ -296,6 +296,9 @@ pub fn run(
         last_slow_tick = Some(Instant::now());
         supervisor::alive();
         server.limits.sweep();
+        // Each is told once.
+        let known = server.shelf.known();
+        known.iter().flat_map(|catalog| catalog.unusable()).for_each(|unusable| progress.warn(&unusable.to_string()));
         if server.has_panicked.swap(false, Relaxed) {
             progress.warn(
                 "slotpress has a bug: a connection ended in a panic; report it, with what RUST_BACKTRACE=1 prints",

@@ -46,6 +46,11 @@ impl Shelf {
         Ok(Self { dirs, state: Mutex::new(State { catalog, looked_at: Instant::now(), error: None }) })
     }
 
+    /// What there was at the last look; `None` while another one is under way.
+    pub fn known(&self) -> Option<Arc<Catalog>> {
+        self.state.try_lock().ok().map(|state| state.catalog.clone())
+    }
+
     /// What there is. While a directory cannot be read, what there was, and why the last look failed.
     pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
         // One looks, the others wait for it.

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Where a server has its list of archives, below the address that it is known by.
 pub const PATH: &str = "/api/v1/archives";
 
+/// What `publish` writes beside archives, for who polls: the newest pair, in the same form.
+pub const LATEST: &str = "latest.json";
+
 /// Where a server redirects to its newest full archive, whatever that is compressed with. Validators do too.
 pub const NEWEST_FULL: &str = "/snapshot.tar.bz2";
 /// The same for the newest incremental archive on it.

@@ -36,11 +36,7 @@ use {
     },
 };
 
-/// What names of partial files, and of their journals, begin with. Agave sweeps names that begin with `tmp-`.
-pub const FETCH_PREFIX: &str = "slotpress-fetch-";
-
-/// What names of journals end with.
-const JOURNAL_SUFFIX: &str = ".journal";
+pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 
 /// The name of the journal of a partial file.
 fn journal_name(partial: &str) -> String {

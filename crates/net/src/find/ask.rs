@@ -10,7 +10,7 @@ use {
     slotpress_base::{
         error::{Error, ErrorKind, Hint, Result},
         io::IoPolicy,
-        progress::{CancelToken, Progress, Until},
+        progress::{CancelToken, Progress},
         threads::{guarded, panic_point, spawn, spawn_workers},
     },
     slotpress_format::ledger::{
@@ -123,8 +123,7 @@ pub fn ask_all(
     let unasked = || Err("did not answer in time".to_string());
     let answers: Vec<Mutex<Result<Vec<Offer>, String>>> = targets.iter().map(|_| Mutex::new(unasked())).collect();
     let next = AtomicUsize::new(0);
-    let start = Instant::now();
-    let until = Until(|| progress.is_interrupted() || start.elapsed() >= ASKING_TIME_MAX);
+    let until = Asking { progress, start: Instant::now() };
     let told = client.for_told_urls();
     let died = Mutex::new(None);
     let ask = || {
@@ -163,6 +162,24 @@ pub fn ask_all(
     }
     progress.check()?;
     Ok(answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
+}
+
+/// Asks for so long, and passes on what is wrong.
+struct Asking<'a> {
+    progress: &'a dyn Progress,
+    start: Instant,
+}
+
+impl Progress for Asking<'_> {
+    fn advance(&self, _: u64, _: u64) {}
+
+    fn warn(&self, message: &str) {
+        self.progress.warn(message);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.progress.is_interrupted() || self.start.elapsed() >= ASKING_TIME_MAX
+    }
 }
 
 /// Why an answer is none; where a server cannot show who it is, with what to do.

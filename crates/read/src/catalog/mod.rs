@@ -1,17 +1,21 @@
 //! What archives a directory holds: their names, which belong together, how old they are, which a node would choose, and
 //! which may go.
 //!
-//! [`Catalog`] and [`prune::plan`] are pure; [`scan`] looks at directories, [`prune::remove`] removes files. Not here:
-//! what is inside an archive, and anything of a server.
+//! [`Catalog`] and [`prune::plan`] are pure; [`scan`] looks at directories, [`usable`] decides what of them is an archive,
+//! [`prune::remove`] removes files, [`partials`] are downloads that did not end. Not here: what is inside an archive, and
+//! anything of a server.
 
 pub mod listed;
 pub mod listing;
+pub mod partials;
 pub mod prune;
 pub mod scan;
 #[cfg(test)]
 mod tests;
+pub mod usable;
 
 use {
+    self::usable::{Fault, Unusable},
     slotpress_format::{
         archive::frame_hashes::Root,
         ledger::{
@@ -126,6 +130,7 @@ pub struct Choice<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     archives: Vec<Archive>,
+    unusable: Vec<Unusable>,
     /// How long slots take, as far as that was read.
     pub slot_time: SlotTime,
     /// The archive whose bank file was looked into for it.
@@ -138,6 +143,13 @@ impl Catalog {
         let mut seen = BTreeSet::new();
         let archives = archives.into_iter().filter(|archive| seen.insert(archive.name.to_string())).collect();
         Self::with_copies(archives)
+    }
+
+    /// The same of archives of which only the length is known, as of objects in a store.
+    pub fn by_length(archives: impl IntoIterator<Item = Archive>) -> Self {
+        let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
+        let unusable = empty.into_iter().map(|archive| Unusable { archive, fault: Fault::Empty }).collect();
+        Self { unusable, ..Self::new(archives) }
     }
 
     /// The same, with all files of one name.
@@ -166,9 +178,14 @@ impl Catalog {
         Self { archives: sorted, ..Self::default() }
     }
 
-    /// All of them.
+    /// All of them that are of use.
     pub fn archives(&self) -> &[Archive] {
         &self.archives
+    }
+
+    /// What has the name of an archive, and is of no use: shown, and never counted.
+    pub fn unusable(&self) -> &[Unusable] {
+        &self.unusable
     }
 
     /// The archive of this file name.

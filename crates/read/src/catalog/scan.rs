@@ -1,14 +1,11 @@
 //! Looking at directories, and opening what is in them. No link is followed below the directory that was asked for.
 
 use {
-    super::{Archive, Catalog, FileId, FrameHashes, REMOTE},
-    crate::archive::{
-        Archive as OpenArchive, IndexPolicy,
-        cut::is_plainly_cut,
-        front::slot_time,
-        source::{LocalFile, Source},
-        tail::{Tail, first_read_at},
+    super::{
+        Archive, Catalog, FileId, REMOTE,
+        usable::{Fault, Unusable, judge_file},
     },
+    crate::archive::{Archive as OpenArchive, IndexPolicy, front::slot_time, source::LocalFile},
     rustix::{
         fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat},
         io::Errno,
@@ -16,12 +13,9 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, IoContext, Result},
-        io::{IoHint, IoPolicy},
+        io::IoPolicy,
     },
-    slotpress_format::ledger::{
-        names::{ArchiveName, Extension},
-        slot_time::SlotTime,
-    },
+    slotpress_format::ledger::{names::ArchiveName, slot_time::SlotTime},
     std::{
         fs::File,
         io,
@@ -34,8 +28,8 @@ use {
 /// More archives than this are no archives' directory: validators keep six, mirrors some hundreds.
 const ARCHIVES_MAX: usize = 10_000;
 
-/// What archives the directories and their `remote` hold; of several files of one name, the first. Looks for their frame
-/// hashes, which takes a read of each archive's end, and leaves out what is empty or, as few reads tell, cut off.
+/// What archives the directories and their `remote` hold; of several files of one name, the first that is of use. Each is
+/// [judged](super::usable::judge) by few reads.
 ///
 /// # Errors
 /// A directory cannot be read, or holds too many.
@@ -48,17 +42,49 @@ pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
 /// # Errors
 /// See [`scan`].
 pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
-    let mut archives = archives_of(dirs)?;
-    archives.retain_mut(|archive| {
-        let is_same = |other: &&Archive| Archive { hashes: None, ..(*other).clone() } == *archive;
-        if let Some(known) = known.archives.iter().find(is_same) {
-            archive.hashes = known.hashes;
-            return true;
+    let (archives, unusable) = judged(dirs, known)?;
+    Ok(Catalog { unusable, ..Catalog::new(archives) })
+}
+
+/// The same, with all files of one name.
+///
+/// # Errors
+/// See [`scan`].
+pub fn scan_with_copies(dirs: &[PathBuf]) -> Result<Catalog> {
+    let (archives, unusable) = judged(dirs, &Catalog::default())?;
+    Ok(Catalog { unusable, ..Catalog::with_copies(archives) })
+}
+
+/// The same by names alone: of no file it is known whether it is of use.
+///
+/// # Errors
+/// See [`scan`].
+pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
+    Ok(Catalog::with_copies(archives_of(dirs)?))
+}
+
+/// Which files are of use, with their frame hashes, and which are not.
+fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusable>)> {
+    let (mut archives, mut unusable) = (Vec::new(), Vec::new());
+    for archive in archives_of(dirs)? {
+        let is_same = |other: &Archive| Archive { hashes: None, ..other.clone() } == archive;
+        if let Some(known) = known.archives.iter().find(|known| is_same(known)) {
+            archives.push(known.clone());
+            continue;
         }
-        archive.hashes = frame_hashes(archive);
-        archive.hashes.is_some() || !is_cut(archive)
-    });
-    Ok(Catalog::new(archives))
+        // What could not be read may be readable now.
+        let known = known.unusable.iter().find(|known| is_same(&known.archive));
+        if let Some(known) = known.filter(|known| known.fault != Fault::Unreadable) {
+            unusable.push(known.clone());
+            continue;
+        }
+        match judge_file(&archive) {
+            Ok(hashes) => archives.push(Archive { hashes, ..archive }),
+            Err(fault) => unusable.push(Unusable { archive, fault }),
+        }
+    }
+    unusable.sort_by_cached_key(|unusable| unusable.archive.order());
+    Ok((archives, unusable))
 }
 
 /// Looks up how long slots take: in the bank file of the newest full archive, or of the newest of all, where that is not the
@@ -79,33 +105,6 @@ fn slot_time_of(archive: &Archive) -> Option<SlotTime> {
     let source = LocalFile::new(archive.path(), file, archive.size_bytes);
     let (policy, io_policy) = (IndexPolicy::Hint, IoPolicy::default());
     slot_time(&OpenArchive::of_source(Arc::new(source), Some(archive.name.clone()), policy, &io_policy).ok()?)
-}
-
-/// Whether an archive is cut off, as far as few reads tell. What cannot be read is for others to tell of.
-fn is_cut(archive: &Archive) -> bool {
-    let Ok((file, _)) = archive.open() else { return false };
-    is_plainly_cut(&LocalFile::new(archive.path(), file, archive.size_bytes)).unwrap_or(false)
-}
-
-/// What the end of an archive says, if it says anything: most have none.
-fn frame_hashes(archive: &Archive) -> Option<FrameHashes> {
-    if archive.name.extension != Extension::TarZstd {
-        return None;
-    }
-    let (file, _) = archive.open().ok()?;
-    let source = LocalFile::new(archive.path(), file, archive.size_bytes);
-    let end = first_read_at(archive.size_bytes)..archive.size_bytes;
-    let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, archive.size_bytes));
-    let hashes = Tail::read(&source).ok()??.hashes?;
-    Some(FrameHashes { root: hashes.root, offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 })
-}
-
-/// The same, with all files of one name.
-///
-/// # Errors
-/// See [`scan`].
-pub fn scan_with_copies(dirs: &[PathBuf]) -> Result<Catalog> {
-    Ok(Catalog::with_copies(archives_of(dirs)?))
 }
 
 fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
@@ -161,7 +160,7 @@ pub fn file_id(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
 }
 
-fn open_dir(dir: &Path) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_dir(dir: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 

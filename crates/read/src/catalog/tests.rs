@@ -6,8 +6,8 @@ use {
         *,
     },
     proptest::prelude::*,
-    slotpress_format::ledger::names::Hash,
-    std::fs,
+    slotpress_format::{archive::zstd_frame::skippable_frame, ledger::names::Hash},
+    std::{fs, io::Read},
 };
 
 fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
@@ -142,10 +142,11 @@ fn only_ordinary_files_of_the_directory_are_found() {
     let dir = tempfile::tempdir().expect("a directory");
     let outside = tempfile::tempdir().expect("a directory");
     let name = |slot: u64| format!("snapshot-{slot}-{HASH}.tar.zst");
+    let of_use = |text: &str| skippable_frame(3, text.as_bytes()).expect("small");
     fs::create_dir(dir.path().join("remote")).expect("created");
-    fs::write(dir.path().join(name(1)), "one").expect("written");
-    fs::write(dir.path().join("remote").join(name(2)), "two").expect("written");
-    fs::write(dir.path().join("remote").join(name(1)), "a copy").expect("written");
+    fs::write(dir.path().join(name(1)), of_use("one")).expect("written");
+    fs::write(dir.path().join("remote").join(name(2)), of_use("two")).expect("written");
+    fs::write(dir.path().join("remote").join(name(1)), of_use("a copy")).expect("written");
     fs::write(dir.path().join(format!("tmp-{}", name(3))), "three").expect("written");
     fs::write(dir.path().join("tmp-snapshot-archive-x.tar.zst"), "four").expect("written");
     fs::create_dir(dir.path().join(name(5))).expect("created");
@@ -156,8 +157,10 @@ fn only_ordinary_files_of_the_directory_are_found() {
     let slots: Vec<(u64, bool)> = catalog.archives().iter().map(|a| (a.name.slot, a.is_remote)).collect();
     assert_eq!(slots, [(2, true), (1, false)]);
     assert_eq!(scan::scan_with_copies(&[dir.path().to_path_buf()]).expect("read").archives().len(), 3);
-    let (file, stat) = catalog.archives()[0].open().expect("opened");
-    assert_eq!((std::io::read_to_string(file).expect("read"), stat.st_size), ("two".into(), 3));
+    let (mut file, stat) = catalog.archives()[0].open().expect("opened");
+    let mut read = Vec::new();
+    file.read_to_end(&mut read).expect("read");
+    assert_eq!((&read, stat.st_size), (&of_use("two"), read.len() as i64));
 
     // What becomes a link afterwards is not followed.
     fs::remove_file(dir.path().join(name(1))).expect("removed");
@@ -172,4 +175,46 @@ fn only_ordinary_files_of_the_directory_are_found() {
     assert!(scan::scan(&[dir.path().join("none")]).is_err());
 }
 
-use rustix::fs::FileType as FileKind;
+/// What is of use stays so when it is looked at again; what is not is never among what is, says why, and hides no copy.
+#[test]
+fn what_is_of_no_use_is_told_apart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let name = |slot: u64, extension: &str| format!("snapshot-{slot}-{HASH}.{extension}");
+    let lz4 = [&[4, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82], [0; 4].as_slice()].concat();
+    let mut header = tar::Header::new_gnu();
+    header.set_size(5);
+    let mut tar = tar::Builder::new(Vec::new());
+    tar.append_data(&mut header, "version", b"1.2.0".as_slice()).expect("appended");
+    let tar = tar.into_inner().expect("ended");
+    let cases: [(&str, Vec<u8>, Option<Fault>); 9] = [
+        ("tar.zst", Vec::new(), Some(Fault::Empty)),
+        ("tar.zst", vec![0; 5000], Some(Fault::NotAnArchive)),
+        ("tar.lz4", vec![0; 5000], Some(Fault::NotAnArchive)),
+        ("tar", vec![0; 5120], Some(Fault::NotAnArchive)),
+        ("tar.zst", b"<html>busy</html>".to_vec(), Some(Fault::NotAnArchive)),
+        ("tar.lz4", lz4.clone(), None),
+        ("tar.lz4", [&lz4[..7], &[9; 20]].concat(), Some(Fault::Cut)),
+        ("tar", tar.clone(), None),
+        ("tar", tar[..tar.len() - 1].to_vec(), Some(Fault::Cut)),
+    ];
+    fs::create_dir(dir.path().join("remote")).expect("created");
+    for (slot, (extension, content, fault)) in (1..).zip(&cases) {
+        fs::write(dir.path().join(name(slot, extension)), content).expect("written");
+        if fault.is_some() {
+            fs::write(dir.path().join("remote").join(name(slot, extension)), &lz4).expect("written");
+        }
+    }
+    let dirs = [dir.path().to_path_buf()];
+    let catalog = scan::scan(&dirs).expect("read");
+    assert_eq!(scan::scan_again(&dirs, &catalog).expect("read"), catalog);
+    for (slot, (extension, _, fault)) in (1..).zip(&cases) {
+        let name = name(slot, extension);
+        let found = catalog.unusable().iter().find(|unusable| unusable.archive.name.to_string() == name);
+        assert_eq!(found.map(|unusable| &unusable.fault), fault.as_ref(), "{name}");
+        assert_eq!(catalog.find(&name).map(|archive| archive.is_remote), Some(fault.is_some()), "{name}");
+    }
+    let names = scan::scan_names(&dirs).expect("read").archives().len();
+    assert_eq!(names, catalog.archives().len() + catalog.unusable().len());
+}
+
+use {super::usable::Fault, rustix::fs::FileType as FileKind};

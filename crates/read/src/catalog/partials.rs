@@ -1,0 +1,114 @@
+//! Downloads that did not end: what they left stays until a later run continues it, or until somebody removes it.
+
+use {
+    super::{
+        REMOTE,
+        scan::{modified_ns, open_dir},
+    },
+    crate::store::dir_lock::{Locked, try_lock},
+    rustix::fs::{AtFlags, FileType},
+    slotpress_base::{
+        error::{IoContext, Result},
+        kept_dir::KeptDir,
+        text::ShowPath,
+    },
+    slotpress_format::ledger::{held_lock::lock_holder, names::ArchiveName},
+    std::{
+        path::{Path, PathBuf},
+        time::Duration,
+    },
+};
+
+/// What names of partial files, and of their journals, begin with. Agave sweeps names that begin with `tmp-`.
+pub const FETCH_PREFIX: &str = "slotpress-fetch-";
+
+/// What names of journals end with.
+pub const JOURNAL_SUFFIX: &str = ".journal";
+
+/// A download that did not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Partial {
+    /// The archive that it is to be.
+    pub name: ArchiveName,
+    /// The directory that it is in.
+    pub dir: PathBuf,
+    /// What it takes on the disk, in bytes.
+    pub size_bytes: u64,
+    /// When it was written last, in nanoseconds since 1970.
+    pub modified_ns: u64,
+    /// Whether a run holds it, as far as the system tells.
+    pub is_in_use: bool,
+}
+
+impl Partial {
+    /// The file's path.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(self.file_name())
+    }
+
+    fn file_name(&self) -> String {
+        format!("{FETCH_PREFIX}{}", self.name)
+    }
+
+    /// How long ago it was written last, where the clock tells.
+    pub fn age(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(now_ns.saturating_sub(self.modified_ns))
+    }
+
+    /// Removes it and its journal; `false` where a run holds it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn remove(&self) -> Result<bool> {
+        let (dir, name) = (KeptDir::open(&self.dir)?, self.file_name());
+        let file = dir.open_file(&name)?;
+        if try_lock(&file).or_path("lock", &self.path())? == Locked::Busy {
+            return Ok(false);
+        }
+        // The journal first: it must not tell of a file that is made anew.
+        let journal = format!("{name}{JOURNAL_SUFFIX}");
+        let names = dir.names()?.into_iter().filter(|one| one.to_string_lossy().starts_with(&journal));
+        for name in names.chain([name.into()]) {
+            dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
+        }
+        Ok(true)
+    }
+}
+
+/// The downloads that did not end in a directory, and in its `remote`, the oldest first.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn find(dir: &Path) -> Result<Vec<Partial>> {
+    let mut found = Vec::new();
+    for (dir, is_own) in [(dir.to_path_buf(), true), (dir.join(REMOTE), false)] {
+        let opened = match open_dir(&dir) {
+            Err(_) if !is_own => continue,
+            opened => opened.or_path("read", &dir)?,
+        };
+        for entry in rustix::fs::Dir::read_from(&opened).or_path("read", &dir)? {
+            let entry = entry.or_path("read", &dir)?;
+            let file_name = entry.file_name().to_str().unwrap_or_default();
+            let Some(name) = file_name.strip_prefix(FETCH_PREFIX).and_then(ArchiveName::parse) else { continue };
+            let Ok(stat) = rustix::fs::statat(&opened, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                continue;
+            }
+            // Blocks of 512 bytes, whatever the file system's own are.
+            let size_bytes = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
+            let kept = KeptDir::open(&dir)?;
+            let is_in_use = kept.open_file(file_name).is_ok_and(|file| lock_holder(&file).flatten().is_some());
+            found.push(Partial { name, dir: dir.clone(), size_bytes, modified_ns: modified_ns(&stat), is_in_use });
+        }
+    }
+    found.sort_by_key(|partial| (partial.modified_ns, partial.file_name()));
+    Ok(found)
+}
+
+/// For messages: its path.
+impl std::fmt::Display for Partial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.path().shown())
+    }
+}

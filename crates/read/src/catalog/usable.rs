@@ -1,0 +1,114 @@
+//! Which files that have the name of an archive are of use: the one decision for all that list, serve, find, choose or prune.
+
+use {
+    super::{Archive, FrameHashes},
+    crate::archive::{
+        compression::{Compression, sniff},
+        cut::is_plainly_cut,
+        source::{LocalFile, Source},
+        tail::{Tail, first_read_at},
+    },
+    serde::Serialize,
+    slotpress_base::{
+        bytes::split_at_most,
+        error::{ErrorKind, Result},
+        io::IoHint,
+        text::ShowPath,
+    },
+    slotpress_format::archive::entry::{BLOCK, BLOCK_BYTES},
+    std::{fmt, io},
+};
+
+/// Why a file that has the name of an archive is of no use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Fault {
+    /// Nothing is in it.
+    Empty,
+    /// Its first bytes are of something else.
+    NotAnArchive,
+    /// It has no end.
+    Cut,
+    /// The system refuses to open or read it.
+    Unreadable,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "it is empty",
+            Self::NotAnArchive => "its first bytes are not those of an archive",
+            Self::Cut => "it has no end: it was cut off, or is still being written",
+            Self::Unreadable => "it cannot be read",
+        })
+    }
+}
+
+/// A file that has the name of an archive, and is of no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unusable {
+    /// The file.
+    pub archive: Archive,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// For messages: which file, and why.
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
+    }
+}
+
+/// Decides by few reads, of the first bytes and of the last ones, whether a file is of use; returns what stands for its bytes,
+/// where it says so. Whole archives always pass; a changed byte, a cut between two frames or on a block of a tar,
+/// and one in bzip2 or gzip are not found: `verify` reads everything.
+///
+/// # Errors
+/// The fault.
+pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, Fault> {
+    let mut start = [0; BLOCK];
+    let read = source.read_up_to(&mut start, 0).map_err(|_| Fault::Unreadable)?;
+    if read == 0 {
+        return Err(Fault::Empty);
+    }
+    let compression = sniff(split_at_most(&start, read).0).map_err(|_| Fault::NotAnArchive)?;
+    let length_bytes = source.length_bytes().unwrap_or_default();
+    let end = first_read_at(length_bytes)..length_bytes;
+    let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, length_bytes));
+    let hashes = match Tail::read(source) {
+        Ok(tail) => tail.and_then(|tail| tail.hashes),
+        Err(error) if error.kind() == ErrorKind::Damaged => None,
+        Err(_) => return Err(Fault::Unreadable),
+    };
+    if let Some(hashes) = hashes {
+        let frames = hashes.frames.len() as u64;
+        return Ok(Some(FrameHashes { root: hashes.root, offset_bytes: hashes.offset_bytes, frames }));
+    }
+    let is_cut = match compression {
+        Compression::Zstd => is_plainly_cut(source).map_err(|_| Fault::Unreadable)?,
+        Compression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| Fault::Unreadable)?,
+        Compression::None => length_bytes % BLOCK_BYTES > 0,
+        Compression::Bzip2 | Compression::Gzip => false,
+    };
+    if is_cut { Err(Fault::Cut) } else { Ok(None) }
+}
+
+/// Whether an lz4 frame ends where the file does: with a block of no bytes, and with a checksum or without.
+fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
+    let mut last = [0; 8];
+    source.read_exact_at(&mut last, length_bytes.saturating_sub(8))?;
+    let [a, b, c, d, e, f, g, h] = last;
+    Ok([a, b, c, d] == [0; 4] || [e, f, g, h] == [0; 4])
+}
+
+/// The same of a file in a directory.
+///
+/// # Errors
+/// The fault.
+pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, Fault> {
+    let (file, _) = archive.open().map_err(|_| Fault::Unreadable)?;
+    judge(&LocalFile::new(archive.path(), file, archive.size_bytes))
+}
