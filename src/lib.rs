@@ -78,6 +78,11 @@
 //! how old the state will be at boot, `fetch` downloads with resume, `bootstrap` restores while it downloads, and `serve` is
 //! the server for all of these.
 //!
+//! # Directories of archives
+//!
+//! [`list_archives`] says what a directory holds, which archives a node would choose, and what is not usable; [`plan_prune`] which
+//! may go, and [`remove_archive`] removes one. [`find_partials`] finds downloads that did not end.
+//!
 //! # Stores
 //!
 //! With the feature `stores`, a `Store` is a directory or a bucket that archives go to (`Sink::Store`), and with `S3Options` in
@@ -182,6 +187,13 @@ pub use {
             named::NamedArchive,
             source::{SharedSource, Source},
             walk::FrameStatistics,
+        },
+        catalog::{
+            Archive as ListedFile, Catalog, Choice as NodeChoice,
+            partials::{Partial, find as find_partials},
+            prune::{Keep, Reason as KeepReason, plan as plan_prune, remove as remove_archive},
+            scan::scan as list_archives,
+            usable::{Fault, Unusable},
         },
         inspect::{
             AccountsInput, ArchiveInspection, ClientReading, EntrySummary, LedgerInspection, WrittenBy,

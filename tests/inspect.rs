@@ -267,7 +267,7 @@ fn the_screen_is_eighty_columns_wide() {
         text
     };
     let text = run(&["--by-owner".as_ref(), "--csv".as_ref(), csv.as_os_str()]);
-    for part in ["1,895 accounts", "Stake ", "Upgradeable Loader", "10K-100K", "LARGEST ACCOUNTS"] {
+    for part in ["1,895 accounts", "    Stake\n", "Upgradeable Loader", "10K-100K", "LARGEST ACCOUNTS"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let table = fs::read_to_string(&csv).expect("written");
@@ -390,4 +390,29 @@ fn a_ledgers_lock_is_looked_at_only() {
     file.try_lock_shared().expect("free");
     assert_eq!(in_use(), true, "a validator could not take it either");
     assert_eq!(modified(), before);
+}
+
+/// A full and an incremental archive together; owners by address and by name.
+#[test]
+fn a_pair_and_owners_by_name() {
+    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+    let run = |flags: &[&str]| {
+        let output = slotpress().arg("inspect").args([&full, &incremental]).args(flags).output().expect("runs");
+        assert!(output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let both = run(&[]);
+    assert!(both.contains("full archive") && both.contains("incremental archive on slot 26"), "{both}");
+    const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
+    let table = run(&["--by-owner"]);
+    let row = table.lines().position(|line| line.starts_with(&format!("  {TOKEN}  "))).expect("a row");
+    assert_eq!(table.lines().nth(row + 1), Some("    Token"), "{table}");
+    let by_name = run(&["--owner", "token", "--json"]);
+    assert!(by_name == run(&["--owner", TOKEN, "--json"]) && by_name.contains(TOKEN), "{by_name}");
+    // The newest version is that of the incremental archive.
+    let ledger = ledger("ledger-at-40");
+    let output =
+        slotpress().arg("inspect").arg(ledger.path()).args(["--owner", "Token", "--json"]).output().expect("runs");
+    let (pair, ledger) = (first_line(by_name.as_bytes()), first_line(&output.stdout));
+    assert_eq!((&pair["accounts"], &pair["lamports"]), (&ledger["accounts"], &ledger["lamports"]));
 }

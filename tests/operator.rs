@@ -699,7 +699,7 @@ fn the_nightly_job_runs_as_printed() {
     let made = |name: &str| fs::metadata(archive.join(name)).and_then(|it| it.modified()).expect("a time");
     let before = made(INCREMENTAL_26_40);
     // What is not among the newest two goes.
-    fs::write(archive.join(FULL_26.replace("-26-", "-5-")), "old").expect("written");
+    fs::write(archive.join(FULL_26.replace("-26-", "-5-")), filler(9)).expect("written");
     put(FULL_3500);
     assert_eq!(job(), silent, "a newer full archive");
     assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26, FULL_3500]);
@@ -719,4 +719,61 @@ fn a_quiet_demo() {
     let demo = ["demo", "--size", "8MiB", "--quiet"];
     assert_eq!(run(&demo).1, "");
     assert_eq!(run(&[&demo[..], &["--keep", text(&kept)]].concat()).1, format!("{}\n", kept.display()));
+}
+
+/// An incremental archive is read back on the full one that lies beside it, which is named; without one, what proves it is said.
+#[test]
+fn an_incremental_archive_is_read_back_on_its_full_one() {
+    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
+    fs::copy(fixture(FULL_26), out.path().join(FULL_26)).expect("copied");
+    let run = |flags: &[&str]| {
+        let mut command = slotpress();
+        command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(["--base-slot", "26", "--force"]);
+        let output = command.args(flags).output().expect("runs");
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+    };
+    let (code, said) = run(&["--verify"]);
+    assert!(code == Some(0) && said.contains("GOOD: read back") && !said.contains("verify FULL"), "{said}");
+    assert!(said.contains("reading it back on the full archive") && said.contains(FULL_26), "{said}");
+    let (code, said) = run(&[]);
+    assert!(code == Some(0) && said.contains("slotpress verify FULL "), "{said}");
+    fs::remove_file(out.path().join(FULL_26)).expect("removed");
+    let (code, said) = run(&["--verify", "--force-base"]);
+    assert!(code == Some(0) && said.contains("not checked") && said.contains("slotpress verify FULL "), "{said}");
+    // A full archive that is cut off is none, and one that is damaged may be at fault.
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    fs::write(out.path().join(FULL_26), &bytes[..bytes.len() - 1]).expect("written");
+    let (code, said) = run(&[]);
+    assert!(code == Some(1) && said.contains("there is no full archive of slot 26"), "{said}");
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    fs::write(out.path().join(FULL_26), &flipped).expect("written");
+    let (code, said) = run(&["--verify"]);
+    assert!(
+        code == Some(3) && said.contains("read back on") && said.contains("verify the full archive and the ledger"),
+        "{said}"
+    );
+}
+
+/// Hints know better than guesses by spelling, and stand alone.
+#[test]
+fn hints_without_guesses() {
+    let say = |arguments: &[&str]| {
+        let output = slotpress().args(arguments).output().expect("runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let said = say(&["archive", "/ledger", "-o", "/out", "--level", "3"]);
+    assert!(said.contains("hint: --zstd-level is what --level is called here") && !said.contains("tip:"), "{said}");
+    let said = say(&["archive", "/ledger", "/out"]);
+    assert!(said.contains("hint: the directory for the archive is given with -o: -o /out"), "{said}");
+}
+
+/// What was built in, by name.
+#[cfg(all(feature = "levels", feature = "net", feature = "serve", feature = "stores"))]
+#[test]
+fn the_long_version_names_every_feature() {
+    let output = slotpress().args(["--version", "-v"]).output().expect("runs");
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(said.contains("features  levels net serve stores"), "{said}");
 }

@@ -288,7 +288,10 @@ fn output_directory_swapped_while_archiving() {
             let message = made.as_ref().map_or_else(ToString::to_string, |path| format!("made {path:?}"));
             let left: Vec<String> = names(&aside).into_iter().filter(|name| name.starts_with("tmp-")).collect();
             if made.is_ok() || !names(&outside).is_empty() || !message.contains("another process") || !left.is_empty() {
-                failed.push(format!("{stage}, link {is_link}, archive {is_archive}: {message}, {:?}, {left:?}", names(&outside)));
+                failed.push(format!(
+                    "{stage}, link {is_link}, archive {is_archive}: {message}, {:?}, {left:?}",
+                    names(&outside)
+                ));
             }
         }
     }

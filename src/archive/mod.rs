@@ -50,10 +50,10 @@ use {
         },
     },
     slotpress_read::{
-        plan::{Plan, PlanOptions},
         archive::{named::NamedArchive, source::written},
+        catalog::{Catalog, scan::scan},
+        plan::{Plan, PlanOptions},
         read_back::{ReadBack, ReadBackReport},
-        store::{find_archives, newest_full_slot},
     },
     std::{
         path::{Path, PathBuf},
@@ -199,7 +199,11 @@ pub fn archive_to<'a>(options: &ArchiveOptions, sink: Sink<'a>, progress: &'a dy
     let read_back = match (&options.read_back, sink.file()) {
         (Some(read_back), Some(file)) => {
             let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
-            Some(read_back.check_archive(&archive, options.threads, progress)?)
+            let base = base_of(&name, options)?;
+            if let Some(base) = &base {
+                progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
+            }
+            Some(read_back.check_archive(&archive, base.as_ref(), options.threads, progress)?)
         }
         _ => None,
     };
@@ -237,7 +241,7 @@ fn begin(options: &ArchiveOptions, there: &[ArchiveName], threads: usize, progre
     };
     let snapshot = find_bank_snapshot(&options.paths, options.slot, threads)?;
     if let Some(base_slot) = options.base_slot.filter(|base| *base < snapshot.slot && !options.force_base) {
-        check_base(base_slot, snapshot.slot, &options.out_dir, options.paths.snapshots_dir(), there)?;
+        check_base(base_slot, snapshot.slot, options, there)?;
     }
     let layout = snapshot.layout;
     let plan_options = PlanOptions { base_slot: options.base_slot, threads, io_policy: options.io_policy.clone() };
@@ -350,12 +354,12 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
 
 /// An incremental archive must build on the newest full archive: Agave keeps tombstones only above that one's slot,
 /// so on an older base, closed accounts could come back. Archives at or above the slot that is archived are no base of it.
-fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path, there: &[ArchiveName]) -> Result<()> {
-    let mut archives = find_archives([out_dir, snapshots_dir])?;
-    archives.extend(there.iter().map(|name| (name.clone(), name.path_in(out_dir))));
-    archives.retain(|(name, _)| name.slot < slot);
-    let places = format!("{} or {}", out_dir.shown(), snapshots_dir.shown());
-    match newest_full_slot(&archives) {
+fn check_base(base_slot: u64, slot: u64, options: &ArchiveOptions, there: &[ArchiveName]) -> Result<()> {
+    let beside = archives_beside(options)?;
+    let names = beside.archives().iter().map(|archive| &archive.name).chain(there);
+    let newest = names.filter(|name| name.base_slot.is_none() && name.slot < slot).map(|name| name.slot).max();
+    let places = format!("{} or {}", options.out_dir.shown(), options.paths.snapshots_dir().shown());
+    match newest {
         Some(newest) if newest == base_slot => Ok(()),
         Some(newest) => Err(Error::failed(format!(
             "the newest full archive below slot {slot} in {places} is of slot {newest}, not of the base slot {base_slot}"
@@ -364,6 +368,20 @@ fn check_base(base_slot: u64, slot: u64, out_dir: &Path, snapshots_dir: &Path, t
         None => Err(Error::failed(format!("there is no full archive of slot {base_slot} in {places}"))
             .with_hint(Hint::ForceBase)),
     }
+}
+
+/// What lies in the output directory, where it is one, and where the validator writes its archives.
+fn archives_beside(options: &ArchiveOptions) -> Result<Catalog> {
+    let dirs = [options.out_dir.as_path(), options.paths.snapshots_dir()];
+    scan(&dirs.into_iter().filter(|dir| dir.is_dir()).map(Path::to_path_buf).collect::<Vec<_>>())
+}
+
+/// The full archive that an incremental one builds on, where it lies beside it.
+fn base_of(name: &ArchiveName, options: &ArchiveOptions) -> Result<Option<NamedArchive>> {
+    let Some(base_slot) = name.base_slot else { return Ok(None) };
+    let beside = archives_beside(options)?;
+    let base = beside.archives().iter().find(|archive| archive.is_full() && archive.name.slot == base_slot);
+    Ok(base.map(|base| NamedArchive::from_path(base.path())))
 }
 
 /// As many workers as asked for and as the memory allows, after what the rest of the command takes of it.

@@ -259,6 +259,10 @@ pub fn print_report(report: &ArchiveReport, codec: &Codec, ui: &Ui) {
         values::count_of(*threads as u64, "worker")
     ));
     check::print_read_back(&report.read_back, ui);
+    if name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|read_back| read_back.accounts.is_none()) {
+        let path = path.as_ref().map_or_else(|| name.to_string(), |path| path.shown());
+        ui.print(&format!("That it fits its full archive is proven by: slotpress verify FULL {path}"));
+    }
 }
 
 /// Prints what stands for all bytes of an archive.

@@ -41,6 +41,8 @@ use {
 pub struct InspectArgs {
     /// An archive, its URL, or a ledger directory
     pub(super) input: PathBuf,
+    /// An incremental archive based on the full one: accounts are those of both together
+    incremental_archive: Option<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]
     #[arg(long, value_parser = values::slot)]
     slot: Option<u64>,
@@ -51,8 +53,8 @@ pub struct InspectArgs {
     /// Read all records: accounts and bytes by owner and size, the largest accounts, tombstones, superseded records
     #[arg(long, help_heading = "Accounts")]
     pub(super) by_owner: bool,
-    /// Only the accounts of this program; implies --by-owner
-    #[arg(long, value_name = "KEY", value_parser = values::pubkey, help_heading = "Accounts")]
+    /// Only the accounts of this program, by its address or its name in the table of --by-owner; implies --by-owner
+    #[arg(long, value_name = "KEY|NAME", value_parser = values::owner, help_heading = "Accounts")]
     owner: Option<Address>,
     /// With --by-owner: how many of the largest accounts to list, up to 10000 [default: 10]
     #[arg(long, value_name = "N", value_parser = values::largest, help_heading = "Accounts")]
@@ -180,6 +182,9 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let worker_bytes = if args.input.is_dir() { LOOKING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
     let threads = args.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)?;
     if args.input.is_dir() {
+        if args.incremental_archive.is_some() {
+            return Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"));
+        }
         values::check_ledger(&args.input)?;
         let paths = args.directories.paths(&args.input);
         if !run_on_accounts(args, AccountsInput::Ledger(&paths, args.slot), threads, ui)? {
@@ -191,11 +196,15 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
         let message = "--slot, --snapshots and --accounts are for a ledger directory, not for an archive";
         return Err(Error::usage(message).with_hint("--by-owner adds up the accounts of an archive"));
     }
-    let input = ArchiveInput::open(&args.input, &args.network, ui)?;
-    if !run_on_accounts(args, AccountsInput::Archives(input.named(), None), threads, ui)? {
-        print_archive(&inspect_archive(input.named(), threads, ui)?, ui);
+    let open = |path: &Path| ArchiveInput::open(path, &args.network, ui);
+    let (input, incremental) = (open(&args.input)?, args.incremental_archive.as_deref().map(open).transpose()?);
+    let accounts = AccountsInput::Archives(input.named(), incremental.as_ref().map(ArchiveInput::named));
+    if !run_on_accounts(args, accounts, threads, ui)? {
+        for one in [Some(&input), incremental.as_ref()].into_iter().flatten() {
+            print_archive(&inspect_archive(one.named(), threads, ui)?, ui);
+        }
     }
-    input.print_transfer(ui);
+    [Some(&input), incremental.as_ref()].into_iter().flatten().for_each(|one| one.print_transfer(ui));
     Ok(())
 }
 

@@ -123,13 +123,17 @@ pub fn run_accounts(
     if let Some(csv) = csv {
         check_csv(csv, shown)?;
     }
+    let incremental = match &input {
+        AccountsInput::Archives(_, incremental) => incremental.map(|archive| archive.path.clone()),
+        _ => None,
+    };
     let found = inspect_accounts(input, options, ui)?;
     if let Some(csv) = csv {
         std::fs::write(csv, to_csv(&found)).or_path("write", csv)?;
     }
     match ui.is_json() {
         true => print_json(&found, options.owner, ui),
-        false => print_tables(&found, options.owner, ui),
+        false => print_tables(&found, incremental.as_deref(), options.owner, ui),
     }
     Ok(())
 }
@@ -196,9 +200,9 @@ fn print_json(found: &AccountsSummary, owner: Option<Address>, ui: &Ui) {
     }
 }
 
-fn print_tables(found: &AccountsSummary, owner: Option<Address>, ui: &Ui) {
+fn print_tables(found: &AccountsSummary, incremental: Option<&Path>, owner: Option<Address>, ui: &Ui) {
     let totals = &found.totals;
-    ui.print_verbatim(&found.path.shown());
+    [Some(found.path.as_path()), incremental].into_iter().flatten().for_each(|path| ui.print_verbatim(&path.shown()));
     if let Some(owner) = owner {
         field(ui, "only owner", &owner_text(&owner));
     }
@@ -214,8 +218,8 @@ fn print_tables(found: &AccountsSummary, owner: Option<Address>, ui: &Ui) {
     ui.print("");
     row("OWNER", "ACCOUNTS", "BYTES", "%", ui);
     for (owner, totals) in found.owners.iter().take(OWNER_ROWS_MAX) {
-        let name = owner_name(owner).map_or_else(|| owner.to_string(), str::to_string);
-        totals_row(&name, totals, found, ui);
+        totals_row(&owner.to_string(), totals, found, ui);
+        owner_name(owner).into_iter().for_each(|name| ui.print_verbatim(&format!("    {name}")));
     }
     let mut rest = found.other_owners;
     let hidden = found.owners.iter().skip(OWNER_ROWS_MAX);
@@ -256,7 +260,12 @@ fn row(name: &str, accounts: &str, bytes: &str, share: &str, ui: &Ui) {
 fn print_row(name: &str, rest: &str, ui: &Ui) {
     const WIDTH: usize = 80;
     match ui.columns() < WIDTH {
-        true => [name, rest].iter().for_each(|part| ui.print_verbatim(&format!("  {part}"))),
+        true => {
+            // Addresses are shortened where they would break.
+            let is_too_long = !name.contains(' ') && name.len() + 2 > ui.columns();
+            let name = if is_too_long { shorten(name) } else { name.to_string() };
+            [name.as_str(), rest].iter().for_each(|part| ui.print_verbatim(&format!("  {part}")));
+        }
         false => ui.print_verbatim(&format!("  {name:<44} {rest}")),
     }
 }

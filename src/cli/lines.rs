@@ -6,6 +6,17 @@ use std::{io::IsTerminal, os::fd::AsFd};
 /// Where the terminal's width is unknown.
 const COLUMNS_DEFAULT: usize = 80;
 
+/// Whether the locale's characters are those of UTF-8, by the variable that counts; where none is set, as a service has it,
+/// they are taken to be.
+pub fn is_utf8() -> bool {
+    let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find(|name| set(name)).and_then(std::env::var_os);
+    locale.is_none_or(|locale| {
+        let locale = locale.to_string_lossy().to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
 /// Columns of the terminal on stderr.
 pub fn columns() -> usize {
     columns_of(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)

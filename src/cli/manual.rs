@@ -145,8 +145,10 @@ fn roff(text: &str) -> String {
 pub fn long_version() -> String {
     let has = |name: &'static str, is_built_in: bool| is_built_in.then_some(name);
     let features: Vec<&str> = [
+        has("levels", cfg!(feature = "levels")),
         has("net", cfg!(feature = "net")),
         has("serve", cfg!(feature = "serve")),
+        has("stores", cfg!(feature = "stores")),
         has("lz4hc", cfg!(feature = "lz4hc")),
     ]
     .into_iter()

@@ -197,7 +197,7 @@ impl Reading {
     }
 
     /// The line of a terminal with so many columns: never more than one line.
-    pub fn bar_line(&self, columns: usize) -> String {
+    pub fn bar_line(&self, columns: usize, is_utf8: bool) -> String {
         let columns = columns.saturating_sub(COLUMNS_FREE).max(1);
         let join = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         let line = |bar: Option<String>, parts: Vec<Option<String>>| {
@@ -215,7 +215,7 @@ impl Reading {
             let variants = [format!("{} {parts}", self.label()), format!("{} {parts}", self.name), parts];
             return variants.iter().find(|line| fits(line)).cloned().unwrap_or_else(|| cut(&variants[2], columns));
         }
-        let bar = || self.done.map(show_bar);
+        let bar = || self.done.map(|done| show_bar(done, is_utf8));
         let bytes = || match self.total_bytes {
             Some(total) if self.done.is_some() => {
                 Some(format!("{} of {}", values::show_bytes(self.input_bytes.min(total)), values::show_bytes(total)))
@@ -255,10 +255,11 @@ impl Reading {
     }
 }
 
-/// `[████████░░░░░░░░░░░░]`
-fn show_bar(done: f64) -> String {
+/// `[████████░░░░░░░░░░░░]`; plain characters where the locale has no others.
+fn show_bar(done: f64, is_utf8: bool) -> String {
     let full = ((done * BAR_CELLS as f64) as usize).min(BAR_CELLS);
-    format!("[{}{}]", "█".repeat(full), "░".repeat(BAR_CELLS - full))
+    let (done, left) = if is_utf8 { ("█", "░") } else { ("#", "-") };
+    format!("[{}{}]", done.repeat(full), left.repeat(BAR_CELLS - full))
 }
 
 /// `12 s`, `4 min 10 s`, `1 h 02 min`: hundredths of what still changes are noise.
@@ -298,7 +299,7 @@ mod tests {
         });
         for reading in readings {
             for columns in 1..200 {
-                let line = reading.bar_line(columns);
+                let line = reading.bar_line(columns, true);
                 let fits = line.chars().count() <= columns.saturating_sub(COLUMNS_FREE).max(1);
                 assert!(fits && !line.contains('\n'), "{columns}: {line:?}");
             }
@@ -309,23 +310,29 @@ mod tests {
     fn what_each_width_shows() {
         let reading = restoring();
         assert_eq!(
-            reading.bar_line(120),
+            reading.bar_line(120, true),
             "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 45 GiB of 87 GiB, 461 MiB/s, 2 min 02 s left"
         );
-        assert_eq!(reading.bar_line(80), "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 461 MiB/s, 2 min 02 s left");
-        assert_eq!(reading.bar_line(40), "Restoring 45 %, 2 min 02 s left");
+        assert_eq!(
+            reading.bar_line(80, true),
+            "2 of 4 Restoring [█████████░░░░░░░░░░░] 45 %, 461 MiB/s, 2 min 02 s left"
+        );
+        assert!(reading.bar_line(80, false).contains("[#########-----------]"));
+        assert_eq!(reading.bar_line(40, true), "Restoring 45 %, 2 min 02 s left");
         let noted = Reading { note: "45 % fetched, 118.2 MiB/s, the network is slower".to_string(), ..reading };
-        assert_eq!(noted.bar_line(80), "2 of 4 Restoring 45 %, 45 % fetched, 118.2 MiB/s, the network is slower");
+        assert_eq!(noted.bar_line(80, true), "2 of 4 Restoring 45 %, 45 % fetched, 118.2 MiB/s, the network is slower");
     }
 
     #[test]
     fn no_ratio_but_where_something_gets_smaller_and_no_time_left_but_where_it_is_known() {
         let archiving = Reading { output_bytes: 15 << 30, ..restoring() };
-        assert!(archiving.bar_line(120).contains("ratio 3.000") && archiving.plain_line().contains("ratio 3.000"));
-        assert!(!restoring().bar_line(150).contains("ratio") && !restoring().plain_line().contains("ratio"));
+        assert!(
+            archiving.bar_line(120, true).contains("ratio 3.000") && archiving.plain_line().contains("ratio 3.000")
+        );
+        assert!(!restoring().bar_line(150, true).contains("ratio") && !restoring().plain_line().contains("ratio"));
         let meter = Meter::new();
         meter.stage("Restoring", Some(100));
-        assert!(!meter.read().bar_line(80).contains("left"));
+        assert!(!meter.read().bar_line(80, true).contains("left"));
         meter.advance(50, 0);
         assert_eq!(meter.read().done, Some(0.5));
         assert!(meter.read().left.is_none(), "half of a second's work tells nothing");

@@ -152,9 +152,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             // clap repeats what it does not understand, and a terminal would obey it.
             let error = parse(&usage::escaped(&arguments)).err().unwrap_or(error);
             let variable = environment::variable_of(&error, &command(), &arguments);
-            let printed = usage::print(&error, &arguments, variable);
+            let is_error = error.use_stderr();
+            let printed = usage::print(error, &arguments, variable);
             return match printed {
-                _ if error.use_stderr() => ExitCode::from(usage::EXIT_CODE),
+                _ if is_error => ExitCode::from(usage::EXIT_CODE),
                 // A closed pipe is no reason to fail at printing help.
                 Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
                     eprint(&stdout::error(&cause));

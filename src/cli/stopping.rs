@@ -2,10 +2,7 @@
 //! one line says what happens. Ending the work is not done here: everybody looks at the flag for that.
 
 use {
-    super::{
-        Verb,
-        json::StatusLine,
-    },
+    super::{Verb, json::StatusLine},
     indicatif::ProgressBar,
     signal_hook::{
         consts::{SIGHUP, SIGINT, SIGTERM},

@@ -33,7 +33,7 @@ use {
 /// How progress is shown on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProgressStyle {
-    /// A bar on a terminal, plain lines otherwise
+    /// A bar on a terminal; elsewhere a plain line every 10 seconds, or an object with --json
     #[default]
     Auto,
     /// A bar
@@ -71,6 +71,8 @@ pub struct Ui {
     is_verbose: bool,
     has_color: bool,
     style: ProgressStyle,
+    /// Objects were asked for, and are not what a log has instead of lines.
+    is_every_second: bool,
     interrupted: Arc<AtomicBool>,
     is_pipe_broken: AtomicBool,
     /// Why results could not be printed; a reader that went away is none.
@@ -108,6 +110,7 @@ impl Ui {
         let style = match args.progress {
             _ if args.quiet => ProgressStyle::None,
             ProgressStyle::Auto if is_terminal => ProgressStyle::Bar,
+            ProgressStyle::Auto if args.json => ProgressStyle::Json,
             ProgressStyle::Auto => ProgressStyle::Plain,
             style => style,
         };
@@ -122,6 +125,7 @@ impl Ui {
             is_verbose: args.verbose,
             has_color,
             style,
+            is_every_second: args.progress == ProgressStyle::Json,
             interrupted,
             is_pipe_broken: AtomicBool::new(false),
             print_error: Mutex::default(),
@@ -240,8 +244,11 @@ impl Ui {
 
     /// The same, of this gravity.
     pub fn log_at(&self, level: Level, line: &str) {
-        if !self.is_quiet || level == Level::Error {
-            self.stderr_at(level, &escaped_lines(line));
+        match self.is_stderr_json() {
+            _ if self.is_quiet && level != Level::Error => {}
+            true if level == Level::Info => self.stderr(&json(&StatusLine { message: line })),
+            true => self.stderr_at(level, &json(&WarningLine { message: line })),
+            false => self.stderr_at(level, &escaped_lines(line)),
         }
     }
 
@@ -336,7 +343,7 @@ impl Ui {
             // Once the user has asked to stop, what happens is said elsewhere, at once.
             let line = match interrupted.load(Relaxed) {
                 true => String::new(),
-                false => meter.read().bar_line(lines::columns()),
+                false => meter.read().bar_line(lines::columns(), lines::is_utf8()),
             };
             // Writing into the bar's own text cannot fail.
             let _ = to.write_str(&line);
@@ -354,7 +361,7 @@ impl Ui {
     }
 
     fn interval(&self) -> Duration {
-        if self.style == ProgressStyle::Json { JSON_INTERVAL } else { PLAIN_INTERVAL }
+        if self.is_every_second { JSON_INTERVAL } else { PLAIN_INTERVAL }
     }
 }
 

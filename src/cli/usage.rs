@@ -20,9 +20,16 @@ pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
 
 /// Prints what clap has to say: help and versions as they are, errors as the arguments ask for, with the variable of the
 /// environment that a value comes from.
-pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
+pub fn print(mut error: clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
-    let variable = variable.or_else(|| meant(error));
+    let variable = variable.or_else(|| meant(&error, arguments));
+    if variable.is_some() {
+        // What clap guesses contradicts what we know.
+        for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
+            error.remove(kind);
+        }
+    }
+    let error = &error;
     if !error.use_stderr() || !wants_json(arguments) {
         error.print().and_then(|()| io::stdout().flush())?;
         return variable.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
@@ -33,8 +40,8 @@ pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<Strin
     writeln!(io::stderr(), "{}", text::json(&line))
 }
 
-/// What a flag is called here that other programs have.
-fn meant(error: &clap::Error) -> Option<String> {
+/// What a flag is called here that other programs have; where an output goes that was given like an input.
+fn meant(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     const FLAGS: [(&str, &str); 4] = [
         ("--level", "--zstd-level"),
         ("--compression-level", "--zstd-level"),
@@ -42,6 +49,10 @@ fn meant(error: &clap::Error) -> Option<String> {
         ("--out", "--output"),
     ];
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let writes = || arguments.iter().skip(1).any(|argument| argument == "archive" || argument == "recompress");
+    if error.kind() == ErrorKind::UnknownArgument && !flag.starts_with('-') && writes() {
+        return Some(format!("the directory for the archive is given with -o: -o {flag}"));
+    }
     let (flag, ours) = FLAGS.iter().find(|(theirs, _)| error.kind() == ErrorKind::UnknownArgument && theirs == flag)?;
     Some(format!("{ours} is what {flag} is called here"))
 }

@@ -17,7 +17,11 @@ use {
         threads::{THREADS_MAX, available_threads},
     },
     slotpress_format::ledger::names::{Address, Hash, parse_number},
-    slotpress_read::{inspect::accounts::LARGEST_MAX, read_back::ReadBack, verify::own::FullReadBack},
+    slotpress_read::{
+        inspect::{accounts::LARGEST_MAX, owners::owner_of_name},
+        read_back::ReadBack,
+        verify::own::FullReadBack,
+    },
 };
 
 /// Reads a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so on in 1000.
@@ -102,6 +106,14 @@ pub fn hash(text: &str) -> Result<Hash, String> {
 /// Reads the address of an account or a program.
 pub fn pubkey(text: &str) -> Result<Address, String> {
     text.parse().map_err(|_| "an address is 32 bytes in base58".to_string())
+}
+
+/// Reads a program that owns accounts: its address, or the name that it is known by.
+pub fn owner(text: &str) -> Result<Address, String> {
+    owner_of_name(text).map_or_else(
+        || pubkey(text).map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
+        Ok,
+    )
 }
 
 /// Reads how many of the largest accounts to list.

@@ -4,6 +4,7 @@ use {
     super::{
         arguments::{DirectoryArgs, WorkerArgs},
         check::CheckArg,
+        list,
         network::{ArchiveInput, NetworkArgs},
         planned::{self, DECODING_WORKER_BYTES},
         ui::Ui,
@@ -11,15 +12,23 @@ use {
     },
     clap::{Args, ValueEnum},
     serde::Serialize,
-    slotpress_base::error::{Error, Result},
+    slotpress_base::error::{Error, ErrorKind, Result},
+    slotpress_base::progress::Progress,
     slotpress_base::text::ShowPath,
-    slotpress_format::{archive::frame_hashes::Root, ledger::names::Hash},
+    slotpress_format::{
+        archive::frame_hashes::Root,
+        ledger::names::{ArchiveName, Hash},
+    },
     slotpress_read::{
+        catalog::{Archive, Catalog, scan::scan_with_copies},
         rules::{
             clients::{Client, lines_of, names_of},
             findings::{Check, Failure, Place},
         },
-        state::{check::Completeness, spill::spill_dir},
+        state::{
+            check::{CheckMode, Completeness},
+            spill::spill_dir,
+        },
         verify::{
             VerifyOptions,
             report::{CheckResult, VerifyReport},
@@ -32,14 +41,15 @@ use {
     },
 };
 
-/// Verify an archive, a full and an incremental archive together, or a ledger
+/// Verify an archive, a full and an incremental archive together, a ledger, or all archives of a directory or store
 ///
 /// Recomputes capitalization and lattice hash over all accounts, and lists everything that is wrong, with its place. Nothing
 /// is unpacked. An archive cannot prove that its state is the cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// An archive, its URL, an unpacked archive, or the ledger directory of a stopped validator
-    #[arg(value_name = "ARCHIVE|LEDGER")]
+    /// An archive, its URL, an unpacked archive, the ledger directory of a stopped validator; or a directory, a store
+    /// (s3://BUCKET/PREFIX) or a server's URL that ends with /, of which every archive is verified, in one line each
+    #[arg(value_name = "ARCHIVE|LEDGER|DIR")]
     path: PathBuf,
     /// An incremental archive based on the full one
     incremental_archive: Option<PathBuf>,
@@ -151,6 +161,9 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         .expect_roots(args.expect_root.clone());
     options.expect_hash = args.expect_hash;
     options.expect_slot = args.expect_slot;
+    if let Some(catalog) = catalog_of(args, ui)? {
+        return verify_all(&catalog, &options, args, ui);
+    }
     let mut inputs = Vec::new();
     let report = if args.path.is_dir() {
         if args.incremental_archive.is_some() {
@@ -174,6 +187,104 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     print_report(&report, args.all, ui);
     inputs.iter().for_each(|input| input.print_transfer(ui));
     result_of(&report)
+}
+
+/// What makes a directory a ledger, or an unpacked archive.
+const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
+
+/// The archives of a place that holds many; `None` of an archive, and of a ledger.
+fn catalog_of(args: &VerifyArgs, ui: &Ui) -> Result<Option<Catalog>> {
+    let is_of_many = args.incremental_archive.is_none() && !args.directories.is_given() && args.slot.is_none();
+    let is_archive = ArchiveName::from_path(&args.path).is_some();
+    let text = args.path.to_str().filter(|text| text.contains("://"));
+    let catalog = match text {
+        _ if !is_of_many || is_archive => return Ok(None),
+        Some(text) if text.ends_with('/') || !text.starts_with("http") => {
+            list::ask(text, &args.path, &args.network, ui)?
+        }
+        Some(_) => return Ok(None),
+        None if !args.path.is_dir() || OF_A_LEDGER.iter().any(|name| args.path.join(name).exists()) => return Ok(None),
+        None => scan_with_copies(std::slice::from_ref(&args.path))?,
+    };
+    let is_none = catalog.archives().is_empty() && catalog.unusable().is_empty();
+    match is_none && text.is_none() {
+        // What it is instead is said where a ledger is looked for.
+        true => Ok(None),
+        false if is_none => Err(Error::failed(format!("no archives in {}", args.path.shown()))),
+        false => Ok(Some(catalog)),
+    }
+}
+
+/// Verifies every archive, incremental ones on their full archive, and prints a line for each.
+fn verify_all(catalog: &Catalog, options: &VerifyOptions, args: &VerifyArgs, ui: &Ui) -> Result<()> {
+    if args.expect_hash.is_some() || args.expect_slot.is_some() || !args.expect_root.is_empty() {
+        return Err(Error::usage("--expect-hash, --expect-slot and --expect-root are about one archive"));
+    }
+    let (mut bad, mut other): (u64, Option<Error>) = (0, None);
+    let mut failed = |path: &str, why: &str| {
+        bad += 1;
+        if !ui.is_json() {
+            ui.print_verbatim(&format!("FAILED  {path}: {why}"));
+        }
+    };
+    for archive in catalog.archives() {
+        let path = archive.path().shown();
+        match verify_one(archive, catalog, options, args, ui) {
+            Ok(report) => {
+                if ui.is_json() {
+                    print_report(&report, args.all, ui);
+                }
+                let more = report.failures.len().saturating_sub(1) as u64 + report.unlisted_count;
+                let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+                match report.failures.first() {
+                    Some(first) => failed(&path, &format!("{}: {}{more}", first.check.name(), first.message)),
+                    None if ui.is_json() => {}
+                    None if ui.is_quiet() => ui.print_verbatim(&path),
+                    None if !archive.is_full() && catalog.base_of(archive).is_none() => {
+                        ui.print_verbatim(&format!(
+                            "ok      {path}: frames and files only, its full archive is not here"
+                        ));
+                    }
+                    None => ui.print_verbatim(&format!("ok      {path}")),
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            Err(error) if error.kind() == ErrorKind::Damaged => failed(&path, &error.to_string()),
+            Err(error) => {
+                ui.warn(&format!("{path} was not verified: {error}"));
+                other.get_or_insert(error);
+            }
+        }
+    }
+    for unusable in catalog.unusable() {
+        let path = unusable.archive.path().shown();
+        failed(&path, &unusable.fault.to_string());
+        if ui.is_json() {
+            ui.print_json(&list::UnusableLine::of(unusable));
+        }
+    }
+    let all = values::count_of((catalog.archives().len() + catalog.unusable().len()) as u64, "archive");
+    match other {
+        _ if bad > 0 => Err(Error::damaged(format!("{bad} of {all} in {} are not valid", args.path.shown()))),
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn verify_one(
+    archive: &Archive,
+    catalog: &Catalog,
+    options: &VerifyOptions,
+    args: &VerifyArgs,
+    ui: &Ui,
+) -> Result<VerifyReport> {
+    let open = |archive: &Archive| ArchiveInput::open(&archive.path(), &args.network, ui);
+    let (one, base) = (open(archive)?, catalog.base_of(archive).map(open).transpose()?);
+    match (&base, archive.is_full()) {
+        (Some(base), _) => verify_archives(base.named(), Some(one.named()), options, ui),
+        (None, true) => verify_archives(one.named(), None, options, ui),
+        (None, false) => verify_archives(one.named(), None, &options.clone().check(CheckMode::Frames), ui),
+    }
 }
 
 /// An error for what is not right, so that the exit code says it too.

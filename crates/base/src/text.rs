@@ -93,9 +93,13 @@ pub fn wrap(label: &str, text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![label.to_string()];
     let mut is_line_start = true;
     for word in text.split_whitespace() {
-        let length = lines.last().map_or(0, |line| line.chars().count());
-        if !is_line_start && length + 1 + word.chars().count() > columns {
-            lines.push(indent.clone());
+        let (length, word_length) = (lines.last().map_or(0, |line| line.chars().count()), word.chars().count());
+        // Behind an indent that leaves no room for a word, it stands further left.
+        let room = columns.saturating_sub(word_length);
+        let is_too_long =
+            if is_line_start { lines.len() == 1 && length > room && length < columns } else { length + 1 > room };
+        if is_too_long && (!is_line_start || room > 0) {
+            lines.push(indent.chars().take(if room > 0 { room } else { columns }).collect());
             is_line_start = true;
         }
         if let Some(line) = lines.last_mut() {
@@ -207,6 +211,14 @@ mod tests {
             assert!(lines.len() > 2 && lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
         }
         assert_eq!(wrap("", "two words", 80), ["two words"]);
+        // A word for which there is no room behind the label stands further left.
+        let capitalization = "1 account, capitalization 599,999,123,456,789,012";
+        let lines = wrap("  state    ok       ", capitalization, 40);
+        assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:#?}");
+        assert_eq!(
+            wrap("  supply             ", "599,999,123,456,789,012", 40)[1],
+            " ".repeat(17) + "599,999,123,456,789,012"
+        );
         assert_eq!(wrap("label: ", "", 80), ["label: "]);
         assert_eq!(wrap("", "/a/path/that/is/long is", 10), ["/a/path/that/is/long", "is"]);
     }

@@ -24,10 +24,11 @@ pub struct ReadBackReport {
 
 /// Reads back what has just been written.
 pub trait ReadBack: Debug + Send + Sync {
-    /// Reads back an archive that does not have its name yet.
+    /// Reads back an archive that does not have its name yet; an incremental one on its full archive, where that is given.
     fn check_archive(
         &self,
         archive: &NamedArchive,
+        base: Option<&NamedArchive>,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<ReadBackReport>;

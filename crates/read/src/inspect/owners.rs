@@ -39,3 +39,8 @@ const KNOWN: [([u8; 32], &str); 29] = [
 pub fn owner_name(owner: &Address) -> Option<&'static str> {
     KNOWN.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
 }
+
+/// The owner program of this name; capitals do not matter.
+pub fn owner_of_name(name: &str) -> Option<Address> {
+    KNOWN.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(key, _)| Address(*key))
+}

@@ -82,7 +82,13 @@ impl FullReadBack {
         let is_wrong = |failure: &&Failure| !(is_below(failure) && is_usual_below(failure.rule));
         let failure = failures(&report).find(is_wrong).or_else(|| report.warnings.iter().find(is_ours));
         let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
-        require(failure, "archive", &name)?;
+        let what = format!("the archive of {name}");
+        match base {
+            Some(base) => {
+                require(failure, &format!("{what}, read back on {},", base.path.shown()), SUSPECTS_OF_A_PAIR)?
+            }
+            None => require(failure, &what, SUSPECTS)?,
+        }
         Ok(summary_of(&report))
     }
 }
@@ -92,11 +98,12 @@ impl ReadBack for FullReadBack {
     fn check_archive(
         &self,
         archive: &NamedArchive,
+        base: Option<&NamedArchive>,
         threads: usize,
         progress: &dyn Progress,
     ) -> Result<ReadBackReport> {
         let clients = archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default();
-        self.check_archive_on(archive, None, &clients, threads, progress)
+        self.check_archive_on(archive, base, &clients, threads, progress)
     }
 
     fn check_snapshot(
@@ -108,7 +115,7 @@ impl ReadBack for FullReadBack {
     ) -> Result<ReadBackReport> {
         let slot = snapshot.slot;
         let report = verify_snapshot(snapshot, base_slot, &self.options(&Client::AGAVE, threads), progress)?;
-        require(failures(&report).next(), "ledger", &format!("slot {slot}"))?;
+        require(failures(&report).next(), &format!("the ledger of slot {slot}"), SUSPECTS_OF_A_LEDGER)?;
         Ok(summary_of(&report))
     }
 }
@@ -131,11 +138,14 @@ fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
     report.failures.iter().filter(|failure| !failure.rule.is_of_bank() && !failure.rule.is_of_version())
 }
 
-fn require(failure: Option<&Failure>, kind: &str, name: &str) -> Result<()> {
+fn require(failure: Option<&Failure>, what: &str, hint: &'static str) -> Result<()> {
     let Some(failure) = failure else { return Ok(()) };
-    let error = failure.to_error().within(format!("the {kind} of {name} is not valid, and was removed"));
-    Err(error.with_hint(match kind {
-        "archive" => "verify the ledger: if it is valid, suspect the disk or the memory",
-        _ => "verify the archives it was restored from: if they are valid, suspect the disk or the memory",
-    }))
+    Err(failure.to_error().within(format!("{what} is not valid, and was removed")).with_hint(hint))
 }
+
+/// Where to look for the fault.
+const SUSPECTS: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
+const SUSPECTS_OF_A_PAIR: &str =
+    "verify the full archive and the ledger: if both are valid, suspect the disk or the memory";
+const SUSPECTS_OF_A_LEDGER: &str =
+    "verify the archives it was restored from: if they are valid, suspect the disk or the memory";
