@@ -367,6 +367,7 @@ fn the_doctor_looks_at_a_ledger() {
         "cachestat",
         "O_DIRECT",
         "huge pages",
+        "load",
         "disk",
         "cores",
     ] {
@@ -556,7 +557,10 @@ fn verbose_tells_the_plan_and_where_the_time_went() {
         let line = |start: &str| stderr.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default();
         assert!(line("plan: ").contains(plan), "{stderr}");
         assert!(line("memory: at most ").contains(" for each worker ("), "{stderr}");
-        assert!(line("time: ").contains("; limited by "), "{stderr}");
+        let time = line("time: ");
+        // Short runs say nothing of other programs.
+        let is_load_told = !time.contains("; other programs used ") || time.ends_with(" cores)");
+        assert!(time.contains("; limited by ") && is_load_told, "{stderr}");
         assert!(!stdout.contains("plan: "), "{stdout}");
     }
 }
@@ -776,4 +780,25 @@ fn the_long_version_names_every_feature() {
     let output = slotpress().args(["--version", "-v"]).output().expect("runs");
     let said = String::from_utf8(output.stdout).expect("text");
     assert!(said.contains("features  levels net serve stores"), "{said}");
+}
+
+/// A demo says of its short run what it measured, and no more; what a killed one has left goes with the next one.
+#[test]
+fn a_demo_and_what_a_killed_one_leaves() {
+    let dir = temp_dir();
+    let demo = || {
+        let mut command = Command::new(slotpress_path());
+        command.args(["demo", "--size", "8MiB"]).env("TMPDIR", dir.path());
+        command
+    };
+    let mut child = demo().stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    wait_for("a ledger", || names(dir.path()).iter().any(|name| name.ends_with("/ledger")));
+    child.kill().expect("killed");
+    child.wait().expect("ends");
+    assert!(!names(dir.path()).is_empty(), "a killed program removes nothing");
+    let output = demo().output().expect("runs");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("\nArchived at "), "{stdout}");
+    assert!(!stdout.contains("450 GB"), "{stdout}");
+    assert_eq!(names(dir.path()), Vec::<String>::new());
 }

@@ -2,6 +2,7 @@
 
 use {
     slotpress_base::{
+        other_load::{LoadWatch, OtherLoad},
         progress::Part,
         stopwatch::{Elapsed, Stopwatch},
         threads::available_threads,
@@ -19,12 +20,13 @@ const BUSY_PERCENT: f64 = 85.0;
 #[derive(Debug)]
 pub struct Spent {
     stopwatch: Stopwatch,
+    load: Option<LoadWatch>,
     nanoseconds: [AtomicU64; Part::ALL.len()],
 }
 
 impl Default for Spent {
     fn default() -> Self {
-        Self { stopwatch: Stopwatch::start(), nanoseconds: Default::default() }
+        Self { stopwatch: Stopwatch::start(), load: LoadWatch::start(), nanoseconds: Default::default() }
     }
 }
 
@@ -42,11 +44,12 @@ impl Spent {
             .zip(&self.nanoseconds)
             .map(|(part, sum)| (part, Duration::from_nanos(sum.load(Relaxed)).as_secs_f64()))
             .collect();
-        describe(&parts, &self.stopwatch.elapsed(), available_threads())
+        let others = self.load.and_then(|load| load.others());
+        describe(&parts, &self.stopwatch.elapsed(), available_threads(), others)
     }
 }
 
-fn describe(parts: &[(Part, f64)], taken: &Elapsed, cores: usize) -> Option<String> {
+fn describe(parts: &[(Part, f64)], taken: &Elapsed, cores: usize, others: Option<OtherLoad>) -> Option<String> {
     let sum: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
     if sum <= 0.0 {
         return None;
@@ -58,14 +61,19 @@ fn describe(parts: &[(Part, f64)], taken: &Elapsed, cores: usize) -> Option<Stri
         .collect();
     let busy_percent = (taken.cpu_percent() / cores.max(1) as f64).min(100.0);
     let slowest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(part, _)| *part);
+    let is_crowded =
+        |load: OtherLoad| load.is_notable() && load.percent() + taken.cpu_percent() / load.cores as f64 >= BUSY_PERCENT;
     let limit = match slowest {
         _ if busy_percent >= BUSY_PERCENT => "the cores",
+        // A busy machine makes every part slow: neither the disk nor the level is to blame.
+        _ if others.is_some_and(is_crowded) => "other programs on these cores",
         Some(Part::Reading) => "reading the input, or --max-rate",
         Some(Part::Writing) => "the output disk",
         _ => "other programs on these cores, or too few threads",
     };
     let shares = shares.join(", ");
-    Some(format!("time: {shares}; limited by {limit} (slotpress used {busy_percent:.0} % of the cores)"))
+    let others = others.map(|load| format!("; {load}")).unwrap_or_default();
+    Some(format!("time: {shares}; limited by {limit} (slotpress used {busy_percent:.0} % of the cores{others})"))
 }
 
 #[cfg(test)]
@@ -75,7 +83,7 @@ mod tests {
     #[test]
     fn the_slowest_part_is_named() {
         let taken = |cpu: u64| Elapsed { wall: Duration::from_secs(10), cpu: Duration::from_secs(cpu) };
-        let told = |parts: &[(Part, f64)], cpu| describe(parts, &taken(cpu), 2).unwrap_or_default();
+        let told = |parts: &[(Part, f64)], cpu| describe(parts, &taken(cpu), 2, None).unwrap_or_default();
         let archiving = [(Part::Reading, 1.0), (Part::Compressing, 9.0), (Part::Writing, 0.0)];
         assert_eq!(
             told(&archiving, 19),
@@ -88,5 +96,20 @@ mod tests {
              the cores)"
         );
         assert_eq!(told(&[(Part::Reading, 0.0)], 5), "");
+    }
+
+    /// Neither the disk nor the level is blamed for what other programs take.
+    #[test]
+    fn the_load_of_the_machine_is_told() {
+        let taken = Elapsed { wall: Duration::from_secs(10), cpu: Duration::from_secs(8) };
+        let disk = [(Part::Reading, 6.0), (Part::Compressing, 3.0)];
+        let told =
+            |used_cores| describe(&disk, &taken, 2, Some(OtherLoad { used_cores, cores: 2 })).unwrap_or_default();
+        assert_eq!(
+            told(1.1),
+            "time: reading 67 %, compressing 33 %; limited by other programs on these cores (slotpress used 40 % of the cores; \
+             other programs used 1.1 of 2 cores)"
+        );
+        assert!(told(0.3).contains("limited by reading the input, or --max-rate"), "{}", told(0.3));
     }
 }

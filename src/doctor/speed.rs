@@ -3,7 +3,7 @@
 use {
     super::{Finding, Verdict},
     crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT},
-    slotpress_base::{error::Result, io, progress::Progress, threads::available_threads},
+    slotpress_base::{error::Result, io, other_load::LoadWatch, progress::Progress, threads::available_threads},
     std::{
         fs::File,
         io::Read,
@@ -25,8 +25,9 @@ const CONTENT_BYTES: u64 = 8 << 20;
 /// Files that together hold less tell more about opening files than about the disk.
 const FILES_BYTES_MIN: u64 = 64 << 20;
 
-/// Measures both, and says which of them bounds archiving.
+/// Measures both, and says which of them bounds archiving, unless other programs take part of either.
 pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<Finding>> {
+    let watch = LoadWatch::start();
     let disk = disk_rate(files, progress);
     progress.check()?;
     let cores = compress_rate(&content(files), progress)?;
@@ -37,6 +38,17 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     };
     let show = slotpress_base::quantity::rate;
     let mut findings = Vec::new();
+    let load = watch.and_then(|watch| watch.others());
+    let is_loaded = load.is_some_and(|load| load.is_notable());
+    findings.push(match load {
+        Some(load) if is_loaded => Finding::note(
+            "load",
+            load.to_string(),
+            "disk and cores were measured beside them: stop them, and run doctor again",
+        ),
+        Some(load) => Finding::good("load", load.to_string(), "disk and cores were measured on a quiet machine"),
+        None => Finding::note("load", "unknown", "the system does not tell what other programs use"),
+    });
     findings.push(match disk {
         Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),
         None => Finding::note(
@@ -47,6 +59,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     });
     if let Some(rate) = cores {
         let means = match disk {
+            _ if is_loaded => "what was left by other programs: alone, archiving at level 1 may be faster",
             Some(disk) if disk < rate => "the disk bounds archiving at level 1: a higher --zstd-level may cost no time",
             Some(_) => "the cores bound archiving at level 1: a higher --zstd-level takes longer",
             None => "what archiving at level 1 can do, where the disk is as fast",

@@ -10,6 +10,7 @@ pub mod hint;
 pub mod io;
 pub mod kept_dir;
 pub mod memory;
+pub mod other_load;
 pub mod owner;
 pub mod pipeline;
 pub mod pool;
