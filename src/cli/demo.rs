@@ -29,6 +29,7 @@ use {
         inspect::inspect_archive,
         plan::Plan,
         rules::clients::{Client, names_of},
+        store::work_dir::{WorkDir, remove_stale_dirs},
     },
     slotpress_synth::{AgaveVersion, INCREMENTAL_BYTES_MIN, Mix, SynthOptions, synth},
     std::{
@@ -37,6 +38,9 @@ use {
         path::{Path, PathBuf},
     },
 };
+
+/// Prefix of temporary directories, which are locked while they are used: the next run removes those of killed ones.
+const WORK_PREFIX: &str = "slotpress-demo-";
 
 /// Show how it works on a synthetic ledger: archive, inspect, restore, compare
 #[derive(Debug, Args)]
@@ -73,10 +77,9 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             dir.as_path()
         }
         None => {
-            temporary = tempfile::Builder::new()
-                .prefix("slotpress-demo-")
-                .tempdir()
-                .map_err(|error| Error::failed(format!("cannot make a temporary directory: {error}")))?;
+            let parent = std::env::temp_dir();
+            remove_stale_dirs(&parent, WORK_PREFIX)?;
+            temporary = WorkDir::create(&parent, WORK_PREFIX)?;
             temporary.path()
         }
     };
@@ -161,9 +164,8 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let rate = input_bytes as f64 / archive_seconds.max(1e-9);
     ui.print("");
     ui.print(&format!(
-        "Archived at {}/s on this machine: a mainnet state of 450 GB would take {}, if the disks keep up.",
-        values::show_bytes(rate as u64),
-        values::show_duration(std::time::Duration::from_secs_f64(450e9 / rate.max(1.0)))
+        "Archived at {}/s here. A large ledger may take another rate: slotpress doctor LEDGER measures its disk and the cores.",
+        values::show_bytes(rate as u64)
     ));
     match &args.keep {
         Some(dir) => ui.print(&format!("Everything is kept in {}.", dir.shown())),

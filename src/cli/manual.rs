@@ -100,7 +100,9 @@ fn write_page(dir: &Path, path: &[&str], command: &Command, names: &[String]) ->
     let name = page_name(path);
     // Examples have a section of their own.
     let command = command.clone().name(name.clone()).after_help("").after_long_help("");
-    let man = Man::new(command.clone()).title(name.to_uppercase()).manual("slotpress manual");
+    // The footer has the source, the date and the name of the page in one line.
+    let source = concat!("slotpress ", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(command.clone()).title(name.to_uppercase()).manual("slotpress manual").source(source);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -201,6 +203,14 @@ mod tests {
                 );
             }
             assert!(page.contains("interrupted"), "{name}");
+        }
+        // The header has the title twice, and the footer the source and the title, in lines of 80 columns.
+        for entry in fs::read_dir(dir.path()).expect("there") {
+            let text = fs::read_to_string(entry.expect("an entry").path()).expect("read");
+            let title = text.lines().find(|line| line.starts_with(".TH ")).expect("a title");
+            let words: Vec<&str> = title.split(['"', ' ']).filter(|word| !word.is_empty()).collect();
+            assert_eq!(words[2..], ["1", "slotpress", env!("CARGO_PKG_VERSION"), "slotpress", "manual"], "{title}");
+            assert!(2 * (words[1].len() + "(1)".len()) + "  slotpress manual  ".len() <= 80, "{title}");
         }
         assert!(page("slotpress-archive.1").contains("slotpress archive /mnt/ledger"));
     }
