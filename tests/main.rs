@@ -44,7 +44,9 @@ mod parsers;
 mod publish;
 mod races;
 mod readers;
+mod readme;
 mod recompress;
+mod release;
 mod restore_layouts;
 mod screen;
 #[cfg(feature = "serve")]

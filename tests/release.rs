@@ -1,0 +1,106 @@
+//! What a release has beside the program: documents whose links hold where they are installed, and who publishes it.
+
+use {
+    crate::common::temp_dir,
+    std::{
+        fs,
+        path::{Path, PathBuf},
+        process::Command,
+    },
+};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(root().join(path)).expect("read")
+}
+
+/// The documents of the tarball and the packages.
+fn shipped() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).expect("there").map(|entry| entry.expect("an entry").file_name());
+    let of_root = ["README.md", "CHANGELOG.md", "SECURITY.md"].map(PathBuf::from);
+    of_root.into_iter().chain(docs.map(|name| Path::new("docs").join(name))).collect()
+}
+
+#[test]
+fn packages_have_the_documents_that_theirs_link_to() {
+    let shipped = shipped();
+    for path in &shipped {
+        let text = read(path);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+        let beside = |link: &str| {
+            let link = link.split('#').next().unwrap_or_default();
+            match (link.strip_prefix("../"), path.parent()) {
+                _ if link.is_empty() => path.clone(),
+                (Some(above), _) => PathBuf::from(above),
+                (None, Some(dir)) => dir.join(link),
+                (None, None) => PathBuf::from(link),
+            }
+        };
+        for link in links.filter(|link| !link.starts_with("https://")) {
+            assert!(shipped.contains(&beside(link)), "{} links to {link}, which no package has", path.display());
+        }
+    }
+    // The lists: of the deb and the rpm, and of the tarball that they are made from.
+    let (packages, tarball) = (read("Cargo.toml"), read("contrib/release/build"));
+    let copied = tarball.lines().find(|line| line.contains("cp -r README.md")).expect("a line");
+    for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "docs"] {
+        let source = format!("\"target/dist/package/{name}{}\"", if name == "docs" { "/*" } else { "" });
+        assert_eq!(packages.matches(&source).count(), 2, "{source} in the deb and in the rpm");
+        assert!(copied.split_whitespace().any(|word| word == name), "{copied}");
+    }
+}
+
+/// With placeholders, no release: neither where a maintainer fills them in, nor where users read them.
+#[test]
+fn a_release_names_who_publishes_it() {
+    const FILES: [&str; 4] = ["contrib/release/check", "contrib/release/publisher", "Cargo.toml", "docs/installing.md"];
+    let dir = temp_dir();
+    let copy = |name: &str| {
+        let to = dir.path().join(name);
+        fs::create_dir_all(to.parent().expect("a directory")).expect("made");
+        fs::copy(root().join(name), to).expect("copied");
+    };
+    FILES.iter().for_each(|name| copy(name));
+    let check = || {
+        let output = Command::new(dir.path().join(FILES[0])).arg("publisher").output().expect("runs");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let publisher = read(FILES[1]);
+    let value = |name: &str| {
+        let line = publisher.lines().find_map(|line| line.strip_prefix(&format!("{name}="))).expect("a line");
+        line.trim_matches('"').to_string()
+    };
+    let filled = [
+        ("repository", "https://git.example/slotpress"),
+        ("maintainer", "Somebody <somebody@mail.example>"),
+        ("public_key", "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"),
+    ];
+    for name in &FILES[1..] {
+        let fill = |text: String, (what, to): &(&str, &str)| text.replace(&value(what), to);
+        fs::write(dir.path().join(name), filled.iter().fold(read(name), fill)).expect("written");
+    }
+    assert_eq!(check(), (true, String::new()));
+    for placeholder in [
+        "repository=https://slotpress.invalid/slotpress",
+        "maintainer='Somebody <somebody@slotpress.invalid>'",
+        "public_key=PUBLIC_KEY_OF_RELEASES",
+    ] {
+        let path = dir.path().join(FILES[1]);
+        let text = fs::read_to_string(&path).expect("read");
+        fs::write(&path, format!("{text}{placeholder}\n")).expect("written");
+        let (is_good, said) = check();
+        assert!(!is_good && said.contains("is a placeholder"), "{placeholder}: {said}");
+        fs::write(&path, text).expect("written");
+    }
+    // What is filled in at one place only.
+    for name in &FILES[2..] {
+        copy(name);
+        let (is_good, said) = check();
+        assert!(!is_good && said.contains(&format!("{name} does not have: ")), "{said}");
+        let fill = |text: String, (what, to): &(&str, &str)| text.replace(&value(what), to);
+        fs::write(dir.path().join(name), filled.iter().fold(read(name), fill)).expect("written");
+    }
+}
