@@ -20,7 +20,7 @@ if [ -z "$input" ]; then
     "$slotpress" -q synth "$input" --size "$size" >/dev/null
 fi
 measure() {
-    "$slotpress" -q --json levels "$input" --levels "$levels" --repeat 1 --min-time 0 --frame-size "${FRAME_SIZE:-2MiB}" \
+    "$slotpress" -q --json levels "$input" --codec zstd --levels "$levels" --repeat 1 --min-time 0 --frame-size "${FRAME_SIZE:-2MiB}" \
         "$@" 2>/dev/null | grep '"type":"level"'
 }
 field() { sed "s/.*\"$1\":\([-0-9.]*\).*/\1/"; }

@@ -5,8 +5,9 @@
 #   bench/levels.sh [INPUT]     a ledger, an archive, an unpacked archive or any file; else a ledger of SIZE (512MiB)
 #
 # Writes levels.json, levels.csv, levels.md and levels.html to OUT (bench/results). Settings: SIZE, THREADS (all cores),
-# LEVELS (1-10), SPEED_LEVELS (1-4: compared with zstd -b on one thread), SCRATCH (/dev/shm). Needs zstd and about
-# 4 x SIZE of memory; an INPUT that has to be unpacked for zstd -b takes its size in SCRATCH (CHECK=no leaves that out).
+# LEVELS (1-10), SPEED_LEVELS (1-4: compared with zstd -b on one thread), BUDGET (10min, of each table), SCRATCH (/dev/shm).
+# Needs zstd and about 4 x SIZE of memory; an INPUT that has to be unpacked for zstd -b takes its size in SCRATCH (CHECK=no
+# leaves that out).
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-512MiB}
 levels=${LEVELS:-1-10}
@@ -23,7 +24,7 @@ if [ -z "$input" ]; then
     "$slotpress" -q synth "$input" --size "$size" >/dev/null
 fi
 
-"$slotpress" levels "$input" --levels "$levels" --threads "$threads" --json \
+"$slotpress" levels "$input" --levels "$levels" --threads "$threads" --budget "${BUDGET:-10min}" --json \
     --csv "$out/levels.csv" --markdown "$out/levels.md" --html "$out/levels.html" >"$out/levels.json"
 cat "$out/levels.md"
 [ "${CHECK:-yes}" = yes ] || exit 0
@@ -44,7 +45,7 @@ else
     tar=$input
 fi
 
-field() { sed -n "s/.*\"level\":$1,.*\"$2\":\([0-9.]*\).*/\1/p" "$3"; }
+field() { sed -n "s/.*\"codec\":\"zstd\",\"level\":$1,.*\"$2\":\([0-9.]*\).*/\1/p" "$3"; }
 
 library=$(sed -n 's/^version = ".*+zstd\.\(.*\)"/\1/p' "$here/Cargo.lock")
 program=$(zstd --version | sed 's/.* v\([0-9.]*\),.*/\1/')
@@ -69,7 +70,7 @@ done <"$work/zstd-sizes"
 echo
 echo "Speed against zstd -b on one thread, fastest runs, MB/s"
 echo
-"$slotpress" -q levels "$tar" --levels "$speed_levels" --threads 1 --min-time 2 --json 2>/dev/null >"$work/ours"
+"$slotpress" -q levels "$tar" --codec zstd --levels "$speed_levels" --budget "${BUDGET:-10min}" --threads 1 --min-time 2 --json 2>/dev/null >"$work/ours"
 zstd -q -b"${speed_levels%%[-,]*}" -e"${speed_levels##*[-,]}" -i2 -B8388608 "$tar" 2>&1 | grep '^-[0-9]' >"$work/zstd-speeds"
 printf '%-9s %22s %8s %25s %8s\n' level "compress: ours, zstd" ratio "decompress: ours, zstd" ratio
 while read -r level _ _ compress _ decompress _; do

@@ -18,7 +18,8 @@ fn levels(input: &Path, arguments: &[&str]) -> Vec<Value> {
 
 /// What holds for every row; returns (level, input, output).
 fn check_row(row: &Value) -> (i64, u64, u64) {
-    assert_eq!((row["type"].as_str(), row["codec"].as_str()), (Some("level"), Some("zstd")));
+    let codec = row["codec"].as_str().expect("a codec");
+    assert!(row["type"] == "level" && ["zstd", "clustered"].contains(&codec), "{row}");
     let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
     assert!(output > 0.0 && (number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
     for what in ["compress", "decompress"] {
@@ -32,14 +33,18 @@ fn check_row(row: &Value) -> (i64, u64, u64) {
     (row["level"].as_i64().expect("a level"), input as u64, output as u64)
 }
 
+/// Checks the rows and the recommendation; returns the rows of zstd on records as they are.
 fn check_rows(lines: &[Value], expected_levels: &[i64]) -> Vec<(i64, u64, u64)> {
     let (recommendation, rows) = lines.split_last().expect("some lines");
-    let rows: Vec<_> = rows.iter().map(check_row).collect();
-    assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), expected_levels);
+    let smallest = rows.iter().map(check_row).map(|row| row.2).min();
     assert_eq!(recommendation["type"], "recommendation");
-    let smallest = rows.iter().min_by_key(|row| row.2).expect("a row");
-    let chosen = recommendation["smallest_size"]["level"].as_i64();
-    assert_eq!(rows.iter().find(|row| Some(row.0) == chosen).map(|row| row.2), Some(smallest.2));
+    let is_smallest = |row: &&Value| {
+        let chosen = &recommendation["smallest_size"];
+        (&row["codec"], &row["level"]) == (&chosen["codec"], &chosen["level"])
+    };
+    assert_eq!(rows.iter().find(is_smallest).map(|row| check_row(row).2), smallest);
+    let rows: Vec<_> = rows.iter().filter(|row| row["codec"] == "zstd").map(check_row).collect();
+    assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), expected_levels);
     for choice in ["shortest_time", "smallest_size", "knee"] {
         let choice = &recommendation[choice];
         assert!(expected_levels.contains(&choice["level"].as_i64().expect("a level")), "{choice}");
@@ -94,6 +99,22 @@ fn the_same_content_from_anywhere() {
         .collect();
     assert!(sizes.iter().all(|row| *row == sizes[0]), "{sizes:?}");
 
+    // Clustered, it is what `archive` makes of it: frames, and what stands beside them, which is the same for both.
+    let clustered = |input: &Path| check_row(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).2;
+    fs::create_dir(path("clustered")).expect("made");
+    let out_dir = path("clustered");
+    let arguments = ["archive", "--frame-size", "64KiB", "--layout", "clustered", "-o"];
+    slotpress().args(arguments).arg(&out_dir).arg(&ledger).assert().success();
+    let archive = fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path();
+    let beside = |archive: &Path, frames: u64, settings: &str| {
+        fs::metadata(archive).expect("there").len() - frames - settings.len() as u64
+    };
+    assert!(clustered(&ledger) < sizes[0].2);
+    for input in &inputs {
+        let frames = clustered(input);
+        assert_eq!(beside(&archive, frames, " layout=clustered"), beside(&inputs[1], sizes[0].2, ""), "{frames}");
+    }
+
     // Sampled, they are the same frames too: found by plan, by index, by reading, by decoding.
     fs::write(path("foreign.tar.zst"), zstd::encode_all(fs::File::open(&inputs[2]).expect("there"), 1).expect("zstd"))
         .expect("written");
@@ -146,6 +167,38 @@ fn whole_archives_on_disk() {
     assert_eq!(fs::read_dir(&scratch).expect("there").count(), 0, "nothing is left");
 }
 
+/// What `archive` itself makes smaller in the same time is a row, and recommended where it is better.
+#[test]
+fn clustered_records_are_measured_too() {
+    let lines = levels(&fixture(FULL_26), &["--levels", "1-4"]);
+    let row = |line: &Value| Some((line["codec"].as_str()?.to_string(), line["level"].as_i64()?));
+    let rows: Vec<_> = lines.iter().filter_map(row).map(|(codec, level)| format!("{codec} {level}")).collect();
+    let expected = ["zstd 1", "clustered 1", "zstd 2", "clustered 2", "zstd 3", "clustered 3", "zstd 4"];
+    assert_eq!(rows, expected);
+    let sizes: Vec<u64> = lines[..7].iter().map(|line| check_row(line).2).collect();
+    assert!(sizes[1] < sizes[0] && sizes[5] < sizes[4], "{sizes:?}");
+    assert!(lines[7]["measured_well_enough"].is_boolean(), "{}", lines[7]);
+    // With codecs that are named, these alone.
+    let named = levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
+    assert_eq!(named.iter().filter_map(row).count(), 1);
+}
+
+/// The time is bounded and said beforehand; what there was no time for is named.
+#[test]
+fn a_budget_bounds_the_time() {
+    let arguments = ["levels", "--levels", "1-3", "--budget", "0", "--progress", "none"];
+    let output = slotpress().args(arguments).arg(fixture(FULL_26)).assert().success().get_output().clone();
+    let [screen, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("measuring 6 levels for at most 0 s (--budget)"), "{said}");
+    assert!(
+        said.contains("not measured within 0 s: clustered 1, zstd 2, clustered 2, zstd 3, clustered 3; "),
+        "{said}"
+    );
+    assert!(said.contains("measured 1 of 3 times"), "{said}");
+    assert_eq!(screen.lines().filter(|line| line.starts_with("zstd ")).count(), 1, "{screen}");
+}
+
 #[test]
 fn exports_and_the_screen() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -163,10 +216,11 @@ fn exports_and_the_screen() {
         .success();
     let screen = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    // Single runs, which `--repeat 1` leaves, agree with themselves.
     assert_eq!(screen.matches("--zstd-level").count(), 3, "{screen}");
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
-    assert_eq!(read("a.csv").lines().count(), 4);
-    assert_eq!(read("a.md").lines().filter(|line| line.starts_with("| ")).count(), 4);
+    assert_eq!(read("a.csv").lines().count(), 1 + 6);
+    assert_eq!(read("a.md").lines().filter(|line| line.starts_with("| ")).count(), 1 + 6);
     assert!(read("a.html").starts_with("<!doctype html>") && read("a.html").contains("id=\"levels-table\""));
 }
 
@@ -177,6 +231,7 @@ fn what_makes_no_sense_is_refused() {
     let archive = fixture(FULL_26);
     let bytes = fs::read(&archive).expect("a fixture");
     fs::write(path("empty"), b"").expect("written");
+    fs::write(path("text"), b"text").expect("written");
     fs::write(path("cut.tar.zst"), &bytes[..bytes.len() / 2]).expect("written");
     // With checksums, so that any damage shows.
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
@@ -189,7 +244,7 @@ fn what_makes_no_sense_is_refused() {
     fs::write(path(archive.file_name().and_then(|name| name.to_str()).expect("a name")), b"<html>").expect("written");
     let renamed = path(archive.file_name().and_then(|name| name.to_str()).expect("a name"));
     let csv_in_no_directory = path("no/such/directory.csv");
-    let cases: [(&Path, &[&str], i32, &str); 16] = [
+    let cases: [(&Path, &[&str], i32, &str); 17] = [
         (&archive, &["--levels", "10-1"], 2, "empty"),
         (&archive, &["--levels", "0"], 2, "out of range"),
         (&archive, &["--levels", "1-23"], 2, "out of range"),
@@ -198,6 +253,7 @@ fn what_makes_no_sense_is_refused() {
         (&archive, &["--sample", "64KiB"], 2, "fewer than two"),
         (&archive, &["--frame-size", "1KiB"], 2, "out of range"),
         (&archive, &["--threads", "0"], 2, "threads"),
+        (&path("text"), &["--codec", "clustered:1"], 2, "no records to cluster"),
         (&archive, &["--min-time=-1"], 2, "times look like"),
         (&archive, &["--slot", "26"], 2, "of ledgers"),
         (&archive, &["--csv", csv_in_no_directory.to_str().expect("UTF-8")], 1, "no such file"),

@@ -34,7 +34,7 @@ fn a_page_needs_nothing_from_elsewhere() {
 #[needs("chromium", "chromedriver")]
 #[test]
 fn levels_in_a_browser() {
-    check(&["levels", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"], &["levels-table"], 5);
+    check(&["levels", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"], &["levels-table"], 8);
 }
 
 #[needs("chromium", "chromedriver")]
@@ -75,7 +75,8 @@ fn check(arguments: &[&str], tables: &[&str], rows: u64) {
     let found = count(&format!("#{} tbody tr", tables[0])).expect("a number");
     assert!(found == rows || (rows == 0 && found > 0), "{found} rows");
     if tables[0] == "levels-table" {
-        assert_eq!(count("#levels circle:not(.knee)"), Some(rows), "a point per level");
+        // And one for each of the two codecs, in the legend.
+        assert_eq!(count("#levels circle:not(.knee)"), Some(rows + 2), "a point per level");
     }
     assert_eq!(browser.strings(COLLISIONS), Vec::<String>::new(), "labels lie on each other");
     assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
@@ -86,7 +87,14 @@ fn check(arguments: &[&str], tables: &[&str], rows: u64) {
         sorts_by_every_column(&browser, &table);
     }
 
+    // Where a table is cut, a line above it says that there is more.
+    const SIGNS: &str = "return [...document.querySelectorAll('.scroll')].filter((box) =>
+        box.scrollWidth > box.clientWidth !== (box.previousElementSibling.offsetHeight > 0)).length";
+    wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
     browser.check_dark_and_narrow();
+    wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
+    let shown = "return [...document.querySelectorAll('.more')].filter((line) => line.offsetHeight > 0).length";
+    assert!(browser.evaluate(shown).as_u64() > Some(0), "a phone cuts tables");
 
     let log = browser.post("se/log", &json!({ "type": "browser" }));
     assert_eq!(log, json!([]), "the console has no complaint");

@@ -6,7 +6,7 @@
 //! before it is compressed. Frames are taken in order, so a worker only waits for one that is at work.
 
 use {
-    crate::archive::cluster::{Clusterer, Position, START},
+    crate::archive::cluster::{Clusterer, Position, START, find_position},
     crossbeam_channel::{Receiver, Sender, bounded},
     slotpress_base::{error::Result, progress::Progress},
     slotpress_format::archive::{
@@ -26,12 +26,26 @@ pub enum RecordLayout {
 }
 
 /// What a frame that starts inside an entry must know.
-#[derive(Debug)]
-struct Carry {
+#[derive(Clone, Debug)]
+pub struct Carry {
     entry: Entry,
     /// Bytes of the entry before the frame, with its header.
     offset_bytes: u64,
     position: Position,
+}
+
+impl Carry {
+    /// For a frame without the one before it: where its first record begins is found among its bytes.
+    pub fn found(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
+        let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
+        let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
+        let content = &tar[..content_bytes.min(tar.len())];
+        let position = match entry.kind {
+            EntryKind::Storage { .. } => find_position(content, offset, entry.content_bytes),
+            _ => Position::Over,
+        };
+        Self { entry, offset_bytes, position }
+    }
 }
 
 /// A frame's ends to its neighbours, where an entry lies across. A link that is dropped unused (an error, an
@@ -40,6 +54,17 @@ struct Carry {
 pub struct FrameLink {
     before: Option<Receiver<Carry>>,
     after: Option<Sender<Carry>>,
+}
+
+impl FrameLink {
+    /// The link of a frame alone.
+    pub fn alone(carry: Option<Carry>) -> Self {
+        let Some(carry) = carry else { return Self::default() };
+        let (after, before) = bounded(1);
+        // There is room for one.
+        let _ = after.send(carry);
+        Self { before: Some(before), after: None }
+    }
 }
 
 /// Links one frame after another.
@@ -223,6 +248,13 @@ mod tests {
                 });
                 work.collect::<Vec<_>>().into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
+            // Each alone, as a sample has them: in frames of a few records, anything may look like one.
+            for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
+                let carry = (number > 0).then(|| Carry::found(entry, (number * size) as u64, frame));
+                let mut clusterer = FrameClusterer::new(RecordLayout::Clustered);
+                let (bytes, _, counts) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
+                assert!(bytes == linked && counts.left_as_is == 0, "frame {number} of {size} bytes");
+            }
             let whole = results.concat();
             assert_eq!(whole[..512], tar[..512]);
             let records = |bytes: &[u8]| {

@@ -1,6 +1,6 @@
 //! Options and kinds of input, and frames of content.
 
-use slotpress_format::ledger::directory::LedgerPaths;
+use {crate::archive::layout::Carry, slotpress_format::ledger::directory::LedgerPaths};
 
 /// Held in memory without `--sample`: 128 frames of 8 MiB, a sample that gives the size of a ledger to about 1 %
 /// (docs/levels.md).
@@ -59,11 +59,13 @@ pub struct ContentFrame {
     pub content: Vec<u8>,
     /// Bytes before the first entry of a tar stream; more than 0 if the frame begins inside an entry.
     pub until_entry_bytes: u64,
+    /// For clustering, of a frame that begins inside an entry of a tar stream.
+    pub carry: Option<Carry>,
 }
 
 impl ContentFrame {
     /// A frame that begins with an entry.
     pub fn new(content: Vec<u8>) -> Self {
-        Self { content, until_entry_bytes: 0 }
+        Self { content, until_entry_bytes: 0, carry: None }
     }
 }

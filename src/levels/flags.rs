@@ -1,7 +1,7 @@
 //! The flags of `archive` for a measured codec.
 
 use {
-    super::REFERENCE_CODEC,
+    super::{CLUSTERED_CODEC, REFERENCE_CODEC},
     crate::archive::{
         encode::{Codec, Format},
         layout::RecordLayout,
@@ -20,6 +20,7 @@ const CLUSTERED: &str = "clustered ";
 pub fn codec_of(name: &str, level: i32) -> Option<Codec> {
     let (layout, name) = match name.strip_prefix(CLUSTERED) {
         Some(preset) => (RecordLayout::Clustered, preset),
+        None if name == CLUSTERED_CODEC => (RecordLayout::Clustered, REFERENCE_CODEC),
         None => (RecordLayout::Verbatim, name),
     };
     let format = match name {
@@ -60,5 +61,7 @@ mod tests {
         let presets = ["--preset fast", "--preset balanced", "--preset small"];
         assert_eq!(flags[..3], presets);
         assert_eq!(flags[3..], presets.map(|preset| format!("--layout clustered {preset}")));
+        let clustered = codec_of(CLUSTERED_CODEC, 2).expect("a codec");
+        assert_eq!(flags_of(&clustered), "--layout clustered --zstd-level 2");
     }
 }

@@ -6,10 +6,13 @@
 //! entries and check it, once to take the sample.
 
 use {
-    crate::levels::{
-        content::{ContentFrame, InputKind, InputOptions},
-        sample::choose_frames,
-        source::{Chosen, Source},
+    crate::{
+        archive::layout::Carry,
+        levels::{
+            content::{ContentFrame, InputKind, InputOptions},
+            sample::choose_frames,
+            source::{Chosen, Source},
+        },
     },
     slotpress_base::text::ShowPath,
     slotpress_base::{
@@ -51,33 +54,28 @@ impl Input {
     pub fn read(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage("Reading", None);
         let source = Source::open(options, progress)?;
-        let total_bytes: u64 = source.entry_lengths.iter().sum();
-        let spans = || FrameCutter::new(source.entry_lengths.iter().copied(), options.frame_size_bytes);
+        let total_bytes: u64 = source.entry_lengths().sum();
+        let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
         let chosen = match sample_frames(options, total_bytes, total_frames)? {
             None => choose_frames(total_frames, total_frames, 0),
             Some(wanted) => choose_frames(total_frames, wanted, options.seed),
         };
         let chosen = Chosen::of(spans(), &chosen);
-        let rests: Vec<u64> = chosen.iter().map(|frame| until_entry_bytes(frame, &source.entry_lengths)).collect();
-        let mut frames = source.load(chosen, options.threads, progress)?;
-        for (frame, until_entry_bytes) in frames.iter_mut().zip(rests) {
-            frame.until_entry_bytes = until_entry_bytes;
+        let mut frames = source.load(&chosen, options.threads, progress)?;
+        for (frame, chosen) in frames.iter_mut().zip(chosen) {
+            let offset_bytes = chosen.span.offset_bytes;
+            let entry = usize::try_from(chosen.span.first_entry).ok().and_then(|number| source.entries.get(number));
+            if let Some(entry) = entry.filter(|_| offset_bytes > 0) {
+                frame.until_entry_bytes = entry.tar_bytes().saturating_sub(offset_bytes);
+                frame.carry = Some(Carry::found(*entry, offset_bytes, &frame.content));
+            }
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {
             return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.shown())));
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frame_size_bytes: options.frame_size_bytes, frames })
     }
-}
-
-/// Bytes at the beginning of a frame that belong to an entry of the frame before.
-fn until_entry_bytes(frame: &Chosen, entry_lengths: &[u64]) -> u64 {
-    if frame.span.offset_bytes == 0 {
-        return 0;
-    }
-    let length = usize::try_from(frame.span.first_entry).ok().and_then(|entry| entry_lengths.get(entry));
-    length.map_or(0, |length| length.saturating_sub(frame.span.offset_bytes))
 }
 
 /// The number of frames in the sample; `None` if everything is measured.

@@ -5,20 +5,26 @@
 //! and from run to run, as `archive` does. Then every piece is decompressed once and compared, which is the warm-up of
 //! the runs that decompress: a codec that does not bring back the same bytes is an error.
 //!
+//! Where records are clustered, that is a part of compressing, and what comes back is compared with the clustered frame.
+//!
 //! Levels are measured on whole frames and all cores; sizes, frames and bundles on small pieces and one core.
 
 use {
-    crate::levels::{
-        LevelRow, RepeatOptions,
-        codec::{FrameCodec, FrameDecode, FrameEncoder},
-        input::Input,
-        latency::{Latency, Times},
-        runs::{Runs, row},
-        sample::size_error_percent,
-        statistics::shape_warning,
+    crate::{
+        archive::layout::{Carry, FrameClusterer, FrameLink, RecordLayout, clustering_bytes},
+        levels::{
+            LevelRow, RepeatOptions,
+            codec::{FrameCodec, FrameDecode, FrameEncoder},
+            content::InputKind,
+            input::Input,
+            latency::{Latency, Times},
+            runs::{Runs, row},
+            sample::size_error_percent,
+            statistics::{Warning, shape_warning},
+        },
     },
     slotpress_base::{
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
         progress::{Progress, Step},
         quantity,
         stopwatch::{Elapsed, Stopwatch, ThreadStopwatch},
@@ -42,20 +48,39 @@ const WARM_UP_TIME: Duration = Duration::from_millis(500);
 const BATCH_PIECES: usize = 256;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// Measures each codec in turn on the frames of an input; `on_row` gets each row when it is ready.
-pub fn measure_levels(
+/// Measures each codec in turn on the frames of an input; `on_row` gets each row when it is ready. Returns the codecs for
+/// which the budget was too short; the first one is always measured.
+pub fn measure_levels<'c>(
     input: &Input,
-    codecs: &[FrameCodec],
+    codecs: &'c [FrameCodec],
     options: &RepeatOptions,
     progress: &dyn Progress,
     on_row: &mut dyn FnMut(LevelRow) -> Result<()>,
-) -> Result<()> {
-    let mut bench = Bench::new(input.frames.iter().map(|frame| frame.content.as_slice()).collect(), *options, progress);
+) -> Result<&'c [FrameCodec]> {
+    let is_clustered = |codec: &&FrameCodec| codec.layout() == RecordLayout::Clustered;
+    if let Some(codec) = codecs.iter().find(is_clustered).filter(|_| input.kind == InputKind::File) {
+        return Err(Error::usage(format!("{}: the input holds no records to cluster", codec.label()))
+            .with_hint("give a ledger or a snapshot archive"));
+    }
+    let pieces = input.frames.iter().map(|frame| frame.content.as_slice()).collect();
+    let carries = input.frames.iter().map(|frame| frame.carry.as_ref()).collect();
+    let mut bench = Bench { carries, ..Bench::new(pieces, *options, progress) };
+    let end = options.budget.map(|budget| Instant::now() + budget);
     // Levels take very different times for the same bytes: the percentage is that of the level.
     let steps = codecs.iter().map(|codec| Step::new(&codec.label(), None));
     progress.steps(&steps.collect::<Vec<_>>());
-    for codec in codecs {
-        let mut row = bench.measure(codec, &codec.label())?.row;
+    for (number, codec) in codecs.iter().enumerate() {
+        // What is left is for all that is left.
+        let share = |end: Instant| end.saturating_duration_since(Instant::now()) / (codecs.len() - number) as u32;
+        bench.runs_end = end.map(|end| Instant::now() + share(end));
+        bench.end = end.filter(|_| number > 0);
+        let mut row = match bench.measure(codec, &codec.label()) {
+            Ok(measured) => measured.row,
+            Err(error) if error.kind() == ErrorKind::Interrupted && bench.is_over() && !progress.is_interrupted() => {
+                return Ok(&codecs[number..]);
+            }
+            Err(error) => return Err(error),
+        };
         if input.is_sampled() {
             let scale = input.total_bytes as f64 / (row.input_bytes as f64).max(1.0);
             row.estimated_output_bytes = Some((row.output_bytes as f64 * scale) as u64);
@@ -63,7 +88,7 @@ pub fn measure_levels(
         }
         on_row(row)?;
     }
-    Ok(())
+    Ok(&[])
 }
 
 /// Pieces of content, and what they compress to.
@@ -75,6 +100,12 @@ pub struct Bench<'a> {
     options: RepeatOptions,
     /// Every piece is timed, and those that a warm-up of this time does not reach are left out.
     each: Option<Duration>,
+    /// For clustering, of pieces that are frames.
+    carries: Vec<Option<&'a Carry>>,
+    /// When runs beyond the first are left out.
+    runs_end: Option<Instant>,
+    /// When measuring is interrupted.
+    end: Option<Instant>,
     progress: &'a dyn Progress,
 }
 
@@ -110,6 +141,7 @@ pub struct Measured {
 /// What one thread works with.
 struct Worker<C: ?Sized> {
     coder: Box<C>,
+    clusterer: Option<FrameClusterer>,
     buffer: Vec<u8>,
     /// Times of single pieces, if each is timed.
     times: Option<Times>,
@@ -142,7 +174,8 @@ impl<'a> Bench<'a> {
             bytes += piece.len();
         }
         let compressed = batches.iter().map(|_| Mutex::default()).collect();
-        Self { pieces, batches, compressed, options, each: None, progress }
+        let (carries, runs_end, end) = (Vec::new(), None, None);
+        Self { pieces, batches, compressed, options, each: None, carries, runs_end, end, progress }
     }
 
     /// Times every piece, for one thread; pieces that a warm-up of `warm_up_max` does not reach are left out.
@@ -157,7 +190,7 @@ impl<'a> Bench<'a> {
     pub fn measure(&mut self, codec: &FrameCodec, stage: &str) -> Result<Measured> {
         let passes = 1 + 2 * self.options.repeat as u64;
         self.progress.stage(stage, Some(self.content_bytes() * passes));
-        let mut encoders = self.workers(&|| codec.new_encoder())?;
+        let mut encoders = self.workers(codec, &|| codec.new_encoder())?;
         let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
         let reached = self.pass(&mut encoders, Some(warm_up), false, &|worker, batch| self.encode(worker, batch))?;
         if self.each.is_some() {
@@ -168,18 +201,21 @@ impl<'a> Bench<'a> {
         let encoder_bytes: usize = encoders.iter().map(|worker| worker.coder.context_bytes()).sum();
         drop(encoders);
 
-        let mut decoders = self.workers(&|| codec.new_decoder())?;
+        let mut decoders = self.workers(codec, &|| codec.new_decoder())?;
         self.pass(&mut decoders, None, true, &|worker, batch| self.check(codec, worker, batch))?;
         let decompress = self.repeat("decompress", &mut decoders, &|worker, batch| self.decode(worker, batch))?;
         let decoder_bytes: usize = decoders.iter().map(|worker| worker.coder.context_bytes()).sum();
 
         let longest = self.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = decoders.len() * (longest + codec.encoded_bytes_max(longest));
-        let compress_memory_bytes = (encoder_bytes + buffer_bytes) as u64;
+        let clustering_bytes = clustering_bytes(codec.layout(), false, longest as u64) * decoders.len() as u64;
+        let compress_memory_bytes = (encoder_bytes + buffer_bytes) as u64 + clustering_bytes;
         let output_bytes = self.sizes().iter().map(|(_, compressed)| compressed).sum();
         let mut row = row(codec, self.content_bytes(), output_bytes, &compress, &decompress);
         row.peak_memory_bytes = compress_memory_bytes.max((decoder_bytes + buffer_bytes) as u64);
         row.warnings = shape_warning(self.pieces.len(), self.options.threads).into_iter().chain(row.warnings).collect();
+        let (runs, wanted) = (row.compress.runs.min(row.decompress.runs), self.options.repeat);
+        row.warnings.extend((runs < wanted).then_some(Warning::FewRuns { runs, wanted }));
         let pieces = self.pieces.len() as u64;
         let (compress, decompress) = (compress.latency, decompress.latency);
         Ok(Measured { row, pieces, compress_memory_bytes, compress, decompress })
@@ -197,8 +233,10 @@ impl<'a> Bench<'a> {
         self.pieces.iter().map(|piece| piece.len() as u64).zip(compressed).collect()
     }
 
-    fn workers<C: ?Sized>(&self, new: &dyn Fn() -> Result<Box<C>>) -> Result<Vec<Worker<C>>> {
-        let worker = |_| Ok(Worker { coder: new()?, buffer: Vec::new(), times: None });
+    fn workers<C: ?Sized>(&self, codec: &FrameCodec, new: &dyn Fn() -> Result<Box<C>>) -> Result<Vec<Worker<C>>> {
+        let layout = codec.layout();
+        let clusterer = || (layout == RecordLayout::Clustered).then(|| FrameClusterer::new(layout));
+        let worker = |_| Ok(Worker { coder: new()?, clusterer: clusterer(), buffer: Vec::new(), times: None });
         (0..self.options.threads.clamp(1, self.batches.len().max(1))).map(worker).collect()
     }
 
@@ -211,21 +249,42 @@ impl<'a> Bench<'a> {
         &self.pieces[self.batches[batch].clone()]
     }
 
+    /// The pieces of a batch as the codec gets them: clustered, where it wants that.
+    fn for_each_laid_out(
+        &self,
+        clusterer: &mut Option<FrameClusterer>,
+        batch: usize,
+        work: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        for number in self.batches[batch].clone() {
+            let Some(clusterer) = clusterer else {
+                work(self.pieces[number])?;
+                continue;
+            };
+            let link = FrameLink::alone(self.carries.get(number).copied().flatten().cloned());
+            work(clusterer.cluster(self.pieces[number], link)?.0)?;
+        }
+        Ok(())
+    }
+
     fn encode(&self, worker: &mut Worker<dyn FrameEncoder>, number: usize) -> Result<()> {
         let mut batch = self.compressed(number);
         let Batch { bytes, ends } = &mut *batch;
         ends.clear();
-        if let [piece] = self.pieces_of(number) {
-            worker.timed(|encoder, _| encoder.encode(piece, bytes))?;
-            ends.push(bytes.len());
-            return Ok(());
-        }
+        let is_alone = self.batches[number].len() == 1;
         bytes.clear();
-        for piece in self.pieces_of(number) {
-            worker.timed(|encoder, buffer| encoder.encode(piece, buffer))?;
-            bytes.extend_from_slice(&worker.buffer);
+        let mut clusterer = worker.clusterer.take();
+        self.for_each_laid_out(&mut clusterer, number, &mut |piece| {
+            if is_alone {
+                worker.timed(|encoder, _| encoder.encode(piece, bytes))?;
+            } else {
+                worker.timed(|encoder, buffer| encoder.encode(piece, buffer))?;
+                bytes.extend_from_slice(&worker.buffer);
+            }
             ends.push(bytes.len());
-        }
+            Ok(())
+        })?;
+        worker.clusterer = clusterer;
         Ok(())
     }
 
@@ -237,23 +296,34 @@ impl<'a> Bench<'a> {
 
     /// Decompresses a batch, and compares.
     fn check(&self, codec: &FrameCodec, worker: &mut Worker<dyn FrameDecode>, number: usize) -> Result<()> {
-        for (frame, piece) in self.compressed(number).frames().zip(self.pieces_of(number)) {
+        let batch = self.compressed(number);
+        let mut frames = batch.frames();
+        let mut clusterer = worker.clusterer.take();
+        self.for_each_laid_out(&mut clusterer, number, &mut |piece| {
             let wrong = |how: String| {
                 let bytes = quantity::bytes(piece.len() as u64);
                 Error::failed(format!("{} does not round-trip: a frame of {bytes} {how}", codec.label())).with_hint(
                     "the memory or the processor may be faulty: test them; an archive made on this machine may be damaged",
                 )
             };
+            let frame = frames.next().ok_or_else(|| wrong("is missing".to_string()))?;
             let result = worker.coder.decode(frame, piece.len(), &mut worker.buffer);
             result.map_err(|error| wrong(format!("cannot be decompressed ({error})")))?;
             if worker.buffer != *piece {
                 return Err(wrong("comes back as other bytes".to_string()));
             }
-        }
+            Ok(())
+        })?;
+        worker.clusterer = clusterer;
         Ok(())
     }
 
-    /// Runs until both the number of runs and the time are reached.
+    /// Whether the time is over, for what cannot be left out.
+    fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Runs until both the number of runs and the time are reached, or time for more than one is over.
     fn repeat<C: ?Sized + Send>(
         &self,
         what: &'static str,
@@ -265,7 +335,9 @@ impl<'a> Bench<'a> {
         }
         let start = Instant::now();
         let mut runs = Runs::new(what);
-        while runs.taken.len() < self.options.repeat.max(1) || start.elapsed() < self.options.min_time {
+        let is_late = || self.runs_end.is_some_and(|end| Instant::now() >= end);
+        let is_wanted = |runs: usize| runs < self.options.repeat.max(1) || start.elapsed() < self.options.min_time;
+        while runs.taken.is_empty() || (is_wanted(runs.taken.len()) && !is_late()) {
             let pass = self.pass(workers, None, runs.taken.len() < self.options.repeat, work)?;
             runs.busy.wall += pass.busy.wall;
             runs.busy.cpu += pass.busy.cpu;
@@ -285,17 +357,18 @@ impl<'a> Bench<'a> {
     ) -> Result<Pass> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
-        let is_over = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let run = |worker: &mut S| -> Result<Elapsed> {
             let stopwatch = ThreadStopwatch::start();
             // Reading CPU time takes longer than a small batch.
             let start = Instant::now();
-            while !is_over() && !is_failed.load(Relaxed) {
+            while !is_reached() && !is_failed.load(Relaxed) {
                 let number = next.fetch_add(1, Relaxed);
                 if number >= self.batches.len() {
                     break;
                 }
-                let result = self.progress.check().and_then(|()| work(worker, number));
+                let stop = if self.is_over() { Err(Error::interrupted()) } else { self.progress.check() };
+                let result = stop.and_then(|()| work(worker, number));
                 result.inspect_err(|_| is_failed.store(true, Relaxed))?;
                 if is_progress {
                     self.progress.advance(self.pieces_of(number).iter().map(|piece| piece.len() as u64).sum(), 0);

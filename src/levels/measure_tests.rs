@@ -17,7 +17,7 @@ fn input(frames: usize) -> Input {
 }
 
 fn options(threads: usize) -> RepeatOptions {
-    RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads }
+    RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads, budget: None }
 }
 
 fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (Vec<LevelRow>, Result<()>) {
@@ -26,7 +26,7 @@ fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (V
         rows.push(row);
         Ok(())
     });
-    (rows, result)
+    (rows, result.map(|left| assert!(left.is_empty())))
 }
 
 #[test]
@@ -93,4 +93,27 @@ fn an_interruption_keeps_what_was_measured() {
     let (rows, result) = measure(&[1, 2].map(FrameCodec::zstd), 1, &StopAfter(AtomicU64::new(50)));
     assert_eq!(rows.len(), 1);
     assert_eq!(result.expect_err("interrupted").kind(), ErrorKind::Interrupted);
+}
+
+/// A budget that is over at once leaves one run of the first codec.
+#[test]
+fn a_budget_bounds_the_time() {
+    let codecs = [1, 2, 3].map(FrameCodec::zstd);
+    let mut rows = Vec::new();
+    let options = RepeatOptions { budget: Some(Duration::ZERO), ..options(1) };
+    let left = measure_levels(&input(5), &codecs, &options, &NoProgress, &mut |row| {
+        rows.push(row);
+        Ok(())
+    });
+    assert_eq!(left.expect("no error").iter().map(|codec| codec.level).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].compress.runs, rows[0].decompress.runs), (1, 1));
+    assert!(rows[0].warnings.contains(&Warning::FewRuns { runs: 1, wanted: 2 }), "{:?}", rows[0].warnings);
+}
+
+#[test]
+fn a_file_has_no_records_to_cluster() {
+    let clustered = FrameCodec { name: crate::levels::CLUSTERED_CODEC, ..FrameCodec::zstd(1) };
+    let (rows, result) = measure(&[FrameCodec::zstd(1), clustered], 1, &NoProgress);
+    assert!(rows.is_empty() && result.expect_err("refused").to_string().contains("no records to cluster"));
 }

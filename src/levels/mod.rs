@@ -31,6 +31,7 @@ pub mod view;
 use {
     crate::levels::statistics::{Summary, Warning},
     serde::Serialize,
+    slotpress_base::stopwatch::Elapsed,
     std::time::Duration,
 };
 
@@ -43,6 +44,8 @@ pub struct RepeatOptions {
     pub min_time: Duration,
     /// Workers, for compressing and for decompressing, 1 to 1024.
     pub threads: usize,
+    /// Time for all codecs together: runs beyond the first are left out to keep to it, and codecs for which nothing is left.
+    pub budget: Option<Duration>,
 }
 
 /// The measurements of a codec at a level.
@@ -59,6 +62,9 @@ pub struct LevelRow {
     pub output_bytes: u64,
     /// Times to compress, in seconds.
     pub compress: Summary,
+    /// What each run of compressing took.
+    #[serde(skip)]
+    pub compress_runs: Vec<Elapsed>,
     /// Times to decompress, in seconds.
     pub decompress: Summary,
     /// CPU load while compressing, in percent: 200 is two busy cores.
@@ -167,6 +173,9 @@ pub fn speed(bytes: u64, seconds: f64) -> f64 {
 pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
     rows.iter().find(|row| row.codec == REFERENCE_CODEC && row.level == REFERENCE_LEVEL).or(rows.first())
 }
+
+/// zstd on clustered records (`--layout clustered`), as a codec.
+pub const CLUSTERED_CODEC: &str = "clustered";
 
 /// The codec of the reference.
 pub const REFERENCE_CODEC: &str = "zstd";

@@ -37,7 +37,7 @@ pub fn picture(rows: &[LevelRow]) -> String {
     let own: Vec<LevelRow> = shown.iter().map(|row| (*row).clone()).collect();
     let curve = pareto_curve(&own);
     plot.curve("curve", curve.iter().map(|row| at(row)));
-    let knee = recommend(rows).map(|recommendation| recommendation.knee);
+    let knee = recommend(rows).filter(|found| found.measured_well_enough).map(|found| found.knee);
     let is_knee = |row: &LevelRow| knee.as_ref().is_some_and(|knee| knee.is_of(row));
     let color = |row: &LevelRow| codec_color(&row.codec);
     for row in &shown {

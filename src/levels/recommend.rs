@@ -3,6 +3,8 @@
 //! Only formats that `archive` writes are recommended: levels of zstd, and lz4. Another codec is named beside them if
 //! none of them beats it in both size and time.
 //!
+//! The answer of the single runs tells whether it is measured well enough: where too many of them give another one, there is none.
+//!
 //! The best of both is the knee of the curve of size against time. Only levels that no other beats in both count. The
 //! curve is drawn over the logarithm of time, since what matters is how many times longer a level takes; the knee is
 //! the point that lies furthest below the straight line from the fastest to the smallest level.
@@ -14,7 +16,7 @@ use {
         has_codecs,
     },
     serde::Serialize,
-    slotpress_base::quantity,
+    slotpress_base::{quantity, stopwatch::Elapsed},
     slotpress_format::ledger::names::Extension,
     slotpress_read::rules::clients::{Client, readers, readers_in_words},
 };
@@ -52,6 +54,14 @@ pub struct Recommendation {
     pub smallest_size: Choice,
     /// The best of both: the knee of the curve.
     pub knee: Choice,
+    /// Whether single runs give the same knee.
+    pub measured_well_enough: bool,
+    /// Cores that other programs used while this was measured, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_load_cores: Option<f64>,
+    /// What single runs give as the knee, as flags: the one that most of them give first.
+    #[serde(skip)]
+    pub knees_of_runs: Vec<String>,
     /// Codecs that `archive` does not write, and that none of those it writes beats in both size and time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Choice>,
@@ -74,6 +84,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let curve = curve_of(offered.clone());
     let (fastest, smallest) = (*curve.first()?, *curve.last()?);
     let knee = knee_of(&curve).unwrap_or(fastest);
+    let knees = knees_of_runs(&offered, is_by_cpu);
     let others = pareto_curve(rows).into_iter().filter(|row| !is_offered(row) && !is_plain(row));
     let other_reason =
         |row| format!("{}; archive does not make it, and validators may not read it", names.against(row, fastest));
@@ -81,6 +92,9 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         shortest_time: choice(fastest, names.shortest_reason(fastest, &offered) + &clients(fastest)),
         smallest_size: choice(smallest, names.smallest_reason(smallest, fastest) + &clients(smallest)),
         knee: choice(knee, names.knee_reason(knee, fastest, &curve) + &clients(knee)),
+        measured_well_enough: is_steady(&knees, knee),
+        other_load_cores: None,
+        knees_of_runs: by_number(&knees),
         others: others.map(|row| choice(row, other_reason(row))).collect(),
     })
 }
@@ -133,6 +147,45 @@ fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
     };
     let knee = curve.iter().max_by(|a, b| depth(a).total_cmp(&depth(b)))?;
     (depth(knee) > 0.0).then_some(*knee)
+}
+
+/// The knee that each single run gives: of rows with fewer runs, these count several times.
+fn knees_of_runs(rows: &[&LevelRow], is_by_cpu: bool) -> Vec<Choice> {
+    let seconds = |taken: &Elapsed| if is_by_cpu { taken.cpu } else { taken.wall }.as_secs_f64();
+    let runs = rows.iter().map(|row| row.compress_runs.len()).max().unwrap_or_default();
+    let knee_of_run = |run: usize| {
+        let in_run = |row: &&LevelRow| {
+            let mut row = (*row).clone();
+            let taken = row.compress_runs.get(run % row.compress_runs.len().max(1));
+            row.compress.median = taken.map_or(row.compress.median, seconds);
+            row
+        };
+        let rows: Vec<LevelRow> = rows.iter().map(in_run).collect();
+        let curve = pareto_curve(&rows);
+        knee_of(&curve).or(curve.first().copied()).map(|knee| choice(knee, String::new()))
+    };
+    (0..runs.min(RUNS_MAX)).filter_map(knee_of_run).collect()
+}
+
+/// More runs than these tell nothing more.
+const RUNS_MAX: usize = 100;
+
+/// Whether at most a quarter of single runs give another answer: one run in four may be disturbed.
+fn is_steady(knees: &[Choice], knee: &LevelRow) -> bool {
+    knees.iter().filter(|choice| !choice.is_of(knee)).count() * 4 <= knees.len()
+}
+
+/// The flags of choices, each once, the most frequent first.
+fn by_number(choices: &[Choice]) -> Vec<String> {
+    let mut counts: Vec<(usize, String)> = Vec::new();
+    for flag in choices.iter().map(Choice::flag) {
+        match counts.iter_mut().find(|(_, known)| *known == flag) {
+            Some((count, _)) => *count += 1,
+            None => counts.push((1, flag)),
+        }
+    }
+    counts.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    counts.into_iter().map(|(_, flag)| flag).collect()
 }
 
 fn choice(row: &LevelRow, reason: String) -> Choice {
@@ -237,6 +290,7 @@ mod tests {
         super::*,
         crate::levels::{report::tests::row, statistics::Summary},
         proptest::prelude::*,
+        std::time::Duration,
     };
 
     /// The published table of Agave pull request 2729 (docs/levels.md): level, size in GB, seconds.
@@ -288,6 +342,35 @@ mod tests {
         assert_eq!((found.shortest_time.level, found.smallest_size.level, found.knee.level), (1, 3, 2));
         assert_eq!(found.shortest_time.reason, "no measured level takes less CPU time");
         assert!(found.knee.reason.contains("in 1.25 times its CPU time"), "{}", found.knee.reason);
+    }
+
+    /// Clustered records at level 1 are smaller than level 3, in level 1's time.
+    #[test]
+    fn clustered_records_are_candidates() {
+        let mut rows = rows(&[(1, 1000, 10.0), (2, 968, 11.5), (3, 951, 21.0), (1, 920, 10.1), (10, 914, 90.0)]);
+        rows[3].codec = "clustered".to_string();
+        let found = recommend(&rows).expect("rows");
+        assert_eq!(found.knee.flag(), "--layout clustered --zstd-level 1");
+        insta::assert_snapshot!(found.knee.reason, @"8.0 % smaller than zstd 1 in 1.01 times its time; beyond it, zstd 10 is only 0.7 % smaller in 8.91 times the time");
+    }
+
+    /// Where single runs give different answers, there is none.
+    #[test]
+    fn an_answer_that_changes_from_run_to_run() {
+        let mut rows = rows(&[(1, 1000, 10.0), (2, 950, 20.0), (3, 940, 40.0), (4, 900, 80.0)]);
+        let runs = |rows: &mut Vec<LevelRow>, of_2: [f64; 4]| {
+            for row in rows.iter_mut() {
+                let seconds = if row.level == 2 { of_2 } else { [row.compress.median; 4] };
+                let taken = |seconds| Elapsed { wall: Duration::from_secs_f64(seconds), cpu: Duration::ZERO };
+                row.compress_runs = seconds.map(taken).into();
+            }
+            recommend(rows).expect("rows")
+        };
+        let steady = runs(&mut rows, [20.0, 20.0, 20.0, 79.0]);
+        assert_eq!((steady.knee.level, steady.measured_well_enough), (2, true), "one run may be disturbed");
+        let found = runs(&mut rows, [20.0, 79.0, 20.0, 79.0]);
+        assert_eq!((found.knee.level, found.measured_well_enough), (2, false));
+        assert_eq!(found.knees_of_runs, ["--zstd-level 2", "--zstd-level 1"]);
     }
 
     #[test]

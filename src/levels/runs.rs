@@ -63,6 +63,7 @@ pub fn row(codec: &FrameCodec, input_bytes: u64, output_bytes: u64, compress: &R
         input_bytes,
         output_bytes,
         compress: Summary::of(&compress.seconds()),
+        compress_runs: compress.taken.clone(),
         decompress: Summary::of(&decompress.seconds()),
         cpu_percent: compress.median(Elapsed::cpu_percent),
         compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),

@@ -79,7 +79,7 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
     };
     let input = Input::read(&input, progress)?;
     let codecs: Vec<FrameCodec> = options.levels.iter().copied().map(FrameCodec::zstd).collect();
-    let repeat = RepeatOptions { repeat: options.repeat.max(1), min_time: Duration::ZERO, threads };
+    let repeat = RepeatOptions { repeat: options.repeat.max(1), min_time: Duration::ZERO, threads, budget: None };
     let mut rows = Vec::new();
     measure_levels(&input, &codecs, &repeat, progress, &mut |row| {
         rows.push(row);

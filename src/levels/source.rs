@@ -61,12 +61,14 @@ impl Chosen {
     }
 }
 
-/// An open input, with the lengths of its entries.
+/// An open input, with its entries.
 pub struct Source {
     /// The kind of input.
     pub kind: InputKind,
-    /// Bytes of the stream that each entry takes; then the bytes behind the last entry.
-    pub entry_lengths: Vec<u64>,
+    /// The entries of a tar stream; none of another file.
+    pub entries: Vec<Entry>,
+    /// Bytes behind the last entry, or of a file.
+    end_bytes: u64,
     content: Content,
 }
 
@@ -83,6 +85,11 @@ enum Content {
 }
 
 impl Source {
+    /// Bytes of the stream that each entry takes; then the bytes behind the last entry.
+    pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + '_ {
+        self.entries.iter().map(Entry::tar_bytes).chain([self.end_bytes])
+    }
+
     /// Opens the input. If it has no index, all of it is decoded once.
     pub fn open(options: &InputOptions, progress: &dyn Progress) -> Result<Self> {
         let path = &options.paths.ledger;
@@ -101,16 +108,15 @@ impl Source {
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
                 let file = slotpress_base::files::open_file(path)?;
                 let content = Content::Plain(file, path.clone());
-                return Ok(Self { kind: InputKind::File, entry_lengths: vec![metadata.len()], content });
+                return Ok(Self { kind: InputKind::File, entries: Vec::new(), end_bytes: metadata.len(), content });
             }
             Err(error) => return Err(error),
         };
         archive.warn_of_index(progress);
         if let Some(tail) = &archive.tail {
-            let entries = tail.index.entries.iter().map(Entry::tar_bytes);
-            let entry_lengths = entries.chain([END_OF_ARCHIVE_BYTES]).collect();
-            let offsets = FrameOffsets::of(tail);
-            return Ok(Self { kind: InputKind::Archive, entry_lengths, content: Content::Framed(archive, offsets) });
+            let (entries, offsets) = (tail.index.entries.clone(), FrameOffsets::of(tail));
+            let content = Content::Framed(archive, offsets);
+            return Ok(Self { kind: InputKind::Archive, entries, end_bytes: END_OF_ARCHIVE_BYTES, content });
         }
         Self::survey(archive, options.threads, progress)
     }
@@ -122,7 +128,8 @@ impl Source {
         let plan = Plan::new(snapshot, options.base_slot, options.threads, progress)?;
         Ok(Self {
             kind: if is_unpacked { InputKind::UnpackedArchive } else { InputKind::Ledger },
-            entry_lengths: plan.entry_lengths().collect(),
+            entries: plan.entries().collect(),
+            end_bytes: END_OF_ARCHIVE_BYTES,
             content: Content::Ledger(Box::new(plan), lock),
         })
     }
@@ -132,7 +139,7 @@ impl Source {
         progress.stage("Surveying", Some(archive.length_bytes()));
         let mut survey = Survey::new(is_named_archive(archive.path()));
         archive.decode_in_order(threads, progress, &mut |bytes| survey.feed(bytes))?;
-        let (kind, entry_lengths) = survey.finish().map_err(|error| error.within(archive.path().shown()))?;
+        let (kind, entries, end_bytes) = survey.finish().map_err(|error| error.within(archive.path().shown()))?;
         let content = match archive.compression {
             Compression::None => {
                 let path = archive.path_buf();
@@ -140,11 +147,11 @@ impl Source {
             }
             _ => Content::Stream(archive),
         };
-        Ok(Self { kind, entry_lengths, content })
+        Ok(Self { kind, entries, end_bytes, content })
     }
 
     /// Reads the chosen frames.
-    pub fn load(&self, chosen: Vec<Chosen>, threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
+    pub fn load(&self, chosen: &[Chosen], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
         progress.stage("Reading", Some(chosen.iter().map(|frame| frame.span.length_bytes).sum()));
         match &self.content {
             Content::Ledger(plan, _lock) => {
@@ -157,7 +164,7 @@ impl Source {
                 read_range(archive, offsets, frame.offset_bytes, to)
                     .map_err(|error| error.within(archive.path().shown()))
             }),
-            Content::Stream(archive) => load_stream(archive, &chosen, threads, progress),
+            Content::Stream(archive) => load_stream(archive, chosen, threads, progress),
         }
     }
 }
@@ -169,15 +176,15 @@ fn is_named_archive(path: &Path) -> bool {
 
 /// Loads frames in any order, on all workers.
 fn load_each(
-    chosen: Vec<Chosen>,
+    chosen: &[Chosen],
     threads: usize,
     progress: &dyn Progress,
-    fill: &(dyn Fn(Chosen, &mut [u8]) -> Result<()> + Sync),
+    fill: &(dyn Fn(&Chosen, &mut [u8]) -> Result<()> + Sync),
 ) -> Result<Vec<ContentFrame>> {
     let mut frames = Vec::with_capacity(chosen.len());
     encode_frames(
-        chosen.into_iter().map(Ok),
-        &|frame: Chosen, content| {
+        chosen.iter().map(Ok),
+        &|frame: &Chosen, content| {
             let length = frame.span.length_bytes as usize;
             fill(frame, content_buffer(content, length)).map(|()| length)
         },
@@ -228,32 +235,32 @@ fn load_stream(
     Ok(frames)
 }
 
-/// Finds the kind of a decoded stream, and the lengths of its entries.
+/// Finds the kind of a decoded stream, and its entries.
 struct Survey {
     /// `None` as soon as it is known to be no tar stream of a snapshot.
     parser: Option<EntryParser>,
     must_be_archive: bool,
-    entry_lengths: Vec<u64>,
+    entries: Vec<Entry>,
     total_bytes: u64,
 }
 
 impl Survey {
     fn new(must_be_archive: bool) -> Self {
-        Self { parser: Some(EntryParser::new()), must_be_archive, entry_lengths: Vec::new(), total_bytes: 0 }
+        Self { parser: Some(EntryParser::new()), must_be_archive, entries: Vec::new(), total_bytes: 0 }
     }
 
     fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         self.total_bytes += bytes.len() as u64;
         let Some(parser) = &mut self.parser else { return Ok(()) };
-        let lengths = &mut self.entry_lengths;
+        let entries = &mut self.entries;
         let result = parser.feed(bytes, &mut |event| {
             if let TarEvent::Begin(entry) = event {
-                lengths.push(entry.tar_bytes());
+                entries.push(entry);
             }
             Ok(())
         });
         match result {
-            Err(_) if self.entry_lengths.is_empty() && !self.must_be_archive => {
+            Err(_) if self.entries.is_empty() && !self.must_be_archive => {
                 self.parser = None;
                 Ok(())
             }
@@ -261,17 +268,16 @@ impl Survey {
         }
     }
 
-    /// The kind of input, and the lengths of its entries and of the end of the archive.
-    fn finish(mut self) -> Result<(InputKind, Vec<u64>)> {
+    /// The kind of input, its entries, and the length of the end of the archive.
+    fn finish(self) -> Result<(InputKind, Vec<Entry>, u64)> {
         if self.total_bytes == 0 {
             return Err(Error::usage("the archive holds nothing to measure"));
         }
         match &self.parser {
-            Some(parser) if self.must_be_archive || !self.entry_lengths.is_empty() => parser.finish()?,
-            _ => return Ok((InputKind::File, vec![self.total_bytes])),
+            Some(parser) if self.must_be_archive || !self.entries.is_empty() => parser.finish()?,
+            _ => return Ok((InputKind::File, Vec::new(), self.total_bytes)),
         }
-        let end_bytes = self.total_bytes.saturating_sub(self.entry_lengths.iter().sum());
-        self.entry_lengths.push(end_bytes);
-        Ok((InputKind::Archive, self.entry_lengths))
+        let end_bytes = self.total_bytes.saturating_sub(self.entries.iter().map(Entry::tar_bytes).sum());
+        Ok((InputKind::Archive, self.entries, end_bytes))
     }
 }

@@ -103,6 +103,13 @@ pub enum Warning {
         /// A run's time.
         run: Duration,
     },
+    /// There was no time for as many runs as are wanted.
+    FewRuns {
+        /// Runs.
+        runs: usize,
+        /// Runs that are wanted.
+        wanted: usize,
+    },
     /// There are fewer frames than workers, or so few that some workers wait for the last frame.
     FewFrames {
         /// Frames.
@@ -129,6 +136,10 @@ impl fmt::Display for Warning {
                 f,
                 "one run takes only {:.1} ms, which measures the starting of threads too; give a larger input",
                 run.as_secs_f64() * 1e3
+            ),
+            Self::FewRuns { runs, wanted } => write!(
+                f,
+                "measured {runs} of {wanted} times, for want of time; give a larger --budget, or a smaller --sample"
             ),
             Self::FewFrames { frames, threads } => write!(
                 f,

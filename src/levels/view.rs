@@ -141,7 +141,7 @@ pub fn section(rows: &[LevelRow]) -> Option<Section> {
     let reference = reference_row(rows)?;
     let recommendation = recommend(rows);
     let mut table = LevelsView::new(reference, codec_width(rows)).table(&in_order(rows));
-    if let Some(recommendation) = recommendation.as_ref().filter(|_| rows.len() > 1) {
+    if let Some(recommendation) = recommendation.as_ref().filter(|found| rows.len() > 1 && found.measured_well_enough) {
         for (row, (emphasis, _)) in in_order(rows).into_iter().zip(&mut table.rows) {
             if recommendation.knee.is_of(row) {
                 *emphasis = Emphasis::Best;
@@ -169,7 +169,7 @@ pub fn conclusion(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Blo
 }
 
 fn advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
-    let Recommendation { shortest_time, smallest_size, knee, others } = recommendation;
+    let Recommendation { shortest_time, smallest_size, knee, others, .. } = recommendation;
     let of = |what: &str, choice: &Choice, flag: String| Advice {
         what: what.to_string(),
         choice: flag,
@@ -178,10 +178,21 @@ fn advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
             None => choice.reason.clone(),
         },
     };
-    let named = [("shortest time", shortest_time), ("smallest size", smallest_size), ("best of both", knee)];
+    let named = [("shortest time", shortest_time), ("smallest size", smallest_size)];
     let named = named.into_iter().map(|(what, choice)| of(what, choice, choice.flag()));
+    let best = match recommendation.measured_well_enough {
+        true => of("best of both", knee, knee.flag()),
+        false => Advice {
+            what: "best of both".to_string(),
+            choice: "not measured well enough".to_string(),
+            reason: format!(
+                "single runs give {}; stop other programs, or measure for longer (--min-time 5 --budget 5min)",
+                recommendation.knees_of_runs.join(" or ")
+            ),
+        },
+    };
     let others = others.iter().map(|other| of("no archive", other, label(&other.codec, other.level)));
-    named.chain(others).collect()
+    named.chain([best]).chain(others).collect()
 }
 
 /// The size of the whole, if a sample was measured.

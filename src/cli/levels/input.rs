@@ -3,7 +3,7 @@
 use {
     super::provenance,
     crate::{
-        archive::check_frame_size,
+        archive::{check_frame_size, layout::clustering_bytes},
         cli::{
             arguments::{DirectoryArgs, WorkerArgs},
             planned,
@@ -11,7 +11,7 @@ use {
             values,
         },
         levels::{
-            REFERENCE_CODEC, RepeatOptions,
+            CLUSTERED_CODEC, REFERENCE_CODEC, RepeatOptions,
             codec::{
                 FrameCodec,
                 list::{CodecList, zstd_levels},
@@ -175,7 +175,8 @@ fn worker_bytes(codecs: &[FrameCodec], frame_size_bytes: u64) -> Result<u64> {
     let mut bytes_of = |codec: &FrameCodec| -> Result<u64> {
         let mut encoder = codec.new_encoder()?;
         encoder.encode(&frame, &mut compressed)?;
-        Ok((encoder.context_bytes() + codec.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64)
+        let buffers_bytes = (codec.encoded_bytes_max(frame.len()) + 2 * frame.len()) as u64;
+        Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(codec.layout(), false, frame_size_bytes))
     };
     codecs.iter().try_fold(0, |most, codec| bytes_of(codec).map(|bytes| most.max(bytes)))
 }
@@ -186,26 +187,32 @@ pub struct CodecArgs {
     /// Levels of zstd and ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     levels: Option<String>,
-    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd]
+    /// Codecs to compare, with levels: zstd,lz4,zlib:1,6,9 [default: zstd; in the table also clustered]
     ///
-    /// zstd (levels of --levels, or its own), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
+    /// zstd (levels of --levels, or its own), clustered (zstd with `--layout clustered`; 1 to 3), lz4 (as `archive --format lz4`), zlib (1 to 9; default 1, 6
     /// and 9), bzip2 (1 to 9; 9), snappy, lzo (1 and 999), none (a copy in memory); where it is built in, lz4hc (3 to
     /// 12; 9).
-    #[arg(long, value_name = "LIST", default_value = "zstd", hide_default_value = true)]
-    codec: String,
+    #[arg(long, value_name = "LIST")]
+    codec: Option<String>,
 }
 
 impl CodecArgs {
     /// What `--codec` and `--levels` ask for.
     pub fn list(&self) -> Result<CodecList> {
         let levels = zstd_levels(self.levels.as_deref().unwrap_or("1-10"))?;
-        let list = CodecList::parse(&self.codec, &levels)?;
+        let codec = self.codec.as_deref().unwrap_or(REFERENCE_CODEC);
+        let list = CodecList::parse(codec, &levels)?;
         let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
-        if self.levels.is_some() && !self.codec.split(',').any(names_zstd) {
+        if self.levels.is_some() && !codec.split(',').any(names_zstd) {
             return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
                 .with_hint("give levels behind the codec: --codec zlib:1,9"));
         }
         Ok(list)
+    }
+
+    /// Whether they are named, and not the default ones.
+    pub fn is_named(&self) -> bool {
+        self.codec.is_some()
     }
 }
 
@@ -223,7 +230,7 @@ pub struct RepeatArgs {
 impl RepeatArgs {
     /// The same as options.
     pub fn options(&self, threads: usize) -> RepeatOptions {
-        RepeatOptions { repeat: self.repeat as usize, min_time: self.min_time, threads }
+        RepeatOptions { repeat: self.repeat as usize, min_time: self.min_time, threads, budget: None }
     }
 }
 
@@ -231,6 +238,10 @@ impl RepeatArgs {
 pub fn one_codec(text: &str) -> Result<FrameCodec> {
     let list: CodecList = text.parse()?;
     match list.codecs() {
+        [codec] if codec.name == CLUSTERED_CODEC => {
+            Err(Error::usage("records are clustered in whole frames of an archive, not in what is measured here")
+                .with_hint("`slotpress levels` measures them"))
+        }
         [codec] => Ok(*codec),
         codecs => Err(Error::usage(format!("--codec {text} are {} codecs and levels", codecs.len()))
             .with_hint("one is measured here, such as --codec zstd:3 or --codec zlib:6")),

@@ -146,7 +146,8 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     let result = measure_levels(&input, &list.measuring_order(), &repeat, ui, &mut |row| {
         rows.push(row);
         Ok(())
-    });
+    })
+    .map(drop);
     // After an interruption, the levels that were measured are reported.
     if rows.is_empty() || (result.is_err() && !is_interrupted(&result)) {
         return result;

@@ -7,11 +7,11 @@ use {
         is_interrupted, print_name,
     },
     crate::{
-        cli::ui::Ui,
+        cli::{ui::Ui, values},
         levels::{
-            LevelRow,
-            codec::list::CodecList,
-            content::MEMORY_BYTES_MAX,
+            LevelRow, RepeatOptions,
+            codec::{FrameCodec, list::CodecList},
+            content::{InputKind, MEMORY_BYTES_MAX},
             doubts::doubts,
             end_to_end::{EndToEnd, EndToEndOptions},
             measure::measure_levels,
@@ -24,9 +24,10 @@ use {
     clap::Args,
     slotpress_base::{
         error::{Error, Result},
+        other_load::LoadWatch,
         progress::Progress,
     },
-    std::path::PathBuf,
+    std::{path::PathBuf, time::Duration},
 };
 
 /// Flags of the table.
@@ -38,6 +39,9 @@ pub struct TableArgs {
     codecs: CodecArgs,
     #[command(flatten)]
     repeat: RepeatArgs,
+    /// Time for measuring all levels, besides reading the input
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration, conflicts_with = "end_to_end")]
+    budget: Duration,
     /// Measure whole archives and restores on disk instead
     #[arg(long, conflicts_with = "sample")]
     end_to_end: bool,
@@ -61,6 +65,10 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
     if args.presets {
         list.add_presets();
     }
+    let is_clustered_too = !args.codecs.is_named() && !args.end_to_end;
+    if is_clustered_too {
+        list.add_clustered();
+    }
     args.input.check()?;
     let exports = args.exports.files(&args.input.source.path)?;
     let planned = args.input.plan(MEMORY_BYTES_MAX, list.codecs(), ui)?;
@@ -81,8 +89,22 @@ pub fn run(args: &TableArgs, ui: &Ui) -> Result<()> {
         return screen.finish(result);
     }
     let (input, subject) = args.input.read(planned, ui)?;
+    if is_clustered_too && input.kind == InputKind::File {
+        list.remove_clustered();
+    }
+    let levels = values::count_of(list.codecs().len() as u64, "level");
+    let budget = values::show_age(args.budget);
+    ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
+    let repeat = RepeatOptions { budget: Some(args.budget), ..repeat };
     let mut screen = Screen::new(&list, subject, exports, ui);
-    let result = measure_levels(&input, &list.measuring_order(), &repeat, ui, &mut |row| screen.row(row));
+    let codecs = list.measuring_order();
+    let result = measure_levels(&input, &codecs, &repeat, ui, &mut |row| screen.row(row)).map(|left| {
+        let labels: Vec<String> = left.iter().map(FrameCodec::label).collect();
+        if !labels.is_empty() {
+            let labels = labels.join(", ");
+            ui.warn(&format!("not measured within {budget}: {labels}; give a larger --budget, or a smaller --sample"));
+        }
+    });
     screen.finish(result)
 }
 
@@ -92,12 +114,13 @@ struct Screen<'a> {
     subject: Subject,
     exports: Exports,
     rows: Vec<LevelRow>,
+    load: Option<LoadWatch>,
     ui: &'a Ui,
 }
 
 impl<'a> Screen<'a> {
     fn new(list: &CodecList, subject: Subject, exports: Exports, ui: &'a Ui) -> Self {
-        Self { codec_width: list.width(), subject, exports, rows: Vec::new(), ui }
+        Self { codec_width: list.width(), subject, exports, rows: Vec::new(), load: LoadWatch::start(), ui }
     }
 
     fn is_table(&self) -> bool {
@@ -129,7 +152,7 @@ impl<'a> Screen<'a> {
     }
 
     /// Warnings and the recommendation; also of what an interruption left.
-    fn finish(self, result: Result<()>) -> Result<()> {
+    fn finish(mut self, result: Result<()>) -> Result<()> {
         if is_interrupted(&result) && self.ui.is_pipe_broken() {
             return Ok(());
         }
@@ -141,7 +164,18 @@ impl<'a> Screen<'a> {
         }
         // Warnings come before the advice that depends on them.
         doubts(&self.rows).iter().for_each(|line| self.ui.warn(line));
-        if let Some(recommendation) = recommend(&self.rows) {
+        let load = self.load.and_then(|load| load.others());
+        if let Some(load) = load {
+            self.subject.provenance.push(("load", format!("{load} meanwhile")));
+            if let Some(section) = view::section(&self.rows).filter(|_| !self.exports.is_empty()) {
+                self.exports.write(&self.subject, &section)?;
+            }
+            if self.is_table() {
+                self.ui.print(&format!("{load} meanwhile"));
+            }
+        }
+        if let Some(mut recommendation) = recommend(&self.rows) {
+            recommendation.other_load_cores = load.map(|load| load.used_cores);
             if self.ui.is_json() {
                 self.ui.print_json(&recommendation);
             } else if self.is_table() {

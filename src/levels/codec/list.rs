@@ -3,8 +3,11 @@
 use {
     super::{FrameCodec, Parts, bzip2, lz4, lzo, none, snappy, zlib, zstd},
     crate::{
-        archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
-        levels::{REFERENCE_CODEC, REFERENCE_LEVEL, flags::PRESETS},
+        archive::{
+            encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN},
+            layout::RecordLayout,
+        },
+        levels::{CLUSTERED_CODEC, REFERENCE_CODEC, REFERENCE_LEVEL, flags::PRESETS},
     },
     slotpress_base::error::{Error, Result},
     std::{collections::BTreeSet, ops::RangeInclusive, str::FromStr},
@@ -30,8 +33,12 @@ const fn known(
     Known { name, levels, default_levels, parts }
 }
 
-const KNOWN: [Known; 8] = [
+/// Levels at which clustered records are measured unless told otherwise.
+const CLUSTERED_LEVELS: &[i32] = &[1, 2, 3];
+
+const KNOWN: [Known; 9] = [
     known(REFERENCE_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], &[REFERENCE_LEVEL], Some(zstd::PARTS)),
+    known(CLUSTERED_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], CLUSTERED_LEVELS, Some(zstd::PARTS)),
     known("lz4", &[], &[0], Some(lz4::PARTS)),
     known("lz4hc", &[3..=12], &[9], LZ4HC),
     known("zlib", &[1..=9], &[1, 6, 9], Some(zlib::PARTS)),
@@ -74,6 +81,20 @@ impl CodecList {
     pub fn width(&self) -> Option<usize> {
         let widths = self.0.iter().map(|codec| codec.label().len());
         (!self.is_zstd()).then(|| widths.max().unwrap_or_default())
+    }
+
+    /// Adds clustered records, each level beside that of zstd.
+    pub fn add_clustered(&mut self) {
+        let with_clustered = |codec: FrameCodec| {
+            let is_added = codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level);
+            [Some(codec), is_added.then_some(FrameCodec { name: CLUSTERED_CODEC, ..codec })]
+        };
+        self.0 = self.0.drain(..).flat_map(with_clustered).flatten().collect();
+    }
+
+    /// Leaves out what clusters records.
+    pub fn remove_clustered(&mut self) {
+        self.0.retain(|codec| codec.layout() == RecordLayout::Verbatim);
     }
 
     /// Adds the presets of whole archives.

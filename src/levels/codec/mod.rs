@@ -12,7 +12,10 @@ mod snappy;
 mod zlib;
 mod zstd;
 
-use slotpress_base::error::{Error, Result};
+use {
+    crate::archive::layout::RecordLayout,
+    slotpress_base::error::{Error, Result},
+};
 
 /// A codec at one of its levels.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,11 @@ impl FrameCodec {
     /// For people: `zstd 3`, `lz4`.
     pub fn label(&self) -> String {
         label(self.name, self.level)
+    }
+
+    /// How it wants records to lie in the frames that it compresses.
+    pub fn layout(&self) -> RecordLayout {
+        if self.name == super::CLUSTERED_CODEC { RecordLayout::Clustered } else { RecordLayout::Verbatim }
     }
 
     /// What one worker compresses with.

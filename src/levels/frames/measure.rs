@@ -77,7 +77,7 @@ fn fill(
     let units = if options.bundles.is_empty() { None } else { Units::of(input, options.unit)? };
     let stopwatch = ThreadStopwatch::start();
     for size_bytes in sizes_of_use(input, &options.sizes) {
-        let repeat = RepeatOptions { repeat: 1, min_time: options.min_time, threads: 1 };
+        let repeat = RepeatOptions { repeat: 1, min_time: options.min_time, threads: 1, budget: None };
         let pieces = chosen_pieces(input, size_bytes, options.pieces_max);
         let mut bench = Bench::new(pieces, repeat, progress).timing_each(options.first_pass_max);
         let measured = bench.measure(codec, &format!("Frames of {}", quantity::bytes(size_bytes)))?;
@@ -106,7 +106,7 @@ fn fill(
         average_bytes: units.bytes() as f64 / (units.count() as f64).max(1.0),
     });
     let measure = |units_per_frame: u64| {
-        let repeat = RepeatOptions { repeat: 1, min_time: Duration::ZERO, threads: 1 };
+        let repeat = RepeatOptions { repeat: 1, min_time: Duration::ZERO, threads: 1, budget: None };
         let mut bench = Bench::new(units.bundles(units_per_frame), repeat, progress);
         bench.measure(codec, &format!("Bundles of {units_per_frame}"))
     };

@@ -14,7 +14,7 @@ svg text{fill:#222}svg .dim{fill:#666}.axis{stroke:#888}.grid{stroke:#e4e4e4}.le
 .series,.whisker{fill:none;stroke-width:2}.whisker{stroke-opacity:.55}\
 .d1{stroke-dasharray:9 4}.d2{stroke-dasharray:4 3}.d3{stroke-dasharray:10 3 2 3}.d4{stroke-dasharray:2 3}\
 .p0{fill:#666}.p1{fill:#2b6cb0}.p2{fill:#c05621}.p3{fill:#2f855a}.p4{fill:#805ad5}.p5{fill:#b7791f}\
-.p6{fill:#0987a0}.p7{fill:#b83280}.s6{stroke:#0987a0}.s7{stroke:#b83280}svg .t6{fill:#0987a0}svg .t7{fill:#b83280}\
+.p6{fill:#0987a0}.p7{fill:#b83280}.p8{fill:#9b2c2c}.s8{stroke:#9b2c2c}svg .t8{fill:#9b2c2c}.s6{stroke:#0987a0}.s7{stroke:#b83280}svg .t6{fill:#0987a0}svg .t7{fill:#b83280}\
 .s0{stroke:#666}.s1{stroke:#2b6cb0}.s2{stroke:#c05621}.s3{stroke:#2f855a}.s4{stroke:#805ad5}.s5{stroke:#b7791f}\
 svg .t0{fill:#666}svg .t1{fill:#2b6cb0}svg .t2{fill:#c05621}svg .t3{fill:#2f855a}svg .t4{fill:#805ad5}\
 svg .t5{fill:#8f5e15}.pale{fill-opacity:.4}\
@@ -22,7 +22,7 @@ svg .t5{fill:#8f5e15}.pale{fill-opacity:.4}\
 .grid{stroke:#2c2f36}.leader{stroke:#666}.curve{stroke:#888}.point{fill:#7fb2e5}.beaten{fill:#777}\
 .loss{fill:#f6ad55}.knee{stroke:#ddd}\
 .p0{fill:#9a9a9a}.p1{fill:#7fb2e5}.p2{fill:#f6ad55}.p3{fill:#68d391}.p4{fill:#b794f4}.p5{fill:#ecc94b}\
-.p6{fill:#76e4f7}.p7{fill:#f687b3}.s6{stroke:#76e4f7}.s7{stroke:#f687b3}svg .t6{fill:#76e4f7}svg .t7{fill:#f687b3}\
+.p6{fill:#76e4f7}.p7{fill:#f687b3}.p8{fill:#fc8181}.s8{stroke:#fc8181}svg .t8{fill:#fc8181}.s6{stroke:#76e4f7}.s7{stroke:#f687b3}svg .t6{fill:#76e4f7}svg .t7{fill:#f687b3}\
 .s0{stroke:#9a9a9a}.s1{stroke:#7fb2e5}.s2{stroke:#f6ad55}.s3{stroke:#68d391}.s4{stroke:#b794f4}.s5{stroke:#ecc94b}\
 svg .t0{fill:#9a9a9a}svg .t1{fill:#7fb2e5}svg .t2{fill:#f6ad55}svg .t3{fill:#68d391}svg .t4{fill:#b794f4}\
 svg .t5{fill:#ecc94b}}";
@@ -32,7 +32,7 @@ pub const DASHES: usize = 5;
 
 /// The number of the color of a codec, the same in every picture.
 pub fn codec_color(codec: &str) -> usize {
-    ["zstd", "lz4", "zlib", "bzip2", "lz4hc", "snappy", "lzo"]
+    ["zstd", "lz4", "zlib", "bzip2", "lz4hc", "snappy", "lzo", "clustered"]
         .iter()
         .position(|known| *known == codec)
         .map_or(0, |at| at + 1)

@@ -123,7 +123,7 @@ fn of_table(table: &Table) -> String {
     }
     let note = |text: &str| if text.is_empty() { String::new() } else { paragraph("note", text) };
     format!(
-        "{}<div class=\"scroll\" tabindex=\"0\"><table id=\"{}\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n\
+        "{}<p class=\"note more\" hidden>Scroll for more columns \u{2192}</p>\n<div class=\"scroll\" tabindex=\"0\"><table id=\"{}\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n\
          </table></div>\n{}",
         note(&table.title),
         table.id,

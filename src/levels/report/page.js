@@ -14,3 +14,9 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...rows);
   });
 }
+// Where a table is wider than the screen, a line above it says so.
+for (const box of document.querySelectorAll(".scroll")) {
+  const sign = box.previousElementSibling;
+  const observer = new ResizeObserver(() => { sign.hidden = box.scrollWidth <= box.clientWidth; });
+  for (const one of [box, box.firstElementChild]) observer.observe(one);
+}

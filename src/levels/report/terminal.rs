@@ -3,7 +3,7 @@
 
 use {
     super::{
-        Block, Section, Table,
+        Advice, Block, Section, Table,
         table::{Cell, Column, TerminalColumn},
     },
     slotpress_base::text::{cut, wrap},
@@ -21,8 +21,7 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
             Block::Table(table) => table_lines(table, columns),
             Block::Advice(advice) => {
                 let width = advice.iter().map(|one| one.what.chars().count()).max().unwrap_or_default();
-                let label = |what: &str, choice: &str| format!("{what:width$}  {choice}: ");
-                advice.iter().flat_map(|one| wrap(&label(&one.what, &one.choice), &one.reason, columns)).collect()
+                advice.iter().flat_map(|one| advice_lines(one, width, columns)).collect()
             }
             Block::Text(sentences) => sentences.iter().flat_map(|sentence| wrap("", sentence, columns)).collect(),
             Block::Doubts(_) | Block::Chart { .. } => continue,
@@ -33,6 +32,17 @@ pub fn lines(section: &Section, columns: usize) -> Vec<String> {
         lines.extend(of_block);
     }
     lines
+}
+
+/// The goal in `width` characters, the choice, the reason: beside each other, where there is room.
+fn advice_lines(Advice { what, choice, reason }: &Advice, width: usize, columns: usize) -> Vec<String> {
+    let label = format!("{what:width$}  {choice}:");
+    let below = |first: Vec<String>, indent: &str| [first, wrap(indent, reason, columns)].concat();
+    match label.chars().count() {
+        length if length <= columns / 2 => wrap(&format!("{label} "), reason, columns),
+        length if length <= columns => below(vec![label], &" ".repeat(width + 2)),
+        _ => below([vec![what.clone()], wrap("  ", &format!("{choice}:"), columns)].concat(), "  "),
+    }
 }
 
 fn table_lines(table: &Table, columns: usize) -> Vec<String> {

@@ -20,6 +20,7 @@ pub(crate) fn row(level: i32) -> LevelRow {
         input_bytes: 1_000_000_000,
         output_bytes: (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64,
         compress: summary(1.5 * 1.4f64.powf(step)),
+        compress_runs: Vec::new(),
         decompress: summary(0.6),
         cpu_percent: 198.4,
         compress_cpu_seconds: 1.984 * 1.5 * 1.4f64.powf(step),

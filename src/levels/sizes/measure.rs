@@ -129,7 +129,7 @@ mod tests {
     };
 
     fn options() -> RepeatOptions {
-        RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads: 1 }
+        RepeatOptions { repeat: 2, min_time: Duration::ZERO, threads: 1, budget: None }
     }
 
     fn input(frames: Vec<ContentFrame>) -> Input {
