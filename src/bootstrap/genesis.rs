@@ -23,7 +23,7 @@ use {
         progress::Progress,
     },
     slotpress_format::{
-        archive::genesis_archive::{GENESIS_BYTES_MAX, GENESIS_FILE_NAME, unpack},
+        archive::genesis_archive::{ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, unpack},
         ledger::names::Hash,
     },
     slotpress_net::{Client, NetErrorKind, Url, below, shown},
@@ -33,9 +33,6 @@ use {
         path::Path,
     },
 };
-
-/// What a server calls it.
-const ARCHIVE_NAME: &str = "genesis.tar.bz2";
 
 /// Sees to it that a ledger has its genesis. Returns its hash, where it has one now.
 ///

@@ -55,7 +55,7 @@ pub struct ServeArgs {
     /// about the proxy; may be given more than once
     #[arg(long, value_name = "ADDR", value_delimiter = ',', env = "SLOTPRESS_TRUSTED_PROXY")]
     trusted_proxy: Vec<IpAddr>,
-    /// Log every request, not only transfers, refusals and errors
+    /// Log every request, not only refusals, errors and transfers, each with all its ranges
     #[arg(long)]
     access_log: bool,
     /// Maximum number of connections
@@ -136,6 +136,7 @@ struct TransferLine<'a> {
     name: &'a str,
     client: SocketAddr,
     offset_bytes: u64,
+    requests: u64,
     total_bytes: u64,
     sent_bytes: u64,
     elapsed_seconds: f64,
@@ -172,6 +173,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
         .threads(args.threads.unwrap_or_else(|| values::threads_or_all(None).min(THREADS_DEFAULT_MAX)))
         .timeouts(Timeouts { head: args.head_timeout, stall: args.stall_timeout })
         .grace(args.grace)
+        .gathers_ranges(!args.access_log)
         .trusted_proxies(args.trusted_proxy.clone());
     options.tls = tls;
     options.metrics = args.metrics;
@@ -197,7 +199,8 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             name: &finished.name,
             client: finished.client,
             offset_bytes: finished.range.start,
-            total_bytes: finished.range.end - finished.range.start,
+            requests: finished.requests,
+            total_bytes: finished.total_bytes,
             sent_bytes: finished.sent_bytes,
             elapsed_seconds: finished.elapsed.as_secs_f64(),
             complete: finished.is_complete,
@@ -221,10 +224,11 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
 
 /// Nothing in it is of a client's choosing: names are those of archives, addresses are numbers.
 fn line(finished: &Finished) -> String {
-    let total_bytes = finished.range.end - finished.range.start;
-    let part = match finished.is_whole {
-        true => String::new(),
-        false => format!(" from byte {}", finished.range.start),
+    let total_bytes = finished.total_bytes;
+    let part = match (finished.is_whole, finished.requests) {
+        (true, _) => String::new(),
+        (false, 1) => format!(" from byte {}", finished.range.start),
+        (false, requests) => format!(" in {requests} ranges"),
     };
     let sent = match finished.is_complete {
         true => values::show_bytes(total_bytes),

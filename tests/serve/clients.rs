@@ -139,6 +139,29 @@ fn only_some_methods() {
     assert!(server.path(FULL_26).exists());
 }
 
+/// Many ranges for one client are one transfer; each is told where all requests are.
+#[test]
+fn ranges_are_one_transfer_in_the_log() {
+    for (flags, lines_expected) in [(&[][..], 1), (&["--access-log"], 4)] {
+        let server = Server::start(flags);
+        for start in [0, 1000, 2000, 3000] {
+            let range = format!("Range: bytes={start}-{}\r\n", start + 999);
+            assert_eq!(server.get(&format!("/{FULL_26}"), &range).status, 206);
+        }
+        let lines = server.stop().1;
+        let served: Vec<serde_json::Value> = lines
+            .iter()
+            .filter(|line| line.contains("\"served\""))
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        assert_eq!(served.len(), lines_expected, "{lines:?}");
+        if let [served] = &served[..] {
+            assert_eq!((&served["requests"], &served["total_bytes"]), (&4.into(), &4000.into()), "{served}");
+            assert_eq!((&served["sent_bytes"], &served["complete"]), (&4000.into(), &true.into()), "{served}");
+        }
+    }
+}
+
 #[test]
 fn what_others_ask_for() {
     let server = Server::start(&["--metrics", "127.0.0.1:0"]);
@@ -148,12 +171,18 @@ fn what_others_ask_for() {
     assert_eq!(json["choice"]["incremental"], INCREMENTAL_26_40);
     let first = &json["archives"][0];
     assert_eq!((&first["name"], &first["size_bytes"]), (&FULL_26.into(), &218_457.into()));
-    let etag = server.request("HEAD", first["path"].as_str().expect("a path"), "").header("etag").to_string();
+    // Relative to the list, whatever prefix a proxy puts before both.
+    assert_eq!(first["path"], format!("../../{FULL_26}"));
+    let etag = server.request("HEAD", &format!("/{FULL_26}"), "").header("etag").to_string();
     assert_eq!(first["etag"], etag);
     assert_eq!(server.get("/healthz", "").text(), "ok\n");
     for path in ["/metrics", "/api/v1/archives/", "/api", "/favicon.ico", "/genesis.tar.bz2"] {
         assert_eq!(server.get(path, "").status, 404, "{path}");
     }
+    fs::write(server.dir.path().join("genesis.tar.bz2"), "a genesis").expect("written");
+    let genesis = server.get("/genesis.tar.bz2", "");
+    assert_eq!((genesis.status, genesis.text(), genesis.header("content-length")), (200, "a genesis".into(), "9"));
+    assert_eq!(server.get("/genesis.tar.bz2", "Range: bytes=2-3\r\n").text(), "ge");
     let mut stream = super::server::connect(server.metrics.expect("an address"));
     send(&mut stream, "GET", "/metrics", "");
     let text = read_response(&mut stream, "GET").text();

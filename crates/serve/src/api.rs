@@ -29,7 +29,7 @@ struct TransferFields<'a> {
 /// All archives, and what is being sent.
 pub fn archives(catalog: &Catalog, transfers: &[Arc<Transfer>], now: SystemTime) -> String {
     let answer = Answer {
-        list: ListFields::new(catalog, now, |archive| ArchiveFields::new(archive, catalog, now)),
+        list: ListFields::new(catalog, now, |archive| ArchiveFields::new(archive, catalog, now).in_list()),
         transfers: transfers
             .iter()
             .map(|transfer| TransferFields {

@@ -24,10 +24,12 @@ mod body;
 mod conditions;
 mod connection;
 mod files;
+mod gathered;
 pub mod limits;
 mod metrics;
 mod page;
 mod plain;
+pub mod process;
 mod proxies;
 mod respond;
 mod shelf;
@@ -43,6 +45,7 @@ use {
     body::Buffers,
     derive_setters::Setters,
     files::OpenFiles,
+    gathered::Gathered,
     limits::{Allowance, Limits},
     metrics::Metrics,
     respond::Purpose,
@@ -100,6 +103,8 @@ pub struct ServeOptions {
     pub timeouts: Timeouts,
     /// How long transfers may go on when asked to stop.
     pub grace: Duration,
+    /// Ranges of one archive that one client asks for are told as one transfer, some seconds after the last one.
+    pub gathers_ranges: bool,
 }
 
 /// Connections at a time, unless told otherwise: 64 MiB of memory where all of them are busy.
@@ -130,6 +135,7 @@ impl ServeOptions {
             threads: available_threads().min(THREADS_DEFAULT_MAX),
             timeouts: Timeouts { head: Duration::from_secs(15), stall: Duration::from_secs(60) },
             grace: Duration::from_secs(60),
+            gathers_ranges: true,
         }
     }
 }
@@ -286,9 +292,12 @@ pub fn run(
     on_event(Event::Listening { listen, metrics: metrics_address, archives });
     supervisor::ready();
 
+    let mut gathered = options.gathers_ranges.then(Gathered::default);
     let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
-        forward(&finished, TICK, on_event);
+        forward(&finished, TICK, &mut gathered, on_event);
+        let over = gathered.as_mut().map(|it| it.over(|| server.transfers.list(), Instant::now()));
+        over.into_iter().flatten().for_each(|over| on_event(Event::Finished(over)));
         let is_asked = wants_reload();
         if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) && !is_asked {
             continue;
@@ -316,21 +325,33 @@ pub fn run(
     let _ = stop.send(true);
     let start = Instant::now();
     while server.limits.connections() > 0 && start.elapsed() < options.grace {
-        forward(&finished, TICK, on_event);
+        forward(&finished, TICK, &mut gathered, on_event);
     }
     // Ends what is left, and tells of it.
     runtime.shutdown_timeout(SLOW_TICK);
     drop(server);
-    forward(&finished, Duration::ZERO, on_event);
+    forward(&finished, Duration::ZERO, &mut gathered, on_event);
+    gathered.into_iter().flat_map(|mut it| it.all()).for_each(|over| on_event(Event::Finished(over)));
     Ok(())
 }
 
 /// Tells of transfers and answers, for a while.
-fn forward(finished: &Receiver<Logged>, time: Duration, on_event: &mut dyn FnMut(Event)) {
+fn forward(
+    finished: &Receiver<Logged>,
+    time: Duration,
+    gathered: &mut Option<Gathered>,
+    on_event: &mut dyn FnMut(Event),
+) {
     let start = Instant::now();
     loop {
         match finished.recv_timeout(time.saturating_sub(start.elapsed())) {
-            Ok(Logged::Finished(finished)) => on_event(Event::Finished(finished)),
+            Ok(Logged::Finished(finished)) => {
+                let told = match gathered {
+                    Some(gathered) => gathered.add(finished, Instant::now()),
+                    None => Some(finished),
+                };
+                told.into_iter().for_each(|told| on_event(Event::Finished(told)));
+            }
             Ok(Logged::Answered(answered)) => on_event(Event::Answered(answered)),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
         }

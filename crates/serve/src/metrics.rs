@@ -1,7 +1,7 @@
 //! What Prometheus is told.
 
 use {
-    super::limits::Refusal,
+    super::{limits::Refusal, process::registry},
     prometheus_client::{
         encoding::{EncodeLabelSet, text::encode},
         metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -69,11 +69,6 @@ struct Status {
 const STATUSES: [u16; 13] = [200, 204, 206, 303, 304, 400, 404, 405, 412, 413, 416, 431, 503];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Build {
-    version: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
 }
@@ -92,25 +87,7 @@ impl Metrics {
     /// All at nothing.
     pub fn new() -> Self {
         let metrics = Self::default();
-        let mut registry = Registry::with_prefix("slotpress_serve");
-        registry.register("sent_bytes", "Bytes of archives sent", metrics.sent_bytes.clone());
-        registry.register("transfers", "Transfers that run", metrics.transfers.clone());
-        registry.register("transfers_ended", "Transfers that have ended", metrics.ended.clone());
-        registry.register("archives", "Archives that are served", metrics.archives.clone());
-        registry.register("newest_slot", "Slot of the archive that a node would choose", metrics.newest_slot.clone());
-        let age = "Seconds since the newest archive that a node would choose was modified";
-        registry.register("newest_age_seconds", age, metrics.newest_age_seconds.clone());
-        let build = Family::<Build, Gauge>::default();
-        build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
-        registry.register("build_info", "The program that serves", build);
-        registry.register("connections", "Open connections", metrics.connections.clone());
-        registry.register("connections_refused", "Connections over a limit", metrics.refused.clone());
-        registry.register(
-            "connections_stalled",
-            "Connections closed because the reader stalled",
-            metrics.stalled.clone(),
-        );
-        registry.register("responses", "Responses by status", metrics.responses.clone());
+        let registry = registry("slotpress_serve", |registry| metrics.register(registry));
         // Counters that begin when something happens for the first time have no rate then.
         for status in STATUSES {
             drop(metrics.responses.get_or_create(&Status { status }));
@@ -123,6 +100,20 @@ impl Metrics {
         }
         *metrics.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
         metrics
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register("sent_bytes", "Bytes of archives sent", self.sent_bytes.clone());
+        registry.register("transfers", "Transfers that run", self.transfers.clone());
+        registry.register("transfers_ended", "Transfers that have ended", self.ended.clone());
+        registry.register("archives", "Archives that are served", self.archives.clone());
+        registry.register("newest_slot", "Slot of the archive that a node would choose", self.newest_slot.clone());
+        let age = "Seconds since the newest archive that a node would choose was modified";
+        registry.register("newest_age_seconds", age, self.newest_age_seconds.clone());
+        registry.register("connections", "Open connections", self.connections.clone());
+        registry.register("connections_refused", "Connections over a limit", self.refused.clone());
+        registry.register("connections_stalled", "Connections closed because the reader stalled", self.stalled.clone());
+        registry.register("responses", "Responses by status", self.responses.clone());
     }
 
     /// A response was sent.
@@ -212,6 +203,9 @@ mod tests {
             assert!(text.contains("slotpress_serve_responses_total{status=\"404\"} 0\n"), "{text}");
             assert!(text.contains("slotpress_serve_connections_refused_total{reason=\"client\"} 0\n"), "{text}");
             assert!(text.contains("slotpress_serve_build_info{version=\"0."), "{text}");
+            for name in ["start_time_seconds", "resident_memory_bytes", "open_fds", "cpu_seconds_total"] {
+                assert!(text.contains(&format!("\nprocess_{name} ")), "{name}: {text}");
+            }
         }
         assert_eq!(TextFormat::of_accept("text/plain"), TextFormat::Prometheus);
         let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";

@@ -20,10 +20,12 @@ use {
         },
         http::request::Parts,
     },
-    slotpress_base::{bytes::range_bytes, text::cut},
-    slotpress_format::archive::listing,
-    slotpress_read::catalog::{Archive, scan},
+    rustix::fs::Stat,
+    slotpress_base::{bytes::range_bytes, kept_dir::KeptDir, text::cut},
+    slotpress_format::archive::{genesis_archive::ARCHIVE_NAME, listing},
+    slotpress_read::catalog::{Archive, FileId, scan},
     std::{
+        fs::File,
         net::SocketAddr,
         sync::Arc,
         time::{Duration, SystemTime},
@@ -226,13 +228,41 @@ async fn route(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respons
                 None => plain(StatusCode::NOT_FOUND, "There is no such archive.\n"),
             }
         }
+        _ if path.strip_prefix('/') == Some(ARCHIVE_NAME) => genesis(server, origin, request).await,
         _ => archive(server, origin, request).await,
     }
 }
 
+/// A file to send, open.
+struct Served {
+    name: String,
+    content_type: &'static str,
+    file: File,
+    id: FileId,
+    modified_ns: u64,
+    version: Version,
+}
+
+impl Served {
+    /// As it is now, with its tag.
+    fn new(name: String, content_type: &'static str, file: File, stat: &Stat, etag: String) -> Self {
+        let (id, modified_ns) = (scan::file_id(stat), scan::modified_ns(stat));
+        let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
+        let version = Version {
+            etag,
+            modified: modified.unwrap_or(SystemTime::UNIX_EPOCH),
+            length_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
+        };
+        Self { name, content_type, file, id, modified_ns, version }
+    }
+}
+
+fn missing() -> Response<Content> {
+    plain(StatusCode::NOT_FOUND, "There is no such archive.\n")
+}
+
 async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
     let file_name = request.uri.path().strip_prefix('/').unwrap_or_default();
-    let missing = || plain(StatusCode::NOT_FOUND, "There is no such archive.\n");
     let (catalog, _) = server.look().await;
     let Some(archive) = catalog.find(file_name).cloned() else { return missing() };
     let opened = tokio::task::spawn_blocking(move || archive.open().map(|(file, stat)| (archive, file, stat))).await;
@@ -245,16 +275,32 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
         }
     };
     // What is sent is what was opened: another file may have taken the name since the directory was read.
-    let (id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
-    let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
-    let opened = Archive { file_id: id, size_bytes: length_bytes, modified_ns, ..archive.clone() };
+    let size_bytes = u64::try_from(stat.st_size).unwrap_or_default();
+    let (file_id, modified_ns) = (scan::file_id(&stat), scan::modified_ns(&stat));
+    let opened = Archive { file_id, size_bytes, modified_ns, ..archive.clone() };
     let hashes = archive.hashes.filter(|_| opened == archive);
-    let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
-    let version = Version {
-        etag: Archive { hashes, ..opened }.etag(),
-        modified: modified.unwrap_or(SystemTime::UNIX_EPOCH),
-        length_bytes,
+    let etag = Archive { hashes, ..opened }.etag();
+    let (name, content_type) = (archive.name.to_string(), archive.name.extension.content_type());
+    send(server, origin, request, Served::new(name, content_type, file, &stat, etag))
+}
+
+/// The genesis of the cluster, as `publish` puts it beside archives.
+async fn genesis(server: &Arc<Server>, origin: Origin, request: &Parts) -> Response<Content> {
+    let dirs = server.shelf.dirs().to_vec();
+    let open = move || {
+        let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(ARCHIVE_NAME).ok())?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        Some((file, stat))
     };
+    let Ok(Some((file, stat))) = tokio::task::spawn_blocking(open).await else { return missing() };
+    let etag = format!("\"{:x}-{:x}\"", stat.st_size, scan::modified_ns(&stat));
+    send(server, origin, request, Served::new(ARCHIVE_NAME.to_string(), "application/x-bzip2", file, &stat, etag))
+}
+
+/// A file, a part of it, or what the conditions of the request say.
+fn send(server: &Arc<Server>, origin: Origin, request: &Parts, served: Served) -> Response<Content> {
+    let Served { name, content_type, file, id, modified_ns, version } = served;
+    let length_bytes = version.length_bytes;
     let verdict = judge(&request.method, &request.headers, &version, SystemTime::now());
     let (status, range) = match verdict {
         Verdict::Whole => (StatusCode::OK, 0..length_bytes),
@@ -275,7 +321,7 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     *response.status_mut() = status;
     describe(response.headers_mut(), &version);
     response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
-    response = with(response, CONTENT_TYPE, archive.name.extension.content_type());
+    response = with(response, CONTENT_TYPE, content_type);
     // A proxy that compresses or cuts it breaks its tags.
     response = with(response, CACHE_CONTROL, "no-transform");
     if status == StatusCode::PARTIAL_CONTENT {
@@ -284,7 +330,7 @@ async fn archive(server: &Arc<Server>, origin: Origin, request: &Parts) -> Respo
     }
     if request.method == Method::GET && !range.is_empty() {
         let is_whole = range == (0..length_bytes);
-        let running = server.transfers.start(archive.name.to_string(), origin.client, range.clone(), is_whole);
+        let running = server.transfers.start(name, origin.client, range.clone(), is_whole);
         let shared = server.files.share(file, id, modified_ns, length_bytes, server.io_hint);
         let reading = Arc::new(Reading::new(shared, range));
         *response.body_mut() = Content::File(FileContent { reading, running, client: None });

@@ -51,6 +51,11 @@ impl Shelf {
         self.state.try_lock().ok().map(|state| state.catalog.clone())
     }
 
+    /// Where it looks.
+    pub fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
     /// What there is. While a directory cannot be read, what there was, and why the last look failed.
     pub async fn look(&self) -> (Arc<Catalog>, Option<String>) {
         // One looks, the others wait for it.

@@ -50,7 +50,7 @@ impl Transfer {
     }
 }
 
-/// A transfer that has ended.
+/// A transfer that has ended: a request, or several ranges of one archive for one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finished {
@@ -58,10 +58,14 @@ pub struct Finished {
     pub name: String,
     /// Who got it.
     pub client: SocketAddr,
-    /// Which bytes were asked for.
+    /// Which bytes were asked for; of several ranges, from the first to the last.
     pub range: Range<u64>,
-    /// Whether these are all.
+    /// Whether these are all, in one request.
     pub is_whole: bool,
+    /// Requests that it took.
+    pub requests: u64,
+    /// How many bytes were asked for.
+    pub total_bytes: u64,
     /// How many were sent.
     pub sent_bytes: u64,
     /// How long it took.
@@ -154,6 +158,8 @@ impl Drop for Running {
             client: *client,
             range: range.clone(),
             is_whole: *is_whole,
+            requests: 1,
+            total_bytes: self.transfer.total_bytes(),
             sent_bytes,
             elapsed: self.transfer.elapsed(),
             is_complete: sent_bytes == self.transfer.total_bytes(),

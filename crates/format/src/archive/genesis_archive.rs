@@ -5,6 +5,9 @@ use {
     std::io::Read,
 };
 
+/// What servers and ledgers call the archive.
+pub const ARCHIVE_NAME: &str = "genesis.tar.bz2";
+
 /// What a ledger, and the archive, calls it.
 pub const GENESIS_FILE_NAME: &str = "genesis.bin";
 

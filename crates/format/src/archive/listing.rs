@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Where a server has its list of archives, below the address that it is known by.
 pub const PATH: &str = "/api/v1/archives";
+/// The way from that list to the archives, for references that are relative to it.
+pub const FROM_LIST: &str = "../../";
 
 /// What `publish` writes beside archives, for who polls: the newest pair, in the same form.
 pub const LATEST: &str = "latest.json";

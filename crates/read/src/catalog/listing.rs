@@ -7,7 +7,7 @@ use {
     slotpress_format::{
         archive::{
             frame_hashes::Root,
-            listing::{FrameHashesAt, VERSION},
+            listing::{FROM_LIST, FrameHashesAt, VERSION},
         },
         ledger::{
             names::{ArchiveName, Hash},
@@ -108,7 +108,7 @@ impl ArchiveFields {
         let is_dated = archive.modified_ns > 0;
         let slots_behind = catalog.newest_slot().unwrap_or_default().saturating_sub(archive.name.slot);
         Self {
-            path: format!("/{name}"),
+            path: name.clone(),
             name,
             kind: if archive.is_full() { "full" } else { "incremental" },
             slot: archive.name.slot,
@@ -127,6 +127,11 @@ impl ArchiveFields {
                 .hashes
                 .map(|hashes| FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames }),
         }
+    }
+
+    /// The same in the list at its place below the archives.
+    pub fn in_list(self) -> Self {
+        Self { path: format!("{FROM_LIST}{}", self.name), ..self }
     }
 
     /// The same in a list that lasts: without its age, which would not stay true.
@@ -162,6 +167,8 @@ mod tests {
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);
+        let depth = slotpress_format::archive::listing::PATH.matches('/').count() - 1;
+        assert_eq!((FROM_LIST, fields.path.as_str()), ("../".repeat(depth).as_str(), NAME));
         let json = format!(r#"{{"version":1,"archives":[{}]}}"#, serde_json::to_string(&fields).expect("JSON"));
         let listed = parse(json.as_bytes()).expect("a list");
         assert_eq!(Catalog::of_listing(listed, "/dir/", unix_ns(now)), catalog);

@@ -1,0 +1,124 @@
+//! Ranges of one archive that one client asks for are one transfer for the log: it is told when no range of it runs any more.
+
+use {
+    super::transfers::{Finished, Transfer},
+    std::{
+        collections::BTreeMap,
+        net::{IpAddr, SocketAddr},
+        sync::Arc,
+        time::{Duration, Instant},
+    },
+};
+
+/// A client that asks for no other range for so long has what it wants, or has gone.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Transfers that are gathered at a time; of more, the one that has been quiet for the longest is told.
+const OPEN_MAX: usize = 4096;
+
+/// Transfers whose client may ask for more.
+#[derive(Debug, Default)]
+pub struct Gathered(BTreeMap<(IpAddr, String), Open>);
+
+#[derive(Debug)]
+struct Open {
+    finished: Finished,
+    start: Instant,
+    last: Instant,
+}
+
+fn key(client: &SocketAddr, name: &str) -> (IpAddr, String) {
+    (client.ip().to_canonical(), name.to_string())
+}
+
+impl Gathered {
+    /// Takes a range that has ended. Returns a transfer to tell now: a whole file, or one of too many.
+    pub fn add(&mut self, range: Finished, now: Instant) -> Option<Finished> {
+        if range.is_whole {
+            return Some(range);
+        }
+        let (key, start) = (key(&range.client, &range.name), now.checked_sub(range.elapsed).unwrap_or(now));
+        if let Some(open) = self.0.get_mut(&key) {
+            (open.start, open.last) = (open.start.min(start), now);
+            let all = &mut open.finished;
+            all.range = all.range.start.min(range.range.start)..all.range.end.max(range.range.end);
+            all.total_bytes = all.total_bytes.saturating_add(range.total_bytes);
+            all.sent_bytes = all.sent_bytes.saturating_add(range.sent_bytes);
+            all.requests = all.requests.saturating_add(range.requests);
+            all.is_complete &= range.is_complete;
+            all.elapsed = now.saturating_duration_since(open.start);
+            return None;
+        }
+        self.0.insert(key, Open { finished: range, start, last: now });
+        if self.0.len() <= OPEN_MAX {
+            return None;
+        }
+        let oldest = self.0.iter().min_by_key(|(_, open)| open.last).map(|(key, _)| key.clone())?;
+        self.0.remove(&oldest).map(|open| open.finished)
+    }
+
+    /// Takes out what is over, beside these that run.
+    pub fn over(&mut self, running: impl FnOnce() -> Vec<Arc<Transfer>>, now: Instant) -> Vec<Finished> {
+        if self.0.values().all(|open| now.saturating_duration_since(open.last) < QUIET) {
+            return Vec::new();
+        }
+        for transfer in running() {
+            if let Some(open) = self.0.get_mut(&key(&transfer.client, &transfer.name)) {
+                open.last = now;
+            }
+        }
+        let over = self.0.extract_if(.., |_, open| now.saturating_duration_since(open.last) >= QUIET);
+        over.map(|(_, open)| open.finished).collect()
+    }
+
+    /// Takes out all.
+    pub fn all(&mut self) -> Vec<Finished> {
+        std::mem::take(&mut self.0).into_values().map(|open| open.finished).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(client: &str, start: u64, is_complete: bool) -> Finished {
+        Finished {
+            name: "archive".into(),
+            client: client.parse().expect("an address"),
+            range: start..start + 10,
+            is_whole: false,
+            requests: 1,
+            total_bytes: 10,
+            sent_bytes: if is_complete { 10 } else { 3 },
+            elapsed: Duration::from_secs(1),
+            is_complete,
+        }
+    }
+
+    #[test]
+    fn ranges_of_a_client_are_one_transfer() {
+        let (mut gathered, start) = (Gathered::default(), Instant::now() + Duration::from_secs(60));
+        for (at, client) in [(0, "10.0.0.1:1"), (20, "10.0.0.1:2"), (10, "10.0.0.1:1"), (0, "10.0.0.2:1")] {
+            assert_eq!(gathered.add(range(client, at, at != 10), start + Duration::from_secs(at / 10)), None);
+        }
+        assert!(gathered.over(Vec::new, start + QUIET - Duration::from_secs(1)).is_empty());
+        let told = gathered.over(Vec::new, start + QUIET + Duration::from_secs(9));
+        let [first, second] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((first.requests, first.range.clone(), first.total_bytes, first.sent_bytes), (3, 0..30, 30, 23));
+        assert_eq!((first.is_complete, first.elapsed), (false, Duration::from_secs(2)));
+        assert_eq!((second.requests, second.is_complete), (1, true));
+        assert_eq!(gathered.all().len(), 0);
+        let whole = Finished { is_whole: true, ..range("10.0.0.1:1", 0, true) };
+        assert_eq!(gathered.add(whole.clone(), start), Some(whole));
+    }
+
+    #[test]
+    fn not_without_bound() {
+        let (mut gathered, now) = (Gathered::default(), Instant::now());
+        let told = (0..OPEN_MAX as u32 + 5).filter_map(|ip| {
+            let client = SocketAddr::new(std::net::Ipv4Addr::from(ip + 1).into(), 1);
+            gathered.add(Finished { client, ..range("10.0.0.1:1", 0, true) }, now + Duration::from_millis(ip.into()))
+        });
+        assert_eq!((told.count(), gathered.all().len()), (5, OPEN_MAX));
+    }
+}

@@ -1,0 +1,64 @@
+//! What metrics tell of the program and its process, under the names that every exporter has them.
+
+use {
+    prometheus_client::{
+        collector::Collector,
+        encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+        metrics::{MetricType, TypedMetric, counter::ConstCounter, family::Family, gauge::ConstGauge, gauge::Gauge},
+        registry::Registry,
+    },
+    std::{
+        fmt, fs,
+        time::{Duration, SystemTime},
+    },
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
+}
+
+/// A registry with what is told of the process, and of the program below `prefix`, where `fill` registers more.
+pub fn registry(prefix: &str, fill: impl FnOnce(&mut Registry)) -> Registry {
+    let mut all = Registry::default();
+    all.register_collector(Box::new(Process { since: SystemTime::now() }));
+    let ours = all.sub_registry_with_prefix(prefix);
+    let build = Family::<Build, Gauge>::default();
+    build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
+    ours.register("build_info", "The program", build);
+    fill(ours);
+    all
+}
+
+/// This process, looked at for each scrape.
+#[derive(Debug)]
+struct Process {
+    since: SystemTime,
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let cpu = Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime));
+        let mut gauge = |name: &str, help: &str, value: f64| {
+            let to = encoder.encode_descriptor(name, help, None, <ConstGauge as TypedMetric>::TYPE)?;
+            ConstGauge::new(value).encode(to)
+        };
+        gauge("process_start_time_seconds", "When the process started, in seconds since 1970", since)?;
+        if let Some(bytes) = resident_bytes() {
+            gauge("process_resident_memory_bytes", "Memory of the process", bytes as f64)?;
+        }
+        if let Ok(open) = fs::read_dir("/proc/self/fd") {
+            // One of them is that of the look.
+            gauge("process_open_fds", "Open file descriptors", open.count().saturating_sub(1) as f64)?;
+        }
+        let to = encoder.encode_descriptor("process_cpu_seconds", "Processor time used", None, MetricType::Counter)?;
+        ConstCounter::new(cpu.unwrap_or_default().as_secs_f64()).encode(to)
+    }
+}
+
+fn resident_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
+}
