@@ -30,6 +30,9 @@ use {
 /// Flags of every directory.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// Directories above another one: a path has room for no more.
+const DEPTH_MAX: usize = 2048;
+
 /// A directory by which nothing is found again but by its descriptor.
 #[derive(Debug)]
 pub struct KeptDir {
@@ -96,18 +99,7 @@ impl KeptDir {
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let above = Self::open_or_make(above, on_made)?;
         let mut made = match last {
-            Component::Normal(name) => match above.make_dir(name) {
-                Ok(made) => {
-                    on_made(&above, name);
-                    Owner::of(&above)?.take(&made).or_path("change the owner of", made.path())?;
-                    made
-                }
-                // By another process, meanwhile; or a link that leads nowhere, which is said.
-                Err(_) if above.found(name)?.is_some_and(|found| found.kind == FileType::Directory) => {
-                    above.open_dir(name)?.ok_or_else(|| changed(path))?
-                }
-                Err(error) => return Err(error),
-            },
+            Component::Normal(name) => above.open_or_make_dir(name, &mut || on_made(&above, name))?,
             _ => Self::open(path)?,
         };
         made.path = path.to_path_buf();
@@ -130,6 +122,29 @@ impl KeptDir {
     /// The disk fails.
     pub fn itself(&self) -> Result<Found> {
         Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
+    }
+
+    /// Whether it is that directory, or lies somewhere below it.
+    ///
+    /// # Errors
+    /// The directories above it cannot be looked at.
+    pub fn is_within(&self, above: &Found) -> Result<bool> {
+        let mut found = self.itself()?;
+        let mut dir: Option<OwnedFd> = None;
+        for _ in 0..DEPTH_MAX {
+            if found.is_same(above) {
+                return Ok(true);
+            }
+            let at = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let parent = rustix::fs::openat(at, "..", flags, Mode::empty()).or_path("look above", &self.path)?;
+            let parent_is: Found = rustix::fs::fstat(&parent).or_path("look above", &self.path)?.into();
+            if parent_is.is_same(&found) {
+                return Ok(false);
+            }
+            (found, dir) = (parent_is, Some(parent));
+        }
+        Err(Error::failed(format!("{} lies below more than {DEPTH_MAX} directories", self.path.shown())))
     }
 
     /// Whether its path still leads to it.
@@ -168,7 +183,36 @@ impl KeptDir {
         match plain(name).and_then(|()| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
             Ok(dir) => Ok(Some(Self { path: self.path_of(name), dir })),
             Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOTDIR | Errno::LOOP) if self.is_link(name)? => {
+                let path = self.path_of(name).shown();
+                Err(Error::failed(format!("{path} is a symbolic link, which is not followed here"))
+                    .with_hint("put a directory in its place; one of another disk can be mounted there"))
+            }
             Err(error) => Err(Error::io("open", &self.path_of(name), &error.into())),
+        }
+    }
+
+    fn is_link(&self, name: &OsStr) -> Result<bool> {
+        Ok(self.found(name)?.is_some_and(|found| found.kind == FileType::Symlink))
+    }
+
+    /// Opens a directory in it, or makes it, which is told to `on_made`. What root makes belongs to the owner of this one.
+    ///
+    /// # Errors
+    /// It is something else, a link for example; the disk fails.
+    pub fn open_or_make_dir(&self, name: impl AsRef<OsStr>, on_made: &mut dyn FnMut()) -> Result<Self> {
+        let name = name.as_ref();
+        match self.make_dir(name) {
+            Ok(made) => {
+                on_made();
+                Owner::of(self)?.take(&made).or_path("change the owner of", made.path())?;
+                Ok(made)
+            }
+            // It was there, or another process made it meanwhile. What else is there is said.
+            Err(error) => match self.found(name)? {
+                Some(_) => self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name))),
+                None => Err(error),
+            },
         }
     }
 
@@ -374,8 +418,23 @@ mod tests {
             assert!(kept.make_dir(name).is_err() && kept.create_file(name, 0o644).is_err(), "{name}");
         }
         symlink(outside.path(), top.path().join("moved/link")).expect("linked");
+        assert!(
+            kept.open_or_make_dir("link", &mut || ()).is_err() && kept.open_or_make_dir("inner", &mut || ()).is_ok()
+        );
         assert!(kept.open_dir("link").is_err() && kept.make_dir("link").is_err() && kept.open_file("link").is_err());
         assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
+    }
+
+    #[test]
+    fn what_lies_below_is_within() {
+        let top = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(top.path().join("a/b")).expect("made");
+        symlink(top.path().join("a/b"), top.path().join("link")).expect("linked");
+        let dir = |path: &str| KeptDir::open(&top.path().join(path)).expect("opened");
+        let a = dir("a").itself().expect("found");
+        for (path, is_within) in [("a", true), ("a/b", true), ("link", true), ("a/..", false), (".", false)] {
+            assert_eq!(dir(path).is_within(&a).expect("looked"), is_within, "{path}");
+        }
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use {
     crate::store::{Condition, Object, Put, Small},
-    rustix::{fs::FlockOperation, io::Errno},
+    rustix::{
+        fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat},
+        io::Errno,
+    },
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
         io::{IoHint, space::SpaceWatch, writer::StreamWriter},
@@ -10,17 +13,21 @@ use {
         progress::{self, Progress},
         text::ShowPath,
     },
-    slotpress_read::store::{
-        dir_lock::{Locked, try_lock},
-        publish::{TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir},
+    slotpress_read::{
+        archive::source::LocalFile,
+        catalog::scan::modified_ns,
+        store::{
+            dir_lock::{Locked, try_lock},
+            publish::{TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir},
+        },
     },
     std::{
-        fs::{self, File, Metadata},
+        fs::File,
         io::{Read, Write},
-        os::unix::fs::MetadataExt,
+        os::fd::OwnedFd,
         path::{Path, PathBuf},
         sync::Arc,
-        time::Duration,
+        time::{Duration, SystemTime},
     },
 };
 
@@ -28,17 +35,26 @@ use {
 const LOCK_WAITS_MAX: u32 = 200;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
+/// An open directory: a link that comes to lie in its place meanwhile, or under a name in it, is not followed.
 #[derive(Clone, Debug)]
-pub struct Directory(Arc<PathBuf>);
+pub struct Directory(pub Arc<KeptDir>);
 
 impl Directory {
     pub fn open(dir: &Path) -> Result<Self> {
         check_output_dir(dir)?;
-        Ok(Self(Arc::new(dir.to_path_buf())))
+        Ok(Self(Arc::new(KeptDir::open(dir)?)))
+    }
+
+    pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
+        let below = match makes {
+            true => Some(self.0.open_or_make_dir(name, &mut || ())?),
+            false => self.0.open_dir(name)?,
+        };
+        Ok(below.map(|dir| Self(Arc::new(dir))))
     }
 
     pub fn path_of(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path_of(name)
     }
 
     pub fn shown(&self, name: &str) -> String {
@@ -47,11 +63,9 @@ impl Directory {
 
     pub fn list(&self) -> Result<Vec<Object>> {
         let mut objects = Vec::new();
-        for entry in fs::read_dir(&*self.0).or_path("read", &self.0)? {
-            let entry = entry.or_path("read", &self.0)?;
-            let Some(name) = entry.file_name().to_str().map(String::from) else { continue };
-            if !name.starts_with(TEMPORARY_PREFIX) {
-                objects.extend(self.stat(&name)?);
+        for name in self.0.names()? {
+            if let Some(name) = name.to_str().filter(|name| !name.starts_with(TEMPORARY_PREFIX)) {
+                objects.extend(self.stat(name)?);
             }
         }
         objects.sort_by(|one, other| one.name.cmp(&other.name));
@@ -59,23 +73,19 @@ impl Directory {
     }
 
     pub fn stat(&self, name: &str) -> Result<Option<Object>> {
-        let path = self.path_of(name);
-        match fs::symlink_metadata(&path) {
-            Ok(metadata) if metadata.is_file() => Ok(Some(object(name, &metadata, &path)?)),
-            Ok(_) => Ok(None),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read", &path, &error)),
+        match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => Ok(Some(object(name, &stat))),
+            Ok(_) | Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::io("read", &self.path_of(name), &error.into())),
         }
     }
 
     pub fn get_small(&self, name: &str, bytes_max: u64) -> Result<Option<Small>> {
-        let path = self.path_of(name);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io("open", &path, &error)),
-        };
-        let e_tag = object(name, &file.metadata().or_path("read", &path)?, &path)?.e_tag;
+        if self.0.found(name)?.is_none() {
+            return Ok(None);
+        }
+        let (path, file) = (self.path_of(name), self.0.open_file(name)?);
+        let e_tag = object(name, &fstat(&file).or_path("read", &path)?).e_tag;
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
         match bytes.len() as u64 > bytes_max {
@@ -84,8 +94,14 @@ impl Directory {
         }
     }
 
+    pub fn open_source(&self, name: &str) -> Result<LocalFile> {
+        let (path, file) = (self.path_of(name), self.0.open_file(name)?);
+        let length_bytes = file.metadata().or_path("read", &path)?.len();
+        Ok(LocalFile::new(path, file, length_bytes))
+    }
+
     pub fn put_small(&self, name: &str, bytes: &[u8], condition: &Condition, progress: &dyn Progress) -> Result<Put> {
-        let file = Unpublished::create(&self.0)?;
+        let file = Unpublished::create_in(&self.0)?;
         file.file().write_all(bytes).or_path("write", file.path())?;
         let _lock = match condition {
             Condition::Unchanged(e_tag) => {
@@ -105,21 +121,20 @@ impl Directory {
     }
 
     pub fn delete(&self, name: &str) -> Result<()> {
-        let dir = KeptDir::open(&self.0)?;
-        match dir.remove_file(name) {
-            Ok(()) | Err(Errno::NOENT) => dir.sync(),
+        match self.0.remove_file(name) {
+            Ok(()) | Err(Errno::NOENT) => self.0.sync(),
             Err(error) => Err(Error::io("delete", &self.path_of(name), &error.into())),
         }
     }
 
     pub fn upload(&self, name: &str, replace: bool) -> Result<FileUpload> {
-        if !replace && self.path_of(name).exists() {
+        if !replace && self.0.found(name)?.is_some() {
             return Err(already_exists(&self.path_of(name)));
         }
         // Those that replace a file each have the name for a moment.
         let file = match replace {
-            true => Unpublished::create(&self.0)?,
-            false => Unpublished::create_for(&self.0, name)?,
+            true => Unpublished::create_in(&self.0)?,
+            false => Unpublished::create_for_in(&self.0, name)?,
         };
         let to = StreamWriter::new(file.file().try_clone().or_path("write", file.path())?, IoHint::Gentle);
         Ok(FileUpload { dir: self.clone(), name: name.to_string(), file, to, watch: SpaceWatch::default(), replace })
@@ -127,37 +142,38 @@ impl Directory {
 
     /// Locked until it is dropped.
     fn lock(&self, progress: &dyn Progress) -> Result<DirLock> {
-        let dir = KeptDir::open(&self.0)?;
+        // A lock belongs to what was opened: each thread has its own.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(&self.0, ".", flags, Mode::empty()).or_path("open", self.0.path())?;
         for _ in 0..LOCK_WAITS_MAX {
-            match try_lock(&dir).or_path("lock", &self.0)? {
+            match try_lock(&dir).or_path("lock", self.0.path())? {
                 // Where nothing can be locked, nothing is.
                 Locked::Ours | Locked::Unsupported => return Ok(DirLock(dir)),
                 Locked::Busy => progress::wait(progress, LOCK_WAIT),
             }
             progress.check()?;
         }
-        Err(Error::failed(format!("the directory {} is in use by another program", self.0.shown())))
+        Err(Error::failed(format!("the directory {} is in use by another program", self.0.path().shown())))
     }
 }
 
-struct DirLock(KeptDir);
+struct DirLock(OwnedFd);
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        use std::os::fd::AsFd;
-        let _ = rustix::fs::flock(self.0.as_fd(), FlockOperation::Unlock);
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 /// A tag changes with every file that gets the name: it is another inode, or was written at another time.
-fn object(name: &str, metadata: &Metadata, path: &Path) -> Result<Object> {
-    let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
-    Ok(Object {
+fn object(name: &str, stat: &Stat) -> Object {
+    let since = Duration::from_nanos(modified_ns(stat));
+    Object {
         name: name.to_string(),
-        length_bytes: metadata.len(),
-        modified: metadata.modified().or_path("read", path)?,
-        e_tag: Some(format!("\"{:x}-{:x}-{seconds:x}.{nanoseconds:x}\"", metadata.ino(), metadata.len())),
-    })
+        length_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
+        modified: SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH),
+        e_tag: Some(format!("\"{:x}-{:x}-{:x}.{:x}\"", stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)),
+    }
 }
 
 /// A large file without its name.
@@ -173,7 +189,7 @@ pub struct FileUpload {
 
 impl FileUpload {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.watch.before_writing(bytes.len() as u64, self.file.file(), &self.dir.0)?;
+        self.watch.before_writing(bytes.len() as u64, self.file.file(), self.dir.0.path())?;
         self.to.write_all(bytes).or_path("write", self.file.path())
     }
 

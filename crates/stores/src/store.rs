@@ -6,14 +6,12 @@ use {
     },
     slotpress_base::{
         error::{Error, Result},
+        kept_dir::KeptDir,
         progress::{CancelToken, Progress},
     },
     slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
     slotpress_net::{Client, NetError, Url, below, patience::patiently, shown, url_source::UrlSource},
-    slotpress_read::{
-        archive::source::{LocalFile, SharedSource},
-        store::publish::already_exists,
-    },
+    slotpress_read::{archive::source::SharedSource, store::publish::already_exists},
     std::{future::Future, path::Path, sync::Arc, time::SystemTime},
 };
 
@@ -148,6 +146,33 @@ impl Store {
         Ok(Self { target: target.clone(), kind, options: options.clone() })
     }
 
+    /// A target below this one: a subdirectory, which is no link, or a longer prefix. `None` where the subdirectory is
+    /// missing and `makes` does not say to make it.
+    ///
+    /// # Errors
+    /// Something else has its name; the disk fails.
+    pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
+        check_name(name)?;
+        let target = self.target.join(name);
+        let kind = match (&self.kind, &target) {
+            (Kind::Dir(dir), _) => match dir.below(name, makes)? {
+                Some(dir) => Kind::Dir(dir),
+                None => return Ok(None),
+            },
+            (Kind::S3(at), Target::S3(url)) => Kind::S3(Box::new(InBucket { url: url.clone(), ..(**at).clone() })),
+            (Kind::S3(_), Target::Dir(_)) => return Ok(None),
+        };
+        Ok(Some(Self { target, kind, options: self.options.clone() }))
+    }
+
+    /// The open directory, where the target is one.
+    pub fn dir(&self) -> Option<&KeptDir> {
+        match &self.kind {
+            Kind::Dir(dir) => Some(&dir.0),
+            Kind::S3(_) => None,
+        }
+    }
+
     /// What it was opened for.
     pub fn target(&self) -> &Target {
         &self.target
@@ -250,7 +275,7 @@ impl Store {
     pub fn open_source(&self, name: &str, stop: CancelToken) -> Result<SharedSource> {
         check_name(name)?;
         Ok(match &self.kind {
-            Kind::Dir(dir) => Arc::new(LocalFile::open(&dir.path_of(name))?),
+            Kind::Dir(dir) => Arc::new(dir.open_source(name)?),
             Kind::S3(at) => Arc::new(UrlSource::open(&at.client, &at.url_of(name), stop)?),
         })
     }

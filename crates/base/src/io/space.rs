@@ -9,6 +9,7 @@ use {
     },
     rustix::fs::StatVfs,
     std::{
+        io,
         os::fd::AsFd,
         path::{Path, PathBuf},
         sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -101,6 +102,25 @@ impl SpaceWatch {
         ))
         .with_hint("free some space, or choose a directory on another disk"))
     }
+}
+
+/// Bytes that are free on a file system; `None` where it does not tell.
+pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
+    rustix::fs::fstatvfs(dir).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Whether a file system has room for so many more bytes, and what must stay free; also where it does not tell.
+pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
+    rustix::fs::fstatvfs(dir).map_or(true, |stat| {
+        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+        free_bytes >= bytes.saturating_add(left_free_bytes(stat.f_blocks.saturating_mul(stat.f_frsize)))
+    })
+}
+
+/// Whether an error is of a disk that is full, or of a quota.
+pub fn is_full(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 fn left_free_bytes(all_bytes: u64) -> u64 {

@@ -54,7 +54,15 @@ impl Unpublished {
     /// As of [`Unpublished::create`]; of [`ErrorKind::Exists`] where another run makes a file for this name.
     pub fn create_for(dir: &Path, final_name: &str) -> Result<Self> {
         check_output_dir(dir)?;
-        Self::begin(&Arc::new(KeptDir::open(dir)?), Some(final_name))
+        Self::create_for_in(&Arc::new(KeptDir::open(dir)?), final_name)
+    }
+
+    /// The same in an open directory.
+    ///
+    /// # Errors
+    /// As of [`Unpublished::create_for`].
+    pub fn create_for_in(dir: &Arc<KeptDir>, final_name: &str) -> Result<Self> {
+        Self::begin(dir, Some(final_name))
     }
 
     /// The same in an open directory.

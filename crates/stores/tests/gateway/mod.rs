@@ -39,6 +39,8 @@ pub enum Instead {
     Closed,
     /// The request is done, and its answer lost.
     AnswerLost,
+    /// The answer is 200, and nothing is done.
+    NotKept,
 }
 
 #[derive(Default)]
@@ -198,6 +200,11 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
             return refuse(*status, code, &format!("{field}\r\n"), &mut body);
         }
         Some(Instead::Closed) => return,
+        Some(Instead::NotKept) => {
+            let _ = std::io::copy(&mut body, &mut std::io::sink());
+            let _ = write!(&client, "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            return;
+        }
         Some(Instead::AnswerLost) | None => {}
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
