@@ -4,6 +4,7 @@ use {
     super::{
         arguments::WorkerArgs,
         codec::CodecArgs,
+        hints,
         lines::time_now,
         manners::MannersArgs,
         network::ConnectionArgs,
@@ -43,6 +44,9 @@ pub struct PublishArgs {
     /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',', env = "SLOTPRESS_TO")]
     to: Vec<String>,
+    /// Also publish this genesis.tar.bz2, of the validator's ledger directory
+    #[arg(long, value_name = "FILE", env = "SLOTPRESS_PUBLISH_GENESIS")]
+    genesis: Option<PathBuf>,
     /// Publish what is there, and end: for a timer
     #[arg(long)]
     once: bool,
@@ -192,7 +196,7 @@ enum Line<'a> {
     #[serde(rename = "publish_pruned")]
     Pruned { time: String, target: &'a str, names: &'a [String] },
     #[serde(rename = "publish_failed")]
-    Failed { time: String, message: String, target: Option<&'a str>, retry_seconds: Option<f64> },
+    Failed { time: String, message: String, hint: Option<String>, target: Option<&'a str>, retry_seconds: Option<f64> },
     #[serde(rename = "publish_keep_bytes")]
     KeepBytes { time: String, target: &'a str, size_bytes: u64, limit_bytes: u64 },
 }
@@ -246,6 +250,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         WriterArg::Agave => Writer::Agave,
         WriterArg::Firedancer => Writer::Firedancer,
     };
+    options.genesis = args.genesis.clone();
     options.is_as_is = args.as_is;
     options.checks_pairs = args.check_pairs;
     options.every = args.every.0;
@@ -309,7 +314,8 @@ fn words(event: &Event) -> (Level, String) {
         Event::Failed { error, target, retry } => {
             let target = target.as_ref().map_or(String::new(), |target| format!("{target}: "));
             let retry = retry.map_or(String::new(), |retry| format!("; next try in {}", values::show_duration(retry)));
-            (Level::Error, format!("failed: {target}{error}{retry}"))
+            let hint = error.hint().map_or(String::new(), |hint| format!(" ({})", hints::text(hint)));
+            (Level::Error, format!("failed: {target}{error}{hint}{retry}"))
         }
         Event::KeepIsNearlyFull { target, bytes, bytes_max } => {
             let (bytes, bytes_max) = (values::show_bytes(*bytes), values::show_bytes(*bytes_max));
@@ -356,11 +362,12 @@ fn line(event: &Event) -> Option<Line<'_>> {
         Event::Failed { error, target, retry } => Line::Failed {
             time,
             message: error.to_string(),
+            hint: error.hint().map(|hint| hints::text(hint).into_owned()),
             target: target.as_deref(),
             retry_seconds: retry.map(|retry| retry.as_secs_f64()),
         },
         Event::HookFailed(error) => {
-            Line::Failed { time, message: error.to_string(), target: None, retry_seconds: None }
+            Line::Failed { time, message: error.to_string(), hint: None, target: None, retry_seconds: None }
         }
         Event::KeepIsNearlyFull { target, bytes, bytes_max } => {
             Line::KeepBytes { time, target, size_bytes: *bytes, limit_bytes: *bytes_max }

@@ -6,6 +6,7 @@
 //! journal in it, and from the targets.
 
 mod event;
+mod genesis;
 mod hand_out;
 mod head_start;
 mod hooks;
@@ -14,6 +15,7 @@ mod metrics;
 mod notes;
 mod outcome;
 mod pins;
+mod places;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
@@ -72,6 +74,9 @@ pub struct PublishOptions {
     /// Where to.
     #[setters(into)]
     pub targets: Vec<Target>,
+    /// The cluster's `genesis.tar.bz2`, put beside the archives for those that begin with them.
+    #[setters(into)]
+    pub genesis: Option<PathBuf>,
     /// How targets are written.
     pub stores: StoreOptions,
     /// How servers are reached.
@@ -129,8 +134,8 @@ pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
 /// How long what was published stays, unless told otherwise: a full archive of mainnet takes less over 100 Mbit/s.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
-/// A target that fails for so long is left alone for a while; what it has got is not sent again.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+/// A target that fails for so long has failed, which is told, and is left alone for a while; what it has got is not sent again.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
 /// How often an incremental archive is published, unless told otherwise.
 pub const EVERY_DEFAULT: Duration = Duration::from_secs(300);
@@ -143,6 +148,7 @@ impl PublishOptions {
             pins: pins_beside(&snapshots),
             snapshots,
             targets: Vec::from_iter(targets),
+            genesis: None,
             stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER),
             client: ClientOptions::default(),
             quarantine: None,

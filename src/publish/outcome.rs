@@ -12,6 +12,7 @@ use {
     slotpress_base::error::{Error, ErrorKind, Result},
     slotpress_format::ledger::names::ArchiveName,
     slotpress_net::{NetError, NetErrorKind},
+    slotpress_stores::Target,
     std::time::Duration,
 };
 
@@ -40,10 +41,13 @@ impl Publisher<'_> {
                     Ok(shelves) => {
                         (target.shelves, target.is_known) = (shelves, true);
                         target.attempts.succeeded();
+                        self.names.get(at).into_iter().for_each(|name| self.metrics.succeeded(name));
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => {
-                        let retry = match is_refusal(&error) {
+                        let is_missing =
+                            matches!(self.options.targets.get(at), Some(Target::Dir(dir)) if !dir.exists());
+                        let retry = match is_missing || is_refusal(&error) {
                             true => target.attempts.refused(self.options.is_once),
                             false => target.attempts.failed(self.options.is_once),
                         };

@@ -2,13 +2,14 @@
 //! failed. One process at a time works in it.
 
 use {
-    super::{journal::Journal, writer::WrittenBy},
+    super::{journal::Journal, places, writer::WrittenBy},
     rustix::{
         fs::{AtFlags, FlockOperation, fcntl_lock, fstat, ioctl_ficlone, linkat},
         io::Errno,
     },
     slotpress_base::{
         error::{Error, IoContext, Result},
+        io::space::free_bytes,
         kept_dir::KeptDir,
         text::ShowPath,
     },
@@ -72,10 +73,7 @@ impl PinDir {
         let snapshots = KeptDir::open(snapshots)?;
         let made = |path: &Path| KeptDir::open_or_make(path, &mut |_, _| {});
         let top = made(path)?;
-        if top.itself()?.is_same(&snapshots.itself()?) {
-            return Err(Error::usage("pins cannot be in the validator's own directory")
-                .with_hint("give another directory on the same file system: --pins DIR"));
-        }
+        places::of_pins(&top, snapshots.path())?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).flatten().map_or("another process".to_string(), |by| by.to_string());
             return Err(Error::failed(format!("{} is in use by {holder}", path.shown()))
@@ -88,9 +86,11 @@ impl PinDir {
             ))
             .with_hint("give a directory on the file system of the archives: --pins DIR"));
         }
-        let [pinned, ready] = [PINNED, READY].map(|name| made(&path.join(name)));
-        let quarantine = made(quarantine.map_or(path.join(QUARANTINE), Path::to_path_buf).as_path())?;
-        Ok(Self { top, pinned: pinned?, ready: ready?, quarantine })
+        // Below it, no link is followed: what is not needed is deleted there.
+        let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
+        let quarantine = quarantine.map_or_else(|| below(QUARANTINE), made)?;
+        places::of_pins(&quarantine, snapshots.path())?;
+        Ok(Self { pinned: below(PINNED)?, ready: below(READY)?, quarantine, top })
     }
 
     /// Reads what the run before remembered.
@@ -109,12 +109,17 @@ impl PinDir {
         journal.save(&self.top)
     }
 
+    /// How much is free on its file system, in bytes.
+    pub fn free_bytes(&self) -> Option<u64> {
+        free_bytes(&*self.top)
+    }
+
     /// What is pinned.
     ///
     /// # Errors
     /// The disk fails.
     pub fn pinned(&self) -> Result<Vec<Archive>> {
-        Ok(scan_names(&[self.pinned.path().to_path_buf()])?.archives().to_vec())
+        Ok(of_dir(&self.pinned, |dirs| scan_names(dirs))?.archives().to_vec())
     }
 
     /// What is ready, with roots; what is known of it is not read again.
@@ -122,7 +127,7 @@ impl PinDir {
     /// # Errors
     /// The disk fails.
     pub fn ready(&self, known: &Catalog) -> Result<Catalog> {
-        scan_again(&[self.ready.path().to_path_buf()], known)
+        of_dir(&self.ready, |dirs| scan_again(dirs, known))
     }
 
     /// Where an archive is that was pinned.
@@ -263,6 +268,14 @@ impl PinDir {
         }
         Ok(to)
     }
+}
+
+/// Scans a directory by its path, which leads to it before and afterwards.
+fn of_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Catalog>) -> Result<Catalog> {
+    dir.check_path()?;
+    let catalog = scan(&[dir.path().to_path_buf()])?;
+    dir.check_path()?;
+    Ok(catalog)
 }
 
 fn remove(dir: &KeptDir, name: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use {
     super::{
-        PublishOptions,
+        PublishOptions, genesis, places,
         plan::{Situation, Wishes, key},
         shelf::Shelf,
     },
@@ -10,6 +10,7 @@ use {
     slotpress_format::ledger::names::ArchiveName,
     slotpress_net::Client,
     slotpress_read::catalog::scan::scan_names,
+    slotpress_stores::Store,
 };
 
 /// What a run would do first: what it would pin, check and publish, to which targets.
@@ -19,8 +20,11 @@ use {
 pub fn preview(options: &PublishOptions, progress: &dyn Progress) -> Result<Vec<(ArchiveName, Vec<String>)>> {
     let seen = scan_names(std::slice::from_ref(&options.snapshots))?.archives().to_vec();
     let (mut now, client) = (Situation { seen, ..Situation::default() }, Client::new(&options.client)?);
+    places::check(options)?;
+    options.genesis.as_deref().map(genesis::read).transpose()?;
     for target in &options.targets {
-        let shelf = Shelf::open(target, &[], false, &options.stores, &client)?;
+        let store = Store::open(target, &options.stores, &client)?;
+        let shelf = Shelf::of(&store, None, false)?;
         let index = shelf.map(|shelf| shelf.read(progress)).transpose()?;
         now.targets.push(index.map(|index| index.published()).unwrap_or_default());
     }

@@ -4,34 +4,37 @@ use {
     super::{
         PublishOptions,
         event::Event,
+        genesis,
         head_start::Making,
         journal::Identity,
         metrics::Metrics,
         notes::Notes,
         pins::{PinDir, Pinned},
+        places,
         plan::{Key, Published, Situation, Wishes, epoch_ends, key},
         state::{Attempts, Failing, Said, TargetState, Worst},
         target::Target,
         threads::{Background, Hands, Message},
-        writer::Writers,
+        writer::{Writers, WrittenBy, damage_of},
     },
     slotpress_base::{
         error::{Error, Result},
         progress::Progress,
+        text::ShowPath,
     },
-    slotpress_format::ledger::bank_file::BankFile,
+    slotpress_format::ledger::{bank_file::BankFile, names::ArchiveName},
     slotpress_net::Client,
     slotpress_read::catalog::{
-        Catalog,
+        Archive, Catalog,
         listing::unix_ns,
         scan::{look_for_slot_time, scan_names},
     },
     slotpress_serve::{supervisor, tell::tell},
     std::{
-        collections::BTreeSet,
+        collections::{BTreeMap, BTreeSet},
         net::SocketAddr,
         sync::{
-            Arc,
+            Arc, Mutex,
             atomic::Ordering::Relaxed,
             mpsc::{Receiver, RecvTimeoutError, channel},
         },
@@ -42,6 +45,20 @@ use {
 /// How often the directory is looked at, also without a word of inotify.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// Who writes a file writes to it more often than this.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
+
+const HINT_NEVER: &str = "put archives and pins on one file system, with reflinks (xfs, btrfs) where Firedancer writes; where only Agave \
+                          does: --writer agave";
+
+/// An archive that cannot be pinned, or has no room.
+#[derive(Debug)]
+pub(super) struct LeftOut {
+    name: ArchiveName,
+    why: String,
+    hint: &'static str,
+}
+
 /// How often the user's wish to stop is looked at.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -51,6 +68,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// A directory cannot be used, another process works in the directory of pins. Once: the gravest of what failed; of
 /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) where an archive was.
 pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progress: &dyn Progress) -> Result<()> {
+    places::check(options)?;
+    let genesis = options.genesis.as_deref().map(genesis::read).transpose()?;
     let pins = PinDir::open(&options.pins, &options.snapshots, options.quarantine.as_deref())?;
     let notes = Notes::open(&pins)?;
     let names: Vec<String> = options.targets.iter().map(ToString::to_string).collect();
@@ -60,7 +79,15 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
     let (send, messages) = channel();
     let (client, teller) = (Client::new(&options.client)?, send.clone());
     let tell_event = |event| drop(teller.send(Message::Event(event)));
-    let target = |at: &_| Target { at: Clone::clone(at), client: &client, options, notes: &notes, tell: &tell_event };
+    let target = |at: &_| Target {
+        at: Clone::clone(at),
+        client: &client,
+        options,
+        notes: &notes,
+        tell: &tell_event,
+        genesis: genesis.as_deref(),
+        was: Mutex::default(),
+    };
     let targets: Vec<Target<'_>> = options.targets.iter().map(target).collect();
     std::thread::scope(|scope| {
         let hands = Hands::start(scope, &pins, &targets, options, &background, &send);
@@ -85,6 +112,7 @@ pub fn publish(options: &PublishOptions, on_event: &mut dyn FnMut(&Event), progr
                 writers: Writers::default(),
                 epochs: None,
                 skipped: Vec::new(),
+                left_out: BTreeMap::new(),
                 said: Said::default(),
                 worst: Worst::default(),
             };
@@ -120,6 +148,8 @@ pub(super) struct Publisher<'a> {
     pub(super) epochs: Option<BankFile>,
     /// What cannot be pinned as it is: tried again when the file is another one, or has changed.
     pub(super) skipped: Vec<(Key, Identity)>,
+    /// What was left out, and why.
+    pub(super) left_out: BTreeMap<Key, LeftOut>,
     pub(super) said: Said,
     pub(super) worst: Worst,
 }
@@ -145,7 +175,7 @@ impl Publisher<'_> {
                     let heard = self.hear(message);
                     self.go_on(heard)?;
                 }
-                return self.worst.take().map_or(Ok(()), Err);
+                return self.worst.take().map_or_else(|| self.check_left_out(), Err);
             }
             self.tell_state();
             let (start, pause) = (Instant::now(), self.pause().min(pause));
@@ -196,9 +226,13 @@ impl Publisher<'_> {
         for ((at, name), target) in self.names.iter().enumerate().zip(&self.targets) {
             let waits =
                 self.now.targets.get(at).map_or(0, |has| self.now.ready.iter().filter(|it| has.wants(it)).count());
-            self.metrics.see(name, &target.shelves, waits);
+            self.metrics.see(name, &target.shelves, waits, target.is_known && target.attempts.is_first());
         }
-        let newest = self.targets.iter().filter_map(|target| target.shelves.newest).map(|(slot, _)| slot).max();
+        if let Some(bytes) = self.pins.free_bytes() {
+            self.metrics.see_free(&self.options.pins.shown(), bytes);
+        }
+        let newest = self.targets.iter().filter_map(|target| target.shelves.newest.of_all());
+        let newest = newest.map(|newest| newest.slot).max();
         let newest = newest.map_or("nothing is published yet".to_string(), |slot| format!("slot {slot} is published"));
         let now = if self.now.preparing.is_some() { "; checking an archive" } else { "" };
         let failing = self.targets.iter().filter(|target| !target.attempts.is_first()).count();
@@ -288,7 +322,7 @@ impl Publisher<'_> {
         }
         for name in pins.no_room {
             let why = "there is no room for its pin within --pin-bytes".to_string();
-            self.tell(Event::Skipped { name, why });
+            self.leave_out(name, why, "give more room for pins: --pin-bytes");
         }
         for name in pins.add {
             let Some(archive) = self.now.seen.iter().find(|archive| archive.name == name).cloned() else { continue };
@@ -301,16 +335,45 @@ impl Publisher<'_> {
                     self.failing.failed(key(&name), true);
                 }
                 Pinned::Gone | Pinned::NotNow => {}
-                Pinned::Never(why) => {
-                    self.skipped.push((key(&name), Identity::from(&archive)));
-                    self.now.refused.insert(key(&name));
-                    self.tell(Event::Skipped { name, why });
-                }
+                Pinned::Never(why) => self.never_pinned(&archive, why, written_by)?,
             }
         }
         self.now.pinned = self.pins.pinned()?;
         let pinned: BTreeSet<String> = self.now.pinned.iter().map(|archive| archive.name.to_string()).collect();
         self.notes.change(|journal| journal.pins.retain(|name, _| pinned.contains(name)))
+    }
+
+    fn never_pinned(&mut self, archive: &Archive, why: String, written_by: WrittenBy) -> Result<()> {
+        let (name, identity) = (archive.name.clone(), Identity::from(archive));
+        self.now.refused.insert(key(&name));
+        let damage = Some(archive).filter(|_| written_by != WrittenBy::Agave).and_then(damage_of);
+        match damage {
+            Some(error) if archive.age(unix_ns(SystemTime::now())) >= WRITTEN_WITHIN => {
+                self.notes.change(|journal| journal.refuse(&name, identity))?;
+                self.tell(Event::Refused { name, error, kept: None });
+            }
+            // It may be whole later, or stay as it is.
+            Some(_) => self.leave_out(name, why, HINT_NEVER),
+            None => {
+                self.skipped.push((key(&name), identity));
+                self.leave_out(name, why, HINT_NEVER);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, name: ArchiveName, why: String, hint: &'static str) {
+        self.left_out.insert(key(&name), LeftOut { name: name.clone(), why: why.clone(), hint });
+        self.tell(Event::Skipped { name, why });
+    }
+
+    /// What was left out must not be what a target lacks.
+    fn check_left_out(&self) -> Result<()> {
+        let lacks = |of: &&LeftOut| self.now.targets.iter().any(|target| target.wants(&of.name));
+        let newest = self.left_out.values().filter(lacks).max_by_key(|of| of.name.slot);
+        newest.map_or(Ok(()), |LeftOut { name, why, hint }| {
+            Err(Error::failed(format!("{name} was left out, and is not published: {why}")).with_hint(*hint))
+        })
     }
 
     /// Whether nothing is left to do, or everything that is was tried often enough.

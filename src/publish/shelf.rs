@@ -6,7 +6,6 @@ use {
     serde::Serialize,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
-        kept_dir::KeptDir,
         progress::{Progress, wait},
         text::json,
     },
@@ -17,14 +16,13 @@ use {
             slot_time::{SlotTime, SlotTimeSource},
         },
     },
-    slotpress_net::Client,
     slotpress_read::catalog::{
         Archive, Catalog,
         listed::{Listed, ListedArchive, parse},
         listing::{ArchiveFields, ListFields, unix_ns},
         prune::{Keep, plan},
     },
-    slotpress_stores::{Condition, Metadata, Put, Store, StoreOptions, Target},
+    slotpress_stores::{Condition, Metadata, Put, Store},
     std::{
         collections::{BTreeMap, BTreeSet},
         time::{Duration, SystemTime},
@@ -64,11 +62,55 @@ pub struct Ready {
     pub slot_time: SlotTime,
 }
 
+/// What is done to an index.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// It and `latest.json` are made to agree again, as a run that was killed between them has left them.
+    Agree,
+    /// What may go once this archive is there goes now, but what a reader is told to take.
+    MakeRoom(&'a Ready),
+    /// An archive that is there is named, also in `latest.json` if it is part of the newest pair.
+    Add(&'a Ready),
+}
+
 /// What a shelf holds.
 #[derive(Debug)]
 pub struct Index {
     listed: Listed,
     condition: Condition,
+}
+
+/// The newest archives of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Newest {
+    /// The newest full archive.
+    pub full: Option<NewestOf>,
+    /// The newest incremental archive.
+    pub incremental: Option<NewestOf>,
+}
+
+/// An archive of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewestOf {
+    /// Its slot.
+    pub slot: u64,
+    /// When it was published, in seconds since 1970.
+    pub unix_seconds: u64,
+}
+
+impl Newest {
+    /// The newest of both kinds.
+    pub fn of_all(&self) -> Option<NewestOf> {
+        [self.full, self.incremental].into_iter().flatten().max_by_key(|newest| newest.slot)
+    }
+}
+
+impl NewestOf {
+    /// How long ago it was published.
+    pub fn age(&self) -> Duration {
+        let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.unix_seconds));
+        at.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default()
+    }
 }
 
 impl Index {
@@ -82,10 +124,15 @@ impl Index {
         self.listed.archives.iter().filter_map(|archive| archive.size_bytes).fold(0, u64::saturating_add)
     }
 
-    /// The newest slot, and when it was published, in seconds since 1970.
-    pub fn newest(&self) -> Option<(u64, u64)> {
-        let newest = self.listed.archives.iter().max_by_key(|archive| archive.name.slot)?;
-        Some((newest.name.slot, newest.modified_unix_seconds.unwrap_or_default()))
+    /// The newest of each kind.
+    pub fn newest(&self) -> Newest {
+        let of = |is_full: bool| {
+            let all = self.listed.archives.iter().filter(|archive| archive.name.base_slot.is_none() == is_full);
+            let newest = all.max_by_key(|archive| archive.name.slot)?;
+            let unix_seconds = newest.modified_unix_seconds.unwrap_or_default();
+            Some(NewestOf { slot: newest.name.slot, unix_seconds })
+        };
+        Newest { full: of(true), incremental: of(false) }
     }
 
     fn has(&self, name: &ArchiveName) -> bool {
@@ -118,12 +165,15 @@ impl Index {
         Catalog::of_listing(self.listed.clone(), "", unix_ns(now))
     }
 
-    /// Takes out what may go, and returns it.
-    fn prune(&mut self, keep: &Keep, now: SystemTime) -> Vec<String> {
-        let catalog = self.catalog(now);
+    /// Takes out what may go, also once another archive is there, and returns it.
+    fn prune(&mut self, keep: &Keep, coming: Option<&Ready>, now: SystemTime) -> Vec<String> {
+        let mut later = Self { listed: self.listed.clone(), condition: Condition::Always };
+        coming.into_iter().for_each(|ready| later.add(ready, now));
+        let (catalog, stays) = (later.catalog(now), self.newest_pair(now));
         let reasons = plan(&catalog, keep, unix_ns(now));
         let gone = catalog.archives().iter().zip(reasons).filter(|(_, reason)| reason.is_none());
-        let gone: BTreeSet<String> = gone.map(|(archive, _)| archive.name.to_string()).collect();
+        let gone = gone.map(|(archive, _)| &archive.name).filter(|name| self.has(name) && !stays.contains(name));
+        let gone: BTreeSet<String> = gone.map(ArchiveName::to_string).collect();
         self.listed.archives.retain(|archive| !gone.contains(&archive.name.to_string()));
         gone.into_iter().collect()
     }
@@ -139,16 +189,20 @@ impl Index {
         let catalog = self.catalog(now);
         let states: BTreeMap<String, Option<&str>> =
             self.listed.archives.iter().map(|it| (it.name.to_string(), it.state.as_deref())).collect();
-        let fields = |archive: &Archive| PublishedFields {
+        let beside = |archive: &Archive| PublishedFields {
             fields: ArchiveFields::new(archive, &catalog, now).without_age(),
             state: states.get(&archive.name.to_string()).copied().flatten(),
+        };
+        let in_list = |archive: &Archive| {
+            let PublishedFields { fields, state } = beside(archive);
+            PublishedFields { fields: fields.in_list(), state }
         };
         let latest = catalog.choice().map(|choice| {
             let mut pair = Catalog::new([Some(choice.full), choice.incremental].into_iter().flatten().cloned());
             pair.slot_time = catalog.slot_time;
-            json(&ListFields::new(&pair, now, fields))
+            json(&ListFields::new(&pair, now, beside))
         });
-        (json(&ListFields::new(&catalog, now, fields)), latest)
+        (json(&ListFields::new(&catalog, now, in_list)), latest)
     }
 }
 
@@ -160,32 +214,19 @@ struct PublishedFields<'a> {
 }
 
 impl Shelf {
-    /// Opens a shelf for writing; `None` where `makes` says not to make what is missing below a directory.
+    /// Of a target, or of what lies below it; `None` where `makes` says not to make what is missing below a directory.
     ///
     /// # Errors
-    /// A target that is a directory is not there, as where a disk is not mounted; the options make no sense.
-    pub fn open(
-        target: &Target,
-        below: &[&str],
-        makes: bool,
-        options: &StoreOptions,
-        client: &Client,
-    ) -> Result<Option<Self>> {
-        let shelf = below.iter().fold(target.clone(), |target, name| target.join(name));
+    /// Something else has the name of a directory of it; the disk fails.
+    pub fn of(target: &Store, below: Option<&str>, makes: bool) -> Result<Option<Self>> {
         let (dir, name) = PATH.trim_start_matches('/').rsplit_once('/').unwrap_or_default();
         debug_assert_eq!(name, INDEX);
-        let index = dir.split('/').fold(shelf.clone(), |target, name| target.join(name));
-        if let (Target::Dir(top), Target::Dir(dir)) = (target, &index) {
-            // What is missing is an error here, and not made.
-            KeptDir::open(top)?;
-            if makes {
-                KeptDir::open_or_make(dir, &mut |_, _| {})?;
-            } else if !dir.is_dir() {
-                return Ok(None);
-            }
-        }
-        let open = |target| Store::open(target, options, client);
-        Ok(Some(Self { store: open(&shelf)?, index: open(&index)? }))
+        let go_down = |from: &Store, names: &str| {
+            let mut names = names.split('/').filter(|name| !name.is_empty());
+            names.try_fold(Some(from.clone()), |at, name| at.map_or(Ok(None), |at| at.below(name, makes)))
+        };
+        let Some(store) = go_down(target, below.unwrap_or_default())? else { return Ok(None) };
+        Ok(go_down(&store, dir)?.map(|index| Self { store, index }))
     }
 
     /// Reads the index; none is an empty one.
@@ -203,15 +244,14 @@ impl Shelf {
         Ok(Index { listed, condition: unchanged(small.e_tag) })
     }
 
-    /// Names an archive that is there in the index, and in `latest.json` if it is part of the newest pair; without one, makes
-    /// both agree again, as a run that was killed between them has left them. Takes out of the index what may go. `condemn`
-    /// is told what that is before a reader can miss it. Returns the index.
+    /// Writes the index and `latest.json`, and reads them back. Takes out of the index what may go. `condemn` is told what that
+    /// is before a reader can miss it. Returns the index.
     ///
     /// # Errors
-    /// The target fails; others change the index again and again.
+    /// The target fails, or does not keep what it is sent; others change the index again and again.
     pub fn publish(
         &self,
-        ready: Option<&Ready>,
+        step: Step<'_>,
         keep: Option<&Keep>,
         condemn: &mut dyn FnMut(&[String]) -> Result<()>,
         progress: &dyn Progress,
@@ -224,12 +264,18 @@ impl Shelf {
             let named = latest.as_ref().and_then(|latest| parse(&latest.bytes)).map(|latest| names(&latest));
             let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
             let (mut index, now) = (self.read(progress)?, SystemTime::now());
-            if let Some(ready) = ready {
-                index.add(ready, now);
+            let (mut is_new, mut coming) = (false, None);
+            match step {
+                Step::Add(ready) => {
+                    index.add(ready, now);
+                    is_new = true;
+                }
+                Step::MakeRoom(ready) => coming = Some(ready),
+                Step::Agree => {}
             }
-            let gone = keep.map(|keep| index.prune(keep, now)).unwrap_or_default();
+            let gone = keep.map(|keep| index.prune(keep, coming, now)).unwrap_or_default();
             let is_right = || named.unwrap_or_default() == index.newest_pair(now);
-            if ready.is_none() && gone.is_empty() && is_right() {
+            if !is_new && gone.is_empty() && is_right() {
                 return Ok(index);
             }
             condemn(&gone)?;
@@ -240,13 +286,19 @@ impl Shelf {
                 ..Metadata::default()
             };
             let put = |store: &Store, name: &str, json: &str, condition: &Condition| {
-                let put = store.put_small(name, json.as_bytes(), &metadata, condition, progress)?;
-                Ok::<_, Error>(matches!(put, Put::Done(_)))
+                if store.put_small(name, json.as_bytes(), &metadata, condition, progress)? == Put::Refused {
+                    return Ok(false);
+                }
+                // Others may have changed it since: then all is done again.
+                match store.get_small(name, INDEX_BYTES_MAX, progress)? {
+                    Some(there) => Ok(there.bytes == json.as_bytes()),
+                    None => Err(not_kept(&store.shown(name))),
+                }
             };
             // Without a full archive there is nothing that a node could take.
             let put_latest = || match &latest_json {
                 Some(json) => put(&self.store, LATEST, json, &latest_is),
-                None => Ok(true),
+                None => Ok::<_, Error>(true),
             };
             if put(&self.index, INDEX, &index_json, &index.condition)? && put_latest()? {
                 return Ok(index);
@@ -267,6 +319,11 @@ impl Shelf {
             _ => Ok(()),
         }
     }
+}
+
+fn not_kept(file: &str) -> Error {
+    Error::failed(format!("{file} is not there, though the target said that it is written"))
+        .with_hint("nothing is published there: look at the store's own log, and read the file with another program")
 }
 
 fn names(listed: &Listed) -> Vec<ArchiveName> {

@@ -4,20 +4,28 @@ use {
     super::{
         PublishOptions,
         event::{Event, Published as PublishedEvent},
+        genesis,
         head_start::{Making, head_start},
         notes::Notes,
+        places,
         plan::Published,
-        shelf::{Index, Ready, Shelf},
+        shelf::{Index, Newest, Ready, Shelf, Step},
         upload::{Sent, forget, upload},
     },
     slotpress_base::{
         error::{Error, Result},
+        io::space::{free_bytes, has_room, is_full},
+        kept_dir::{Found, KeptDir, changed},
         progress::Progress,
         threads::panic_point,
     },
     slotpress_net::Client,
     slotpress_read::catalog::prune::Keep,
-    std::{sync::Arc, time::Instant},
+    slotpress_stores::Store,
+    std::{
+        sync::{Arc, Mutex, PoisonError},
+        time::Instant,
+    },
 };
 
 /// Where kept archives are on a target: a shelf of its own, with its own index, which is never pruned.
@@ -44,12 +52,14 @@ pub enum Task {
 pub struct Shelves {
     /// What nodes are to take.
     pub published: Published,
-    /// The newest of it: slot, and when it was published in seconds since 1970.
-    pub newest: Option<(u64, u64)>,
+    /// The newest of it.
+    pub newest: Newest,
     /// What is kept apart.
     pub kept: Published,
     /// How many bytes that has.
     pub kept_bytes: u64,
+    /// How much is free on a directory's file system, in bytes.
+    pub free_bytes: Option<u64>,
 }
 
 /// A target.
@@ -64,6 +74,10 @@ pub struct Target<'a> {
     pub notes: &'a Notes<'a>,
     /// Told what happens.
     pub tell: &'a (dyn Fn(Event) + Sync),
+    /// The archive of the genesis that it gets.
+    pub genesis: Option<&'a [u8]>,
+    /// Which directory it was when it was last written.
+    pub was: Mutex<Option<Found>>,
 }
 
 impl Target<'_> {
@@ -73,47 +87,93 @@ impl Target<'_> {
     /// The target fails: trying again may do.
     pub fn run(&self, task: &Task, shelves: &Shelves, progress: &dyn Progress) -> Result<Shelves> {
         panic_point("publishing");
-        let mut shelves = shelves.clone();
+        let (mut shelves, store) = (shelves.clone(), self.open()?);
+        let store = &store;
+        let shelf = |is_kept: bool| Shelf::of(store, is_kept.then_some(KEPT), false);
         match task {
-            Task::Look => {
-                if let Some(kept) = self.shelf(true, false)? {
-                    shelves.see_kept(&kept.publish(None, None, &mut |_| Ok(()), progress)?);
-                }
-                match self.shelf(false, false)? {
-                    Some(shelf) => shelves.see(&self.publish(&shelf, None, progress)?),
-                    None => shelves.published = Published::default(),
-                }
-            }
-            Task::Publish { ready, is_kept } => self.put(&mut shelves, ready, None, *is_kept, progress)?,
+            // What was to be done is planned anew.
+            _ if !self.is_as_before(store)? => self.look(&mut shelves, store, progress)?,
+            Task::Look => self.look(&mut shelves, store, progress)?,
+            Task::Publish { ready, is_kept } => self.put(&mut shelves, store, ready, None, *is_kept, progress)?,
             Task::HeadStart(making) => {
-                let shelf = self.made_shelf(false)?;
+                let shelf = self.made_shelf(store, false)?;
                 let io_hint = self.options.recompress.io_policy.io_hint;
                 if let Some((ready, sent)) = head_start(&shelf, making, io_hint, self.notes, progress)? {
-                    self.put(&mut shelves, &ready, sent, false, progress)?;
+                    self.put(&mut shelves, store, &ready, sent, false, progress)?;
                 }
             }
         }
+        shelves.free_bytes = store.dir().and_then(|dir| free_bytes(dir));
         for is_kept in [false, true] {
-            self.shelf(is_kept, false)?.map_or(Ok(()), |shelf| forget(&shelf, self.notes, progress))?;
+            shelf(is_kept)?.map_or(Ok(()), |shelf| forget(&shelf, self.notes, progress))?;
         }
         Ok(shelves)
+    }
+
+    /// Opens the target: one directory for all that is done there at a time, whatever comes to lie in its place meanwhile.
+    fn open(&self) -> Result<Store> {
+        let store = Store::open(&self.at, &self.options.stores, self.client)?;
+        store.dir().map_or(Ok(()), |dir| places::of_target(dir, self.options))?;
+        Ok(store)
+    }
+
+    /// Whether it is the directory that it was. What was to be deleted from another one is not deleted from this one.
+    fn is_as_before(&self, store: &Store) -> Result<bool> {
+        let Some(dir) = store.dir() else { return Ok(true) };
+        let is_now = dir.itself()?;
+        let before = self.was.lock().unwrap_or_else(PoisonError::into_inner).replace(is_now);
+        if before.is_none_or(|before| before.is_same(&is_now)) {
+            return Ok(true);
+        }
+        let name = self.at.to_string();
+        self.notes.pardon(&name, &self.notes.condemned(&name))?;
+        (self.tell)(Event::Failed { error: changed(dir.path()), target: Some(name), retry: None });
+        Ok(false)
+    }
+
+    fn look(&self, shelves: &mut Shelves, store: &Store, progress: &dyn Progress) -> Result<()> {
+        *shelves = Shelves::default();
+        self.genesis.map_or(Ok(()), |genesis| genesis::put(store, genesis, progress))?;
+        if let Some(kept) = Shelf::of(store, Some(KEPT), false)? {
+            shelves.see_kept(&kept.publish(Step::Agree, None, &mut |_| Ok(()), progress)?);
+        }
+        if let Some(shelf) = Shelf::of(store, None, false)? {
+            shelves.see(&self.publish(&shelf, Step::Agree, progress)?);
+        }
+        Ok(())
     }
 
     /// Puts an archive there, of which some may be sent, and then into the index.
     fn put(
         &self,
         shelves: &mut Shelves,
+        store: &Store,
         ready: &Ready,
         sent: Option<Sent>,
         is_kept: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let (start, shelf) = (Instant::now(), self.made_shelf(is_kept)?);
-        upload(&shelf, ready, sent, self.options.recompress.io_policy.io_hint, self.notes, progress)?;
-        match is_kept {
-            true => shelves.see_kept(&shelf.publish(Some(ready), None, &mut |_| Ok(()), progress)?),
-            false => shelves.see(&self.publish(&shelf, Some(ready), progress)?),
+        let (start, shelf) = (Instant::now(), self.made_shelf(store, is_kept)?);
+        let io_hint = self.options.recompress.io_policy.io_hint;
+        // Where nothing goes, there is nothing to make room with.
+        let dir = store.dir().filter(|_| !is_kept);
+        let make_room = || self.publish(&shelf, Step::MakeRoom(ready), progress).map(drop);
+        if dir.is_some_and(|dir| !has_room(dir, ready.archive.size_bytes)) {
+            make_room()?;
         }
+        match upload(&shelf, ready, sent, io_hint, self.notes, progress) {
+            // As of a quota: what is told to be free is not.
+            Err(error) if dir.is_some() && is_full(&error) => {
+                make_room()?;
+                upload(&shelf, ready, None, io_hint, self.notes, progress)?;
+            }
+            sent => sent?,
+        }
+        match is_kept {
+            true => shelves.see_kept(&shelf.publish(Step::Add(ready), None, &mut |_| Ok(()), progress)?),
+            false => shelves.see(&self.publish(&shelf, Step::Add(ready), progress)?),
+        }
+        store.dir().map_or(Ok(()), KeptDir::check_path)?;
         (self.tell)(Event::Published(PublishedEvent {
             name: ready.archive.name.clone(),
             target: self.at.to_string(),
@@ -126,21 +186,16 @@ impl Target<'_> {
         Ok(())
     }
 
-    fn made_shelf(&self, is_kept: bool) -> Result<Shelf> {
+    fn made_shelf(&self, store: &Store, is_kept: bool) -> Result<Shelf> {
         let gone = || Error::failed(format!("{} is not there any more", self.at));
-        self.shelf(is_kept, true)?.ok_or_else(gone)
+        Shelf::of(store, is_kept.then_some(KEPT), true)?.ok_or_else(gone)
     }
 
-    fn shelf(&self, is_kept: bool, makes: bool) -> Result<Option<Shelf>> {
-        let below = if is_kept { &[KEPT][..] } else { &[] };
-        Shelf::open(&self.at, below, makes, &self.options.stores, self.client)
-    }
-
-    fn publish(&self, shelf: &Shelf, ready: Option<&Ready>, progress: &dyn Progress) -> Result<Index> {
+    fn publish(&self, shelf: &Shelf, step: Step<'_>, progress: &dyn Progress) -> Result<Index> {
         let name = self.at.to_string();
         let keep = Keep { within: self.options.keep.within.max(self.options.grace), ..self.options.keep };
         let mut condemn = |names: &[String]| self.notes.condemn(&name, names);
-        let index = shelf.publish(ready, Some(&keep), &mut condemn, progress)?;
+        let index = shelf.publish(step, Some(&keep), &mut condemn, progress)?;
         let condemned = self.notes.condemned(&name);
         if condemned.is_empty() {
             return Ok(index);

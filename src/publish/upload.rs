@@ -15,7 +15,7 @@ use {
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
         io::{IoHint, reader::PieceReader},
-        kept_dir::KeptDir,
+        kept_dir::changed,
         progress::{CancelToken, Progress, wait},
     },
     slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
@@ -24,8 +24,8 @@ use {
         source::{LocalFile, Source},
         tail::Tail,
     },
-    slotpress_stores::{Metadata, Target, Upload, UploadState},
-    std::{fs::File, time::Duration},
+    slotpress_stores::{Metadata, Upload, UploadState},
+    std::time::Duration,
 };
 
 /// Read at a time.
@@ -73,14 +73,20 @@ pub fn upload(
 
 /// Gives the file another name, in a directory on the same file system.
 fn link(shelf: &Shelf, ready: &Ready) -> Result<bool> {
-    let Target::Dir(dir) = shelf.store.target() else { return Ok(false) };
-    let (dir, name) = (KeptDir::open(dir)?, ready.archive.name.to_string());
-    match linkat(CWD, ready.archive.path(), &dir, &name, AtFlags::empty()) {
-        Ok(()) => dir.sync().map(|()| true),
+    let Some(dir) = shelf.store.dir() else { return Ok(false) };
+    let (path, name) = (ready.archive.path(), ready.archive.name.to_string());
+    match linkat(CWD, &path, dir, &name, AtFlags::empty()) {
+        Ok(()) => {}
         // Also where the name is taken, which is said there.
-        Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
-        Err(error) => Err(Error::io("publish", &dir.path_of(&name), &error.into())),
+        Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => return Ok(false),
+        Err(error) => return Err(Error::io("publish", &dir.path_of(&name), &error.into())),
     }
+    let ours = ready.archive.file_id;
+    if dir.found(&name)?.is_none_or(|found| (found.device, found.inode) != (ours.device, ours.inode)) {
+        dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
+        return Err(changed(&path));
+    }
+    dir.sync().map(|()| true)
 }
 
 /// Begins to send an archive of at most so many bytes.
@@ -182,7 +188,8 @@ fn send_bytes(
     progress: &dyn Progress,
 ) -> Result<()> {
     let path = ready.archive.path();
-    let (file, bytes) = (File::open(&path).or_path("open", &path)?, ready.archive.size_bytes);
+    let (file, _) = ready.archive.open().or_path("open", &path)?;
+    let bytes = ready.archive.size_bytes;
     let reader = PieceReader::new(&file, &path, bytes, io_hint);
     let (mut buffer, mut parts) = (Vec::new(), None);
     let mut remember_new = |upload: &Upload| {

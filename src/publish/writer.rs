@@ -6,10 +6,14 @@ use {
         journal::Identity,
         plan::{Key, key},
     },
-    slotpress_base::io::IoPolicy,
+    slotpress_base::{
+        error::{Error, ErrorKind},
+        io::IoPolicy,
+        text::ShowPath,
+    },
     slotpress_format::ledger::bank_file::BankFile,
     slotpress_read::{
-        archive::{Archive as OpenArchive, IndexPolicy, front, source::LocalFile},
+        archive::{Archive as OpenArchive, IndexPolicy, cut::is_plainly_cut, front, source::LocalFile},
         catalog::Archive,
     },
     std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, sync::Arc},
@@ -67,6 +71,17 @@ impl Writers {
             self.known.insert(key, (identity, bank.unwrap_or_else(|| front_of(archive))));
         }
     }
+}
+
+/// What few reads tell to be wrong with a file whose bank file cannot be read, if anything.
+pub fn damage_of(archive: &Archive) -> Option<Error> {
+    let source = LocalFile::new(archive.path(), archive.open().ok()?.0, archive.size_bytes);
+    if is_plainly_cut(&source).unwrap_or(false) {
+        return Some(Error::damaged(format!("{} is cut off", archive.path().shown())));
+    }
+    let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
+    let opened = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
+    opened.err().filter(|error| error.kind() == ErrorKind::Damaged)
 }
 
 fn front_of(archive: &Archive) -> Option<BankFile> {

@@ -109,3 +109,51 @@ fn a_full_target() {
     drop(fs::remove_dir(&disk));
     stage.assert_nothing_is_pinned();
 }
+
+/// A target that has become full gets room when it is needed: what may go goes first, without another start.
+#[needs(sys_admin, "mount", "umount")]
+#[test]
+fn a_target_that_becomes_full() {
+    use {
+        super::lives::Running,
+        std::{fs, path::PathBuf, process::Command},
+    };
+    struct Mounted(PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+    let stage = Stage::new(&[&fixture(FULL_26)]);
+    let mount = |size: &str| {
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(stage.mirror()).status();
+        assert!(status.expect("runs").success());
+    };
+    mount("size=64m");
+    let _disk = Mounted(stage.mirror());
+    let keep = ["--as-is", "--keep-full", "1", "--keep-incremental", "0", "--grace", "1h"];
+    let running = Running::start(&stage, &keep);
+    running.wait_for_published(FULL_26);
+    let full_40 = &chain()[2];
+    stage.write(full_40);
+    running.wait_for_published(&name(full_40));
+    stage.wait_until_nothing_is_pinned();
+    assert_eq!(stage.published().len(), 2, "both are younger than the grace");
+    // Hours later, by what the index says of their times.
+    let path = stage.mirror().join("api/v1/archives");
+    let mut index: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
+    for archive in index["archives"].as_array_mut().expect("archives") {
+        archive["modified_unix_seconds"] = 1.into();
+    }
+    fs::write(&path, index.to_string()).expect("written");
+    // Something else has taken the room, but for what half of the oldest archive takes.
+    let free_bytes = rustix::fs::statvfs(&stage.mirror()).map(|it| it.f_bavail * it.f_frsize).expect("told");
+    let bytes_of = |path: PathBuf| fs::metadata(path).expect("metadata").len();
+    let left_bytes = bytes_of(fixture(FULL_3500)) - bytes_of(fixture(FULL_26)) / 2;
+    fs::write(stage.mirror().join("other"), vec![1; (free_bytes - left_bytes) as usize]).expect("written");
+    stage.write(&fixture(FULL_3500));
+    running.wait_for_published(FULL_3500);
+    let said = running.stop();
+    assert_eq!(of_type(&said, "publish_failed").len(), 0, "{said:?}");
+    assert_eq!(latest(&stage.mirror()), [FULL_3500]);
+}

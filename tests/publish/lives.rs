@@ -12,7 +12,7 @@ use {
     },
     serde_json::Value,
     std::{
-        collections::BTreeMap,
+        collections::{BTreeMap, BTreeSet},
         fs,
         io::{BufRead, BufReader, Write},
         os::unix::fs::MetadataExt,
@@ -27,14 +27,14 @@ use {
 };
 
 /// A run that goes on.
-struct Running {
+pub struct Running {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    fn start(stage: &Stage, flags: &[&str]) -> Self {
+    pub fn start(stage: &Stage, flags: &[&str]) -> Self {
         let mut child = Command::new(slotpress_path())
             .args(stage.arguments(flags))
             .arg("--json")
@@ -53,16 +53,16 @@ impl Running {
         Self { child, lines, reader: Some(reader) }
     }
 
-    fn lines(&self) -> Vec<Value> {
+    pub fn lines(&self) -> Vec<Value> {
         self.lines.lock().expect("unlocked").clone()
     }
 
-    fn wait_for_published(&self, name: &str) {
+    pub fn wait_for_published(&self, name: &str) {
         wait_for(name, || of_type(&self.lines(), "published").iter().any(|line| line["name"] == name));
     }
 
     /// Asks it to stop; it must end well.
-    fn stop(mut self) -> Vec<Value> {
+    pub fn stop(mut self) -> Vec<Value> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("signalled");
         assert_eq!(exit_code(&mut self.child), Some(0));
         self.reader.take().expect("a reader").join().expect("read");
@@ -280,6 +280,28 @@ fn metrics_and_health() {
     let text = get("/metrics").text();
     for part in ["slotpress_publish_archives_total{", "slotpress_publish_stage_seconds_total{stage=\"prepare\"}"] {
         assert!(text.contains(part), "{text}");
+    }
+    for (name, value) in [("target_up", "1"), ("newest_kind_slot", "26"), ("newest_kind_slot", "40")] {
+        let is_it = |line: &&str| {
+            line.starts_with(&format!("slotpress_publish_{name}{{")) && line.ends_with(&format!(" {value}"))
+        };
+        assert!(text.lines().any(|line| is_it(&line)), "{name} {value}: {text}");
+    }
+    // What the dashboard shows is there.
+    let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/grafana/slotpress-publish.json");
+    let dashboard: Value = serde_json::from_slice(&fs::read(dashboard).expect("read")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let shown: BTreeSet<&str> = targets
+        .flat_map(|target| {
+            target["expr"].as_str().expect("text").split(|char: char| !char.is_ascii_alphanumeric() && char != '_')
+        })
+        .filter(|word| word.starts_with("slotpress_") || word.starts_with("process_"))
+        .collect();
+    assert!(shown.len() > 15, "{shown:?}");
+    for name in shown {
+        let is_it = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        assert!(text.lines().any(is_it), "{name}: {text}");
     }
     assert_eq!((get("/healthz").status, get("/x").status), (200, 404));
     running.stop();

@@ -5,5 +5,6 @@ mod fleet;
 mod kills;
 mod lives;
 mod once;
+mod places;
 mod stage;
 mod stores;

@@ -52,6 +52,56 @@ fn the_index_is_the_list_of_the_api() {
     assert_eq!(index["archives"][1]["state"], "checked");
 }
 
+/// Where each document says that an archive is, it is: relative to the document, so below any prefix.
+#[test]
+fn paths_hold_for_who_reads_them() {
+    let stage = Stage::with_pair();
+    stage.once_succeeds(&["--keep-slot", "40"]);
+    for shelf in ["", "kept/"] {
+        for document in ["latest.json", "api/v1/archives"] {
+            let document = stage.mirror().join(shelf).join(document);
+            let list: Value = serde_json::from_slice(&fs::read(&document).expect("read")).expect("JSON");
+            let archives = list["archives"].as_array().expect("archives");
+            assert_eq!(archives.len(), 2);
+            for archive in archives {
+                let path = document.parent().expect("a directory").join(archive["path"].as_str().expect("a path"));
+                assert_eq!(fs::metadata(&path).expect("it is there").len(), archive["size_bytes"], "{path:?}");
+            }
+        }
+    }
+}
+
+/// With the genesis, a node has all that it needs from a mirror, by the one hash that it knows.
+#[needs("bzip2")]
+#[test]
+fn the_genesis_is_published() {
+    let stage = Stage::with_pair();
+    let (packed, content) = (stage.dir.path().join("genesis.tar.bz2"), fixture(FULL_26).with_file_name("genesis.bin"));
+    let packing = std::process::Command::new("tar")
+        .arg("-cjf")
+        .arg(&packed)
+        .arg("-C")
+        .arg(content.parent().expect("a directory"))
+        .arg("genesis.bin")
+        .status();
+    assert!(packing.expect("runs").success());
+    let flags = ["--genesis", packed.to_str().expect("UTF-8")];
+    stage.once_succeeds(&flags);
+    let published = stage.mirror().join("genesis.tar.bz2");
+    assert!(fs::read(&published).expect("published") == fs::read(&packed).expect("read"));
+    stage.once_succeeds(&flags);
+
+    // That of another cluster stays.
+    fs::write(&published, "another's").expect("written");
+    let output = stage.once(&flags);
+    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_to_string(&published).expect("read"), "another's");
+    fs::write(&packed, "none").expect("written");
+    let output = stage.once(&flags);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && stderr.contains("of the validator's ledger directory"), "{stderr}");
+}
+
 #[test]
 fn as_it_is() {
     let stage = Stage::with_pair();
@@ -192,12 +242,14 @@ fn files_of_firedancer_never_get_a_second_name() {
     let before = state_of(&stage.snapshots());
     let output = stage.once(&[]);
     assert_eq!(state_of(&stage.snapshots()), before);
-    let said = lines(&output);
+    let (said, stderr) = (lines(&output), String::from_utf8_lossy(&output.stderr));
     let skipped = of_type(&said, "publish_skipped");
     let is_cloned = !of_type(&said, "publish_pinned").is_empty();
     assert!(is_cloned || skipped[0]["reason"].as_str().expect("a reason").contains("reflinks"), "{said:?}");
-    // A person who knows better says so.
+    // Nothing is published: that is no success. A person who knows better says so.
     if !is_cloned {
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("was left out") && stderr.contains("--writer agave"), "{stderr}");
         stage.once_succeeds(&["--writer", "agave"]);
         assert_eq!(latest(&stage.mirror()), [name(&archive)]);
     }
@@ -215,6 +267,39 @@ fn a_file_without_a_bank_file_gets_no_second_name() {
         assert_eq!(state_of(&stage.snapshots()), before);
         assert!(stage.published().is_empty(), "{said:?}");
     }
+}
+
+/// What has been left as it is for a while is not being written: it is damaged, and said so, by whoever it is.
+#[test]
+fn a_cut_archive_that_nobody_writes_is_damaged() {
+    let stage = Stage::with_pair();
+    fs::remove_file(stage.snapshots().join(FULL_26)).expect("removed");
+    let bytes = fs::read(fixture(FULL_26)).expect("read");
+    let cut = stage.snapshots().join(FULL_26);
+    fs::write(&cut, &bytes[..1000]).expect("written");
+    let output = stage.once(&[]);
+    assert_ne!(output.status.code(), Some(0), "it may be written now, and nothing is published");
+    let file = fs::File::options().write(true).open(&cut).expect("open");
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
+    let output = stage.once(&[]);
+    let said = lines(&output);
+    assert_eq!(output.status.code(), Some(3), "{said:?}");
+    assert_eq!(of_type(&said, "publish_refused")[0]["name"], FULL_26);
+    assert!(fs::metadata(&cut).expect("metadata").nlink() == 1 && stage.published().is_empty());
+    // When it is whole, it is taken.
+    fs::write(&cut, &bytes).expect("written");
+    stage.once_succeeds(&[]);
+    assert_eq!(latest(&stage.mirror()), [FULL_26, INCREMENTAL_26_40]);
+}
+
+/// With too little room for a pin, too: an empty target is no success.
+#[test]
+fn everything_is_left_out() {
+    let stage = Stage::with_pair();
+    let output = stage.once(&["--pin-bytes", "1"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("give more room for pins"), "{stderr}");
+    assert!(stage.published().is_empty());
 }
 
 #[test]

@@ -219,3 +219,20 @@ fn credentials_that_do_not_suffice_are_tried_once() {
     let failed = of_type(&said, "publish_failed");
     assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
 }
+
+/// What a store does not keep is not published, though it said so.
+#[needs("versitygw")]
+#[test]
+fn a_store_that_keeps_nothing() {
+    for name in ["api/v1/archives", "latest.json"] {
+        let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+        gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
+        let output = once(&gateway, &stage, &[]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains("is not there, though"), "{name}: {stderr}");
+        assert_eq!(of_type(&lines(&output), "published").len(), 0, "{name}");
+        gateway.fail_no_more();
+        assert!(once(&gateway, &stage, &[]).status.success());
+        assert_eq!(latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
+    }
+}
