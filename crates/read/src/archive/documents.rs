@@ -84,11 +84,11 @@ impl DocumentReader {
         let length = entry.content_bytes;
         self.current = match entry.kind {
             EntryKind::Version => Some(Current::Short(Vec::new())),
-            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(move |reader| {
+            EntryKind::BankFile(_) => Some(Current::Bank(Pushed::start(length, move |reader| {
                 parse_bank(FieldReader::new(reader, length, "the bank file"))
             }))),
             // The bank's slot may not be known yet: what is above it is found out later.
-            EntryKind::StatusCache => Some(Current::StatusCache(Pushed::start(move |reader| {
+            EntryKind::StatusCache => Some(Current::StatusCache(Pushed::start(length, move |reader| {
                 parse_status_cache(FieldReader::new(reader, length, "the status cache"), u64::MAX)
             }))),
             _ => None,
@@ -158,12 +158,12 @@ struct Pushed<T> {
 
 enum Parser<T> {
     Thread(JoinHandle<Result<T>>),
-    /// `error` is why there is no thread.
+    /// `error` is why there is no thread, where one was wanted.
     Here {
         parse: Parse<T>,
         pieces: Receiver<Vec<u8>>,
         held: Vec<u8>,
-        error: Error,
+        error: Option<Error>,
     },
 }
 
@@ -172,12 +172,20 @@ type Parse<T> = Box<dyn FnOnce(PieceReader) -> Result<T> + Send>;
 /// Pieces under way: the parser is the slower side only for a moment.
 const PIECES_MAX: usize = 4;
 
+/// Below this, a document gets no thread: an archive may name millions of bank files, and starting a thread for each would take
+/// a minute where reading the names takes seconds.
+const SMALL_BYTES_MAX: u64 = 16 * 1024;
+
 /// Without a thread, a document is held in memory until it is whole. Mainnet's bank files are near half of this.
 const HELD_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
 impl<T: Send + 'static> Pushed<T> {
-    fn start(parse: impl FnOnce(PieceReader) -> Result<T> + Send + 'static) -> Self {
+    fn start(length_bytes: u64, parse: impl FnOnce(PieceReader) -> Result<T> + Send + 'static) -> Self {
         let (pieces, receiver) = bounded(PIECES_MAX);
+        if length_bytes <= SMALL_BYTES_MAX {
+            let parse: Parse<T> = Box::new(parse);
+            return Self { pieces, parser: Parser::Here { parse, pieces: receiver, held: Vec::new(), error: None } };
+        }
         // The thread that gets the work takes it out: a thread that does not start would drop it.
         let parse: Arc<Mutex<Option<Parse<T>>>> = Arc::new(Mutex::new(Some(Box::new(parse))));
         let take = |parse: &Mutex<Option<Parse<T>>>| parse.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -195,7 +203,7 @@ impl<T: Send + 'static> Pushed<T> {
                 parse: take(&parse).unwrap_or_else(|| Box::new(|_| Err(Error::failed("no thread parses a document")))),
                 pieces: receiver,
                 held: Vec::new(),
-                error: cannot_start(&error),
+                error: Some(cannot_start(&error)),
             },
         };
         Self { pieces, parser }
@@ -217,7 +225,7 @@ impl<T: Send + 'static> Pushed<T> {
         drop(self.pieces);
         match self.parser {
             Parser::Thread(thread) => thread.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref()))),
-            Parser::Here { held, error, .. } if held.len() > HELD_BYTES_MAX => Err(error),
+            Parser::Here { held, error: Some(error), .. } if held.len() > HELD_BYTES_MAX => Err(error),
             Parser::Here { parse, pieces, held, .. } => guarded(|| parse(PieceReader { pieces, current: held, at: 0 })),
         }
     }
@@ -251,5 +259,26 @@ impl Read for PieceReader {
         let count = copy_at_most(self.fill_buf()?, to);
         self.consume(count);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use {super::*, slotpress_format::archive::entry::Entry};
+
+    /// A thread for each of millions of bank files would take a minute.
+    #[test]
+    fn a_small_document_takes_no_thread() {
+        let mut reader = DocumentReader::default();
+        for (content_bytes, has_thread) in [(0, false), (SMALL_BYTES_MAX, false), (SMALL_BYTES_MAX + 1, true)] {
+            reader.begin(&Entry { kind: EntryKind::BankFile(7), content_bytes });
+            let Some(Current::Bank(pushed)) = &reader.current else { panic!("a bank file") };
+            assert_eq!(matches!(pushed.parser, Parser::Thread(_)), has_thread, "{content_bytes}");
+            reader.content(&[1]);
+            reader.end();
+            let error = reader.found.bank.take().expect("it was looked at").expect_err("it is none");
+            assert!(error.to_string().contains("the bank file"), "{error}");
+        }
     }
 }
