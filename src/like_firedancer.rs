@@ -64,7 +64,7 @@ pub fn archive_like_firedancer(
     let file = File::create_new(&path).or_path("create", &path)?;
     let archive = Output { slot, path: &path, file: Mutex::new((file, 0)), next_compressor: AtomicU32::default() };
     let bank_path = ledger.join("snapshots").join(slot.to_string()).join(slot.to_string());
-    let bank = bank_file(&bank_path)?;
+    let (bank, last_blockhash) = bank_file(&bank_path)?;
     let entry = |kind, content_bytes| header(&Entry { kind, content_bytes });
     let mut front = entry(EntryKind::Version, 5);
     front.extend_from_slice(b"1.2.0");
@@ -85,10 +85,12 @@ pub fn archive_like_firedancer(
     })?;
     visit.visitors.into_iter().try_for_each(|mut compressor| compressor.write_storage())?;
 
-    // One slot, in which nothing happened.
+    // One slot, in which no transaction named the last blockhash.
     let mut cache: Vec<u8> = [1, slot].iter().flat_map(|number: &u64| number.to_le_bytes()).collect();
     cache.push(1);
-    cache.extend_from_slice(&0u64.to_le_bytes());
+    cache.extend_from_slice(&1u64.to_le_bytes());
+    cache.extend_from_slice(&last_blockhash.0);
+    cache.extend_from_slice(&[0; 8 + 8]);
     let mut end = entry(EntryKind::StatusCache, cache.len() as u64);
     end.extend_from_slice(&cache);
     pad(&mut end, cache.len() as u64);
@@ -96,8 +98,9 @@ pub fn archive_like_firedancer(
     Ok(path)
 }
 
-/// The bank file without what Firedancer does not write: vote accounts, delegations, stake history and storage map.
-fn bank_file(path: &Path) -> Result<Vec<u8>> {
+/// The bank file without what Firedancer does not write: vote accounts, delegations, stake history and storage map; and its last
+/// blockhash.
+fn bank_file(path: &Path) -> Result<(Vec<u8>, Hash)> {
     let bank = read_bank_file(path, &mut |_| Ok(()))?;
     let bytes = fs::read(path).or_path("read", path)?;
     let places = bank.places;
@@ -106,8 +109,10 @@ fn bank_file(path: &Path) -> Result<Vec<u8>> {
     let map_end = map + 8 + 32 * bank.storage_count;
     let part = |from: u64, to: u64| bytes.get(from as usize..to as usize).unwrap_or_default();
     let no_stakes: Vec<u8> = [0, 0, 0, bank.stakes_epoch, 0].iter().flat_map(|it: &u64| it.to_le_bytes()).collect();
-    Ok([part(0, places.stakes), &no_stakes, part(places.stakes_end, map), &[0; 8], part(map_end, bytes.len() as u64)]
-        .concat())
+    let parts =
+        [part(0, places.stakes), &no_stakes, part(places.stakes_end, map), &[0; 8], part(map_end, bytes.len() as u64)];
+    let last = bank.blockhashes.last.ok_or_else(|| Error::failed("the bank file has no last blockhash"))?;
+    Ok((parts.concat(), last))
 }
 
 /// The archive, while all compressors write to it.

@@ -21,6 +21,15 @@ fn slotpress(arguments: &[&str]) -> (Option<i32>, String) {
 
 const MIB: usize = 1 << 20;
 
+/// An account of a mebibyte of zeros.
+fn large_record(id: u64) -> Vec<u8> {
+    let mut record = vec![0; MIB];
+    record[8..16].copy_from_slice(&(MIB as u64 - 136).to_le_bytes());
+    record[16..24].copy_from_slice(&(id + 1).to_le_bytes());
+    record[48] = 1;
+    record
+}
+
 /// An archive without an index that unpacks to many storages of zeros: small to store, large to restore.
 fn bomb(dir: &Path, storages: u64, storage_bytes: usize) -> PathBuf {
     let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
@@ -30,7 +39,8 @@ fn bomb(dir: &Path, storages: u64, storage_bytes: usize) -> PathBuf {
     entries.push(entry("snapshots/26/", b'5', Vec::new()));
     entries.push(entry("snapshots/26/26", b'0', file("snapshots/26/26")));
     entries.push(entry("accounts/", b'5', Vec::new()));
-    entries.extend((0..storages).map(|id| entry(&format!("accounts/{}.{id}", id + 1), b'0', vec![0; storage_bytes])));
+    let storage = (0..(storage_bytes / MIB) as u64).flat_map(large_record).collect::<Vec<u8>>();
+    entries.extend((0..storages).map(|id| entry(&format!("accounts/{}.{id}", id + 1), b'0', storage.clone())));
     let path = dir.join(FULL_26);
     fs::write(&path, zstd::bulk::compress(&make_tar(&entries), 1).expect("compressed")).expect("written");
     assert!(fs::metadata(&path).expect("metadata").len() < 200_000);

@@ -72,8 +72,7 @@ pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), map: Vec::new(), end_error: None };
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
-    let is_refused = |rule: Rule| !(rule == Rule::BankField || rule.is_of_bank() || rule.is_of_version());
-    let judged = judge_documents(documents, Some(slot), &Findings::refusing(is_refused)).map(drop);
+    let judged = judge_documents(documents, Some(slot), &Findings::refusing(Rule::is_refused)).map(drop);
     judged.map_err(|error| error.with_hint("the bank snapshot is damaged: let the validator write another one"))
 }
 

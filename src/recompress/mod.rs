@@ -27,7 +27,7 @@ use {
             reading::Reading,
             state::{finish_state, new_state_check, pipe_to_pipe},
         },
-        restore::{self, ToConvert},
+        restore::ToConvert,
     },
     crossbeam_channel::{Receiver, bounded},
     derive_setters::Setters,
@@ -434,9 +434,10 @@ pub fn recompress_for_agave<'a>(
 }
 
 /// Rules whose breach ends a recompression: as with a restore, but for windows and empty storages, which the result does not
-/// have, and for what only Firedancer writes, which it loads again.
+/// have, and for what only Firedancer writes, which it loads again; and an order of entries, which the result has too.
 fn is_refused(rule: Rule) -> bool {
-    restore::is_refused(rule) && !rule.is_of_firedancer() && !matches!(rule, Rule::WindowRefused | Rule::EmptyStorage)
+    let is_made_good = rule.is_of_firedancer() || matches!(rule, Rule::WindowRefused | Rule::EmptyStorage);
+    rule.is_refused() && !is_made_good || rule == Rule::Order
 }
 
 /// The encoding side's items: frames as they come over the channel.

@@ -52,6 +52,7 @@ use {
             archive::SeenSlots,
             documents::{judge_root, judge_storage_map, swapped},
             findings::Findings,
+            rule::Rule,
         },
         state::{
             accounts::Task,
@@ -65,7 +66,6 @@ use {
 pub use {
     input::{Supplied, Supply, is_standard_input},
     options::{ConvertArchive, ExistingState, RestoreLayout, RestoreOptions, RestoreReport, RestoreTarget, ToConvert},
-    unpack::is_refused,
 };
 
 /// Restores one archive, or a full and an incremental one. Holds the target ledger's lock all the while.
@@ -156,7 +156,7 @@ fn restore_archives(
         threads: options.threads,
         hashes: HashCheck::None,
         refused: match options.layout {
-            RestoreLayout::Boot => is_refused,
+            RestoreLayout::Boot => Rule::is_refused,
             RestoreLayout::Archive => is_refused_of_tree,
         },
     };
@@ -328,7 +328,7 @@ fn is_part(feed: &Feed<'_>) -> bool {
 fn new_state_check(archives: &[Archive], target: &Target, options: &RestoreTarget) -> Result<StateCheck> {
     let bytes = archives.iter().map(unpacked_bytes).fold(0, u64::saturating_add);
     let spill_dir = spill_dir(Some(target.snapshots_dir.path()));
-    StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, is_refused)
+    StateCheck::new(options.check.memory_bytes, &spill_dir, bytes, Rule::is_refused)
 }
 
 /// Bytes that an archive unpacks to, as its index tells, or rather too many.
@@ -360,7 +360,7 @@ fn check_map(archive: &Unpacked, full: Option<&Unpacked>, base_slot: Option<u64>
     let Some((_, map)) = &archive.judged.bank else { return Ok(()) };
     let mut storages = archive.judged.entries.storages().to_vec();
     storages.extend(full.into_iter().flat_map(|full| full.judged.entries.storages()));
-    judge_storage_map(map, &storages, base_slot, full.is_some_and(has_map), &Findings::refusing(is_refused))
+    judge_storage_map(map, &storages, base_slot, full.is_some_and(has_map), &Findings::refusing(Rule::is_refused))
 }
 
 /// Whether its storages are those that an incremental archive's storage map may name: Firedancer's are others.

@@ -71,35 +71,9 @@ pub struct Unpacked {
     pub judged: JudgedArchive,
 }
 
-/// Rules whose breach leaves a result that a validator boots from all the same. Any other ends a restore.
-pub fn is_refused(rule: Rule) -> bool {
-    let is_tolerated = matches!(
-        rule,
-        Rule::WindowLarge
-            | Rule::Index
-            | Rule::PzstdMark
-            | Rule::Order
-            | Rule::LargeSlot
-            | Rule::EndLong
-            | Rule::NameUnknown
-            | Rule::ExtensionWrong
-            | Rule::Lz4
-            | Rule::Plain
-            | Rule::OldCompression
-            | Rule::BankField
-            | Rule::StorageMap
-            | Rule::StoragePadded
-            | Rule::RecordCutOff
-            | Rule::StorageTail
-            | Rule::VersionLength
-    );
-    // What the validator wrote into bank file and status cache, and what only other versions mind, is Agave's to take.
-    !(is_tolerated || rule.is_of_bank() || rule.is_of_version()) || rule.is_of_firedancer()
-}
-
-/// The same of the tree of an archive, as it is there: also of one that only Firedancer loads.
+/// Whether a breach of the rule ends the restore of the tree of an archive, as it is there: also of one that only Firedancer loads.
 pub fn is_refused_of_tree(rule: Rule) -> bool {
-    is_refused(rule) && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
+    rule.is_refused() && !rule.is_of_firedancer() && rule != Rule::EmptyStorage
 }
 
 /// Of those that are tolerated, the ones that an operator need not hear of: what the archive is called, and in what

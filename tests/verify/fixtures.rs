@@ -74,7 +74,12 @@ pub struct Tar {
 
 impl Tar {
     pub fn read(name: &str) -> Self {
-        let bytes = tar_of(name);
+        Self::read_from(&dir().join(name))
+    }
+
+    pub fn read_from(path: &Path) -> Self {
+        let bytes = std::fs::read(path).expect("the fixture");
+        let bytes = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
         let mut members = Vec::new();
         let mut at = 0;
         while bytes[at..at + 512].iter().any(|byte| *byte != 0) {

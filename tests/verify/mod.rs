@@ -2,12 +2,14 @@
 
 mod agreement;
 mod altered;
+mod fields;
 mod fixtures;
 mod flips;
 mod good;
 mod ledgers;
 mod places;
 mod reports;
+mod strictness;
 mod versions;
 
 mod without_index;

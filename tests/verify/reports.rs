@@ -182,7 +182,7 @@ fn the_book_of_rules() {
         let kinds = [
             (rule.is_of_version(), "of a version"),
             (rule.is_of_firedancer(), "of Firedancer"),
-            (rule.is_of_bank(), "of the bank"),
+            (rule.is_of_packing(), "of packing"),
         ];
         let kinds: Vec<&str> = kinds.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         writeln!(text, "{rule:?} {kinds:?}: {}\n  expected {:?}\n  {}", rule.what(), rule.expected(), rule.remedy())

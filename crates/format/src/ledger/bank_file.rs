@@ -8,14 +8,15 @@ use {
     crate::ledger::{
         bank_hash::{BankHashParts, hard_forks_between},
         blockhash_queue::BlockhashQueue,
+        demands::{Breach, Demand, firedancer},
         fields::FieldReader,
         lattice::{LATTICE_HASH_BYTES, LatticeHash},
         leaders::leader,
         names::{Address, Hash},
-        stakes::{Keep, Stakes, Voters, read_stakes, skip_nodes_and_voters},
+        stakes::{Keep, Stakes, StakesSummary, Voters, read_stakes, skip_nodes_and_voters},
     },
     slotpress_base::error::{Error, Result},
-    std::{io::BufRead, ops::RangeInclusive, path::Path, sync::Arc},
+    std::{collections::BTreeSet, io::BufRead, ops::RangeInclusive, path::Path, sync::Arc},
 };
 
 /// The fields that other parts of slotpress, or an operator, look at.
@@ -63,6 +64,8 @@ pub struct BankFile {
     pub ns_per_slot: u128,
     /// Slots in an epoch, after the warm-up.
     pub slots_per_epoch: u64,
+    /// So many slots before an epoch, its leaders are known.
+    pub leader_schedule_slot_offset: u64,
     /// The first epoch of full length.
     pub first_normal_epoch: u64,
     /// The first slot of that epoch.
@@ -77,7 +80,7 @@ pub struct BankFile {
     pub stakes_epoch: u64,
     /// Storages in the storage map.
     pub storage_count: u64,
-    /// The slot of the accounts database: equal to `slot`.
+    /// The slot of the accounts database: that of the bank, though no client looks at it.
     pub accounts_slot: u64,
     /// Epochs in the epoch stakes.
     pub epoch_stakes_count: u64,
@@ -87,6 +90,10 @@ pub struct BankFile {
     pub block_id: Option<Hash>,
     /// The file's length in bytes.
     pub length_bytes: u64,
+    /// What clients refuse of it.
+    pub breaches: Vec<Breach>,
+    /// The slots of the status cache beside it, where that was read.
+    pub cached_slots: Option<Arc<[u64]>>,
     /// Where in the file some of its fields are.
     pub places: BankPlaces,
 }
@@ -170,6 +177,17 @@ impl BankFile {
         self.epoch_and_index_of(slot).0
     }
 
+    /// The last epoch whose leaders are known.
+    fn leader_schedule_epoch(&self) -> u64 {
+        match self.slot.checked_sub(self.first_normal_slot) {
+            None => self.epoch().saturating_add(1),
+            Some(slots) => {
+                let slots = slots.saturating_add(self.leader_schedule_slot_offset);
+                self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0))
+            }
+        }
+    }
+
     /// The first and the last slot of the epoch of any slot.
     pub fn slots_of_epoch_of(&self, slot: u64) -> RangeInclusive<u64> {
         let (epoch, index) = self.epoch_and_index_of(slot);
@@ -237,12 +255,7 @@ pub fn parse_bank_file_and_end<R: BufRead>(
     bank.stakes = Arc::new(stakes);
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
     let end_error = read_extra_fields(&mut r, &mut bank)?;
-    if bank.accounts_slot != bank.slot {
-        let BankFile { slot, accounts_slot, .. } = bank;
-        return Err(Error::damaged(format!(
-            "the bank file is of slot {slot}, but its accounts of slot {accounts_slot}"
-        )));
-    }
+    bank.breaches = r.take_breaches();
     Ok((bank, end_error))
 }
 
@@ -264,7 +277,8 @@ pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
 /// The first bank fields: from the blockhash queue to the time of a slot.
 fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
-    r.skip_items("the ancestors", 16)?;
+    let ancestors = r.skip_items("the ancestors", 16)?;
+    r.limit("ancestors", ancestors, firedancer::ANCESTORS_MAX);
     bank.hash = Hash(r.array()?);
     bank.parent_hash = Hash(r.array()?);
     bank.parent_slot = r.u64()?;
@@ -273,6 +287,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     bank.tick_height = r.u64()?;
     bank.signature_count = r.u64()?;
     bank.capitalization = r.u64()?;
+    r.limit("lamports", bank.capitalization, firedancer::CAPITALIZATION_MAX);
     bank.max_tick_height = r.u64()?;
     bank.places.hashes_per_tick = r.position();
     if r.flag("hashes per tick")? {
@@ -290,14 +305,20 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
     bank.places.stakes = r.position();
     let stakes = read_stakes(r, "the stakes", false, keep)?;
     bank.places.stakes_end = r.position();
+    r.limit("vote accounts in the stakes", stakes.vote_account_count, firedancer::VOTE_ACCOUNTS_MAX);
+    r.limit("delegations in the stakes", stakes.delegation_count, firedancer::DELEGATIONS_MAX);
     bank.invalid_vote_account = stakes.invalid_vote_account;
     bank.vote_account_count = stakes.vote_account_count;
     bank.delegation_count = stakes.delegation_count;
     bank.stakes_epoch = stakes.epoch;
-    r.skip_items("the unused accounts", 32)?;
-    r.skip_items("the unused credits", 32)?;
-    r.skip_items("the unused votes", 32)?;
-    r.skip(8)?; // always 0
+    for (name, item_bytes) in [("unused accounts", 32), ("unused credits", 32), ("unused votes", 32 + 8)] {
+        let count = r.skip_items(name, item_bytes)?;
+        r.limit(name, count, firedancer::ITEMS_MAX);
+    }
+    let unused_epochs = r.skip_items("the unused epoch stakes", 8)?;
+    if unused_epochs > 0 {
+        r.breach(Demand::UnusedEpochStakes, "none", unused_epochs);
+    }
     bank.places.is_delta = r.position();
     r.flag("is_delta")?;
     Ok(())
@@ -316,14 +337,20 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     r.skip(16)?; // collector fees, fee calculator: always 0
     r.skip(4 * 8 + 1)?; // fee rate governor
     r.skip(8)?; // collected rent
-    r.skip(8 + EPOCH_SCHEDULE_BYTES)?; // rent collector
+    r.skip(8 + 8 + 8)?; // rent collector: epoch, its schedule
+    let flag = r.u8()?;
+    if flag > 1 {
+        r.breach(Demand::RentCollectorFlag, "0 or 1", flag);
+    }
+    r.skip(8 + 8)?;
     bank.places.rent_slots_per_year = r.position();
     r.skip(8 + 8 + 8 + 1)?;
     bank.slots_per_epoch = r.u64()?;
-    let _leader_schedule_slot_offset = r.u64()?;
+    bank.leader_schedule_slot_offset = r.u64()?;
     bank.is_warmup = r.flag("the warm-up")?;
     bank.first_normal_epoch = r.u64()?;
     bank.first_normal_slot = r.u64()?;
+    judge_epoch_schedule(r, bank);
     r.skip(6 * 8) // inflation
 }
 
@@ -333,7 +360,9 @@ const HARD_FORKS_MAX: usize = 1024;
 /// The hard forks above the parent's slot, which the bank hash may cover.
 fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>, parent_slot: u64) -> Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
-    for _ in 0..r.count("the hard forks", 16)? {
+    let count = r.count("the hard forks", 16)?;
+    r.limit("hard forks", count, firedancer::HARD_FORKS_MAX);
+    for _ in 0..count {
         let fork = (r.u64()?, r.u64()?);
         if fork.0 <= parent_slot {
             continue;
@@ -352,9 +381,13 @@ fn read_accounts_fields<R: BufRead>(
     bank: &mut BankFile,
     on_storage: &mut dyn FnMut(StorageMapItem) -> Result<()>,
 ) -> Result<()> {
-    for _ in 0..r.count("the storage map", 16)? {
+    let slots = r.count("the storage map", 16)?;
+    r.limit("slots in the storage map", slots, firedancer::ITEMS_MAX);
+    for _ in 0..slots {
         let slot = r.u64()?;
-        for _ in 0..r.count("the storages of a slot", 16)? {
+        let storages = r.count("the storages of a slot", 16)?;
+        r.limit("storages of a slot", storages, firedancer::SMALL_ITEMS_MAX);
+        for _ in 0..storages {
             let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
             bank.storage_count = bank.storage_count.saturating_add(1);
             on_storage(item)?;
@@ -363,8 +396,10 @@ fn read_accounts_fields<R: BufRead>(
     r.skip(8)?; // write version
     bank.accounts_slot = r.u64()?;
     r.skip(64 + 5 * 8)?; // unused hashes, statistics
-    r.skip_items("the historical roots", 8)?;
-    r.skip_items("the historical roots with hashes", 8 + 32)?;
+    for (name, item_bytes) in [("historical roots", 8), ("historical roots with hashes", 8 + 32)] {
+        let count = r.skip_items(name, item_bytes)?;
+        r.limit(name, count, firedancer::ITEMS_MAX);
+    }
     Ok(())
 }
 
@@ -378,13 +413,21 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     bank.places.epoch_stakes = r.position();
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
     let (epoch, slot_index) = bank.epoch_and_index();
+    r.limit("epochs in the epoch stakes", bank.epoch_stakes_count, firedancer::EPOCHS_MAX);
+    let wanted = epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::default();
+    let mut found = BTreeSet::new();
     for _ in 0..bank.epoch_stakes_count {
-        if let Some(invalid) = read_epoch_stakes(r, epoch, &mut voters)? {
+        let (found_epoch, stakes) = read_epoch_stakes(r, &wanted, &mut voters)?;
+        if wanted.contains(&found_epoch) && found.len() < EPOCHS_MAX {
+            found.insert(found_epoch);
+        }
+        if let Some(invalid) = stakes.invalid_vote_account {
             bank.invalid_vote_account.get_or_insert(invalid);
         }
     }
     bank.places.epoch_stakes_end = r.position();
+    judge_epochs(r, &wanted, &found);
     if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && !voters.has_more {
         bank.scheduled_leader = leader(epoch, slot_index, voters.by_address())
             .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
@@ -396,10 +439,14 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
             .with_hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
     // 4.0 and earlier end here.
-    let block_id = if r.remaining() > 0 { r.optional_hash("the block id") } else { Ok(None) };
+    let has_block_id = r.remaining() > 0 && r.flag("the block id")?;
+    let block_id = if has_block_id { r.array().map(|hash| Some(Hash(hash))) } else { Ok(None) };
     match block_id {
         Ok(block_id) => {
             bank.block_id = block_id;
+            if block_id == Some(Hash([0; 32])) {
+                r.breach(Demand::BlockId, "none, or another one", "zeros");
+            }
             Ok(r.end().err())
         }
         Err(error) => Ok(Some(error)),
@@ -413,16 +460,74 @@ const WARMUP_SLOTS: u64 = 32;
 /// Slots of an epoch whose leaders are drawn: clusters have 432,000.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
-const EPOCH_SCHEDULE_BYTES: u64 = 8 + 8 + 1 + 8 + 8;
-/// Reads the stakes of an epoch; `voters` gets those of the epoch that is asked for. Returns a vote account that Agave
-/// cannot read.
-fn read_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>, wanted: u64, voters: &mut Voters) -> Result<Option<Address>> {
+/// The first epoch and slot of full length (`EpochSchedule::custom` in the `solana-epoch-schedule` crate); `None` where there is
+/// no such schedule.
+fn first_normal(slots_per_epoch: u64, is_warmup: bool) -> Option<(u64, u64)> {
+    if slots_per_epoch < WARMUP_SLOTS {
+        return None;
+    }
+    if !is_warmup {
+        return Some((0, 0));
+    }
+    let slots = slots_per_epoch.checked_next_power_of_two()?;
+    let epoch = slots.trailing_zeros().saturating_sub(WARMUP_SLOTS.trailing_zeros());
+    Some((u64::from(epoch), slots.saturating_sub(WARMUP_SLOTS)))
+}
+
+/// Says where the epoch schedule contradicts itself: no chain began with such a one.
+fn judge_epoch_schedule<R: BufRead>(r: &mut FieldReader<R>, bank: &BankFile) {
+    let found = (bank.first_normal_epoch, bank.first_normal_slot);
+    match first_normal(bank.slots_per_epoch, bank.is_warmup) {
+        Some(expected) if expected == found => {}
+        Some((epoch, slot)) => {
+            let found = format_args!("epoch {}, slot {}", found.0, found.1);
+            r.breach(Demand::EpochSchedule, format_args!("full epochs from epoch {epoch}, slot {slot} on"), found);
+        }
+        None => {
+            let expected = format_args!("{WARMUP_SLOTS} slots in an epoch or more");
+            r.breach(Demand::EpochSchedule, expected, bank.slots_per_epoch);
+        }
+    }
+}
+
+/// Epochs that the epoch stakes must have, at most: clusters have two.
+const EPOCHS_MAX: usize = 1024;
+
+/// Says which of the epochs that are wanted is missing in the epoch stakes.
+fn judge_epochs<R: BufRead>(r: &mut FieldReader<R>, wanted: &RangeInclusive<u64>, found: &BTreeSet<u64>) {
+    let (first, last) = (*wanted.start(), *wanted.end());
+    let there = wanted.clone().zip(found).take_while(|(wanted, found)| wanted == *found).count();
+    let missing = first.saturating_add(there as u64);
+    if missing <= last {
+        r.breach(
+            Demand::EpochStakesEpochs,
+            format_args!("epochs {first} to {last}"),
+            format_args!("no epoch {missing}"),
+        );
+    }
+    let before = first.saturating_sub(1);
+    r.limit(
+        "epochs whose leaders are known",
+        last.saturating_sub(before).saturating_add(1),
+        firedancer::KNOWN_EPOCHS_MAX,
+    );
+}
+
+/// Reads the stakes of an epoch; `voters` gets those of the first epoch that is wanted, the bank's own. Returns the epoch.
+fn read_epoch_stakes<R: BufRead>(
+    r: &mut FieldReader<R>,
+    wanted: &RangeInclusive<u64>,
+    voters: &mut Voters,
+) -> Result<(u64, StakesSummary)> {
     let epoch = r.u64()?;
     match r.u32()? {
         0 => {}
         other => return Err(r.damaged(format!("epoch stakes of the unknown kind {other}"))),
     }
-    let keep = match epoch == wanted {
+    if epoch > *wanted.end() {
+        r.breach(Demand::EpochStakesEpochs, format_args!("epochs up to {}", wanted.end()), epoch);
+    }
+    let keep = match epoch == *wanted.start() {
         true => {
             *voters = Voters::default(); // of two, the later counts
             Keep::Voters(voters)
@@ -430,8 +535,22 @@ fn read_epoch_stakes<R: BufRead>(r: &mut FieldReader<R>, wanted: u64, voters: &m
         false => Keep::Nothing,
     };
     let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
+    let count = stakes.vote_account_count;
+    if count > firedancer::EPOCH_VOTE_ACCOUNTS_MAX {
+        let most = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
+        r.breach(Demand::VoteAccountLimit, format_args!("at most {most} of epoch {epoch}"), count);
+    }
+    r.limit("delegations of an epoch", stakes.delegation_count, firedancer::EPOCH_DELEGATIONS_MAX);
+    // Firedancer keeps those of three epochs, and makes the rewards of the last.
+    if let Some(account) = stakes.no_stake.filter(|_| epoch == *wanted.end()) {
+        r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
+    }
+    let kept = wanted.start().saturating_sub(1)..=*wanted.end();
+    if let Some((account, why)) = stakes.firedancer_credits.filter(|_| kept.contains(&epoch)) {
+        r.breach_of(Some(account), Demand::FiredancerVoteState, "credits that Firedancer takes", why);
+    }
     skip_nodes_and_voters(r)?;
-    Ok(stakes.invalid_vote_account)
+    Ok((epoch, stakes))
 }
 
 #[cfg(test)]

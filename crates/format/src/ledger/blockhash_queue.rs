@@ -54,10 +54,20 @@ impl BlockhashQueue {
         indexes().zip(indexes().skip(1)).find(|(one, next)| one.checked_add(1) != Some(*next))
     }
 
+    /// The newest blockhash, which Firedancer takes for the last; `None` of a queue that is too long.
+    pub fn newest(&self) -> Option<Hash> {
+        self.hashes.last().map(|(_, hash)| *hash).filter(|_| self.count <= BLOCKHASHES_MAX)
+    }
+
+    /// The blockhashes that a transaction may name, the newest first.
+    pub fn recent(&self) -> impl Iterator<Item = Hash> {
+        self.hashes.iter().rev().take(BLOCKHASHES_RECENT).map(|(_, hash)| *hash)
+    }
+
     /// A blockhash that is there twice among the newest `BLOCKHASHES_RECENT`.
     pub fn duplicate(&self) -> Option<Hash> {
         let mut seen = HashSet::new();
-        self.hashes.iter().rev().take(BLOCKHASHES_RECENT).map(|(_, hash)| *hash).find(|hash| !seen.insert(*hash))
+        self.recent().find(|hash| !seen.insert(*hash))
     }
 }
 

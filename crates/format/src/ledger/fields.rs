@@ -4,13 +4,17 @@
 //! The total length is known, so that a count that could not fit is refused before it is believed.
 
 use {
-    crate::ledger::names::Hash,
+    crate::ledger::{
+        demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand},
+        names::{Address, Hash},
+    },
     slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::to_usize,
         error::{Error, IoContext, Result},
     },
     std::{
+        fmt::Display,
         fs::File,
         io::{self, BufRead, BufReader},
         path::Path,
@@ -26,6 +30,7 @@ pub struct FieldReader<R> {
     position: u64,
     length: u64,
     what: String,
+    breaches: Vec<Breach>,
 }
 
 /// What the system refuses to read is no damage; what a decoder refuses, or what ends early, is.
@@ -50,7 +55,7 @@ impl FieldReader<BufReader<File>> {
 impl<R: BufRead> FieldReader<R> {
     /// Reads `length` bytes of fields from `inner`.
     pub fn new(inner: R, length: u64, what: impl Into<String>) -> Self {
-        Self { inner, position: 0, length, what: what.into() }
+        Self { inner, position: 0, length, what: what.into(), breaches: Vec::new() }
     }
 
     /// The offset of the next field in bytes.
@@ -163,6 +168,31 @@ impl<R: BufRead> FieldReader<R> {
         let count = self.count(name, item_bytes)?;
         self.skip(count.saturating_mul(item_bytes))?;
         Ok(count)
+    }
+
+    /// A client refuses the field that was just read.
+    pub fn breach(&mut self, demand: Demand, expected: impl Display, found: impl Display) {
+        self.breach_of(None, demand, expected, found);
+    }
+
+    /// The same of a field that is about an account.
+    pub fn breach_of(&mut self, account: Option<Address>, demand: Demand, expected: impl Display, found: impl Display) {
+        if self.breaches.iter().filter(|known| known.demand == demand).count() < BREACHES_PER_DEMAND_MAX {
+            let (expected, found) = (expected.to_string(), found.to_string());
+            self.breaches.push(Breach { demand, expected, found, offset_bytes: self.position, account });
+        }
+    }
+
+    /// Firedancer takes at most `max` of what was just counted.
+    pub fn limit(&mut self, name: &str, count: u64, max: u64) {
+        if count > max {
+            self.breach(Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
+        }
+    }
+
+    /// What clients refuse of the fields that were read.
+    pub fn take_breaches(&mut self) -> Vec<Breach> {
+        std::mem::take(&mut self.breaches)
     }
 
     /// Refuses bytes after the last field.

@@ -8,6 +8,7 @@ mod bank_fields;
 pub mod bank_file;
 pub mod bank_hash;
 pub mod blockhash_queue;
+pub mod demands;
 pub mod directory;
 pub mod fields;
 pub mod genesis;

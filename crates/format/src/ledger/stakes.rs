@@ -3,7 +3,12 @@
 
 use {
     crate::ledger::{
-        activation::Term, fields::FieldReader, leaders::Voter, names::Address, programs::VOTE,
+        activation::Term,
+        demands::{Demand, firedancer},
+        fields::FieldReader,
+        leaders::Voter,
+        names::Address,
+        programs::VOTE,
         record::ACCOUNT_DATA_BYTES_MAX,
     },
     slotpress_base::{bytes::to_usize, error::Result},
@@ -55,6 +60,11 @@ impl Delegation {
         Term { stake: number(32), activation_epoch: number(40), deactivation_epoch: number(48) }
     }
 
+    /// What its last bytes are as the rate that they once were.
+    fn rate(&self) -> f64 {
+        self.0.last_chunk().copied().map_or(0.0, f64::from_le_bytes)
+    }
+
     /// Whether two delegations differ in nothing but the bytes that once were a rate.
     pub fn is_same_stake(&self, other: &Self) -> bool {
         self.0.first_chunk::<STAKE_BYTES>() == other.0.first_chunk()
@@ -104,7 +114,9 @@ impl VoteAccount {
     }
 }
 
-/// Versions of a vote account's state: `VoteState1_14_11`, `VoteStateV3`, `VoteStateV4`.
+/// Versions of a vote account's state: `VoteState0_23_5`, which only Firedancer reads, `VoteState1_14_11`, `VoteStateV3`,
+/// `VoteStateV4`.
+const STATE_0_23_5: u32 = 0;
 const STATE_1_14_11: u32 = 1;
 const STATE_3: u32 = 2;
 const STATE_4: u32 = 3;
@@ -118,6 +130,12 @@ const BLS_KEY_AT: usize = 4 + 4 * 32 + 2 + 2 + 8;
 /// Former voters, 32 of 48 bytes, with their index and flag: up to version 3.
 const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 
+/// The same in version 0.23.5: the node, its voter and since when, prior voters, withdrawer, commission.
+const VOTES_OF_0_23_5_AT: usize = 4 + 32 + 32 + 8 + 1800 + 32 + 1;
+
+/// Votes, authorized voters and epochs of credits that Agave reads at most.
+const AGAVE_ITEMS_MAX: [usize; 3] = [255; 3];
+
 /// The node of a vote account's state, where Agave can read that.
 fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
@@ -130,6 +148,8 @@ pub struct VoteState<'a> {
     pub node: [u8; 32],
     /// Epochs and who may vote from them on, 40 bytes each.
     voters: &'a [u8],
+    /// Epochs with the credits at their end and at their beginning, 24 bytes each.
+    credits: &'a [u8],
 }
 
 /// Bytes of an authorized voter: the epoch, the address.
@@ -146,12 +166,51 @@ impl<'a> VoteState<'a> {
 
     /// The state in the data of a vote account, where Agave can read that (`VoteStateView` in the `solana-vote` crate).
     pub fn parse(data: &'a [u8]) -> Option<Self> {
-        parse_vote_state(data)
+        version_of(data).filter(|version| *version != STATE_0_23_5)?;
+        parse_vote_state(data, AGAVE_ITEMS_MAX)
     }
 }
 
-fn parse_vote_state(data: &[u8]) -> Option<VoteState<'_>> {
-    let version = data.first_chunk().copied().map(u32::from_le_bytes)?;
+fn version_of(data: &[u8]) -> Option<u32> {
+    data.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+/// What is wrong with the credits of a vote account for Firedancer, which makes rewards of them (`fd_ssload.c`).
+fn credits_fault(credits: &[u8]) -> Option<&'static str> {
+    let number = |at: &[u8]| at.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    let (mut last, mut base, mut has_marker) = (None, 0, false);
+    for item in credits.chunks_exact(3 * 8) {
+        let [epoch, end, start] = [0, 8, 16].map(|at| item.get(at..).map_or(0, number));
+        // It marks the change to Alpenglow.
+        if [epoch, end, start] == [u64::MAX; 3] {
+            if std::mem::replace(&mut has_marker, true) {
+                return Some("two marks of the change to Alpenglow");
+            }
+            continue;
+        }
+        if let Some((last_epoch, last_end)) = last {
+            if epoch < last_epoch {
+                return Some("epochs in another order");
+            }
+            if start != last_end {
+                return Some("credits that do not go on where they ended");
+            }
+        } else {
+            base = start;
+        }
+        if start > end || end < base {
+            return Some("credits that become fewer");
+        }
+        if epoch > firedancer::CREDITS_EPOCH_MAX {
+            return Some("an epoch above 65535");
+        }
+        last = Some((epoch, end));
+    }
+    None
+}
+
+fn parse_vote_state(data: &[u8], [votes_max, voters_max, credits_max]: [usize; 3]) -> Option<VoteState<'_>> {
+    let version = version_of(data)?;
     let mut rest = data;
     let skip = |rest: &mut &[u8], bytes: usize| rest.split_at_checked(bytes).map(|(_, after)| *rest = after);
     let flag = |rest: &mut &[u8], bytes: usize| {
@@ -163,15 +222,15 @@ fn parse_vote_state(data: &[u8]) -> Option<VoteState<'_>> {
             _ => None,
         }
     };
-    // At most 255 items.
-    fn list<'a>(rest: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
+    fn list<'a>(rest: &mut &'a [u8], item_bytes: usize, count_max: usize) -> Option<&'a [u8]> {
         let (count, after) = rest.split_first_chunk()?;
-        let count = u8::try_from(u64::from_le_bytes(*count)).ok()?;
-        let (items, after) = after.split_at_checked(usize::from(count).saturating_mul(item_bytes))?;
+        let count = usize::try_from(u64::from_le_bytes(*count)).ok().filter(|count| *count <= count_max)?;
+        let (items, after) = after.split_at_checked(count.saturating_mul(item_bytes))?;
         *rest = after;
         Some(items)
     }
     match version {
+        STATE_0_23_5 => skip(&mut rest, VOTES_OF_0_23_5_AT)?,
         STATE_1_14_11 | STATE_3 => skip(&mut rest, VOTES_AT)?,
         STATE_4 => {
             skip(&mut rest, BLS_KEY_AT)?;
@@ -179,15 +238,15 @@ fn parse_vote_state(data: &[u8]) -> Option<VoteState<'_>> {
         }
         _ => return None,
     }
-    list(&mut rest, if version == STATE_1_14_11 { 12 } else { 13 })?; // votes
+    list(&mut rest, if version <= STATE_1_14_11 { 12 } else { 13 }, votes_max)?;
     flag(&mut rest, 8)?; // root slot
-    let voters = list(&mut rest, VOTER_BYTES)?;
-    if version != STATE_4 {
+    let voters = if version == STATE_0_23_5 { &[] } else { list(&mut rest, VOTER_BYTES, voters_max)? };
+    if matches!(version, STATE_1_14_11 | STATE_3) {
         skip(&mut rest, PRIOR_VOTERS_BYTES)?;
     }
-    list(&mut rest, 3 * 8)?; // credits
+    let credits = list(&mut rest, 3 * 8, credits_max)?;
     skip(&mut rest, 2 * 8)?; // last timestamp
-    Some(VoteState { node: data.get(4..)?.first_chunk().copied()?, voters })
+    Some(VoteState { node: data.get(4..)?.first_chunk().copied()?, voters, credits })
 }
 
 /// `VoteStateVersions::is_correct_size_and_initialized`: of version 4 by its number, of older ones by something other than
@@ -259,6 +318,10 @@ pub struct StakesSummary {
     pub epoch: u64,
     /// The first vote account that Agave cannot read.
     pub invalid_vote_account: Option<Address>,
+    /// The first vote account without stake.
+    pub no_stake: Option<Address>,
+    /// The first vote account with credits that Firedancer does not take, and why.
+    pub firedancer_credits: Option<(Address, &'static str)>,
 }
 
 /// Reads a stakes cache. In the epoch stakes, each delegation carries its credits observed too.
@@ -275,8 +338,18 @@ pub fn read_stakes<R: BufRead>(
     for _ in 0..summary.vote_account_count {
         let (address, stake) = (r.array::<32>()?, r.u64()?);
         let account = read_vote_account(r, &mut data)?;
+        let named = Address(address);
         if account.node.is_none() {
-            summary.invalid_vote_account.get_or_insert(Address(address));
+            summary.invalid_vote_account.get_or_insert(named);
+        }
+        if stake == 0 {
+            summary.no_stake.get_or_insert(named);
+        }
+        match parse_vote_state(&data, firedancer::VOTE_STATE_ITEMS_MAX).map(|state| credits_fault(state.credits)) {
+            None if data.is_empty() => {}
+            None => r.breach_of(Some(named), Demand::FiredancerVoteState, "a state that Firedancer reads", "another"),
+            Some(None) => {}
+            Some(Some(why)) => drop(summary.firedancer_credits.get_or_insert((named, why))),
         }
         match &mut keep {
             Keep::All(Stakes { vote_accounts, has_more, .. }) => {
@@ -292,32 +365,41 @@ pub fn read_stakes<R: BufRead>(
     }
     let credits_bytes = if with_credits { 8 } else { 0 };
     let item_bytes = 32u64.saturating_add(DELEGATION_BYTES as u64).saturating_add(credits_bytes);
-    if let Keep::All(Stakes { delegations, has_more, .. }) = &mut keep {
-        summary.delegation_count = r.count("the delegations", item_bytes)?;
+    summary.delegation_count = r.count("the delegations", item_bytes)?;
+    if let Keep::All(Stakes { delegations, .. }) = &mut keep {
         delegations.reserve_exact(to_usize(summary.delegation_count).min(DELEGATIONS_MAX));
-        for _ in 0..summary.delegation_count {
-            let item = (r.array()?, Delegation(r.array()?));
-            r.skip(credits_bytes)?;
+    }
+    for _ in 0..summary.delegation_count {
+        let item = (r.array()?, Delegation(r.array()?));
+        r.skip(credits_bytes)?;
+        if !with_credits && item.1.rate() > 1.0 {
+            r.breach_of(Some(Address(item.0)), Demand::FiredancerLimit, "a rate of at most 1", item.1.rate());
+        }
+        if let Keep::All(Stakes { delegations, has_more, .. }) = &mut keep {
             Stakes::add(delegations, item, DELEGATIONS_MAX, has_more);
         }
-    } else {
-        summary.delegation_count = r.skip_items("the delegations", item_bytes)?;
     }
     r.skip(8)?; // always 0
     summary.epoch = r.u64()?;
-    r.skip_items("the stake history", 4 * 8)?;
+    let history = r.skip_items("the stake history", 4 * 8)?;
+    r.limit("epochs of the stake history", history, firedancer::ITEMS_MAX);
     Ok(summary)
 }
 
 /// Passes over what follows the stakes of an epoch: their sum, nodes, authorized voters.
 pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     r.skip(8)?; // total stake
-    for _ in 0..r.count("the vote accounts of nodes", 32 + 8 + 8)? {
+    let nodes = r.count("the vote accounts of nodes", 32 + 8 + 8)?;
+    r.limit("nodes of an epoch", nodes, firedancer::SMALL_ITEMS_MAX);
+    for _ in 0..nodes {
         r.skip(32)?;
-        r.skip_items("the vote accounts of a node", 32)?;
+        let accounts = r.skip_items("the vote accounts of a node", 32)?;
+        r.limit("vote accounts of a node", accounts, firedancer::ITEMS_MAX);
         r.skip(8)?;
     }
-    r.skip_items("the authorized voters", 64).map(drop)
+    let voters = r.skip_items("the authorized voters", 64)?;
+    r.limit("authorized voters of an epoch", voters, firedancer::ITEMS_MAX);
+    Ok(())
 }
 
 /// An account of a stakes cache.

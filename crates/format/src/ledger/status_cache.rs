@@ -2,7 +2,11 @@
 //! page, section "The bank file").
 
 use {
-    crate::ledger::{fields::FieldReader, names::Hash},
+    crate::ledger::{
+        demands::{Breach, firedancer},
+        fields::FieldReader,
+        names::Hash,
+    },
     slotpress_base::error::Result,
     std::{
         collections::{HashMap, HashSet},
@@ -22,8 +26,10 @@ pub struct StatusCache {
     pub transaction_count: u64,
     /// The blockhashes that transactions named; of a cache that names too many, the first.
     pub blockhashes: HashMap<Hash, BlockhashUse>,
-    /// A blockhash whose transaction hashes are cut at different offsets: the blockhash, and two of the offsets.
-    pub offset_conflict: Option<(Hash, u64, u64)>,
+    /// Blockhashes over all slots, each as often as it is there.
+    pub blockhash_count: u64,
+    /// What clients refuse of it.
+    pub breaches: Vec<Breach>,
     /// The highest number of a transaction error.
     pub transaction_error_max: u32,
     /// The highest number of an instruction error.
@@ -35,6 +41,8 @@ pub struct StatusCache {
 pub struct BlockhashUse {
     /// Of a transaction's hash, 20 bytes from this offset on are kept.
     pub offset: u64,
+    /// Another offset, where there is one.
+    pub other_offset: Option<u64>,
     /// Transactions that named it.
     pub transaction_count: u64,
 }
@@ -54,10 +62,10 @@ impl StatusCache {
         if is_full && !self.blockhashes.contains_key(&blockhash) {
             return;
         }
-        let known = self.blockhashes.entry(blockhash).or_insert(BlockhashUse { offset, transaction_count: 0 });
+        let known = self.blockhashes.entry(blockhash).or_insert(BlockhashUse { offset, ..BlockhashUse::default() });
         known.transaction_count = known.transaction_count.saturating_add(transaction_count);
         if known.offset != offset {
-            self.offset_conflict.get_or_insert((blockhash, known.offset, offset));
+            known.other_offset.get_or_insert(offset);
         }
     }
 }
@@ -95,18 +103,25 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
             return Err(r.damaged(format!("slot {slot} is there twice")));
         }
         cache.slots.push(slot);
+        let mut slot_transactions = 0u64;
         for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
             let (blockhash, offset) = (Hash(r.array()?), r.u64()?);
+            r.limit("the offset in transaction hashes", offset, firedancer::TRANSACTION_OFFSET_MAX);
             let transaction_count = r.count("the transactions of a blockhash", 20 + 4)?;
             for _ in 0..transaction_count {
                 r.skip(20)?;
                 skip_result(&mut r, &mut cache)?;
             }
+            slot_transactions = slot_transactions.saturating_add(transaction_count);
             cache.transaction_count = cache.transaction_count.saturating_add(transaction_count);
+            cache.blockhash_count = cache.blockhash_count.saturating_add(1);
             cache.add_blockhash(blockhash, offset, transaction_count);
         }
+        r.limit("transactions of a slot", slot_transactions, firedancer::SLOT_TRANSACTIONS_MAX);
     }
+    r.limit("blockhashes", cache.blockhash_count, firedancer::CACHED_BLOCKHASHES_MAX);
     r.end()?;
+    cache.breaches = r.take_breaches();
     Ok(cache)
 }
 
@@ -206,12 +221,11 @@ mod tests {
         let mut bytes = cache(&[(5, 1), (6, 1)], &[&[0; 4]]);
         let found = parse(&bytes).expect("good");
         let (blockhash, offset) = (Hash([7; 32]), u64::from_le_bytes([7; 8]));
-        assert_eq!(found.blockhashes[&blockhash], BlockhashUse { offset, transaction_count: 2 });
-        assert_eq!(found.offset_conflict, None);
+        assert_eq!(found.blockhashes[&blockhash], BlockhashUse { offset, other_offset: None, transaction_count: 2 });
         let second = 8 + (8 + 1 + 8 + 40 + 8 + 24) + 8 + 1 + 8 + 32;
         bytes[second] = 8;
-        let conflict = parse(&bytes).expect("good").offset_conflict.expect("a conflict");
-        assert_eq!((conflict.0, conflict.1, conflict.2), (blockhash, offset, offset + 1));
+        let conflict = parse(&bytes).expect("good").blockhashes[&blockhash];
+        assert_eq!((conflict.offset, conflict.other_offset), (offset, Some(offset + 1)));
     }
 
     proptest! {

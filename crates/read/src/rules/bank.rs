@@ -1,5 +1,5 @@
-//! What bank file and status cache say, beyond that they can be read and agree: what Firedancer asks of them when it
-//! takes up the chain where they leave it, and the errors that older versions of Agave do not know. Pure.
+//! What bank file and status cache say, beyond that they can be read and agree: what clients ask of them when they
+//! take up the chain where they leave it, and the errors that older versions of Agave do not know. Pure.
 
 use {
     super::{
@@ -10,11 +10,36 @@ use {
     slotpress_format::ledger::{
         bank_file::{BankFile, ScheduledLeader},
         blockhash_queue::{BLOCKHASHES_MAX, BLOCKHASHES_RECENT},
+        demands::{Breach, Demand},
+        names::Hash,
         status_cache::StatusCache,
     },
 };
 
-/// The bank hash, and the blockhash queue.
+/// The rule that makes a demand of clients.
+fn rule_of(demand: Demand) -> Rule {
+    match demand {
+        Demand::UnusedEpochStakes => Rule::UnusedEpochStakes,
+        Demand::RentCollectorFlag => Rule::RentCollector,
+        Demand::EpochSchedule => Rule::EpochSchedule,
+        Demand::EpochStakesEpochs => Rule::EpochStakes,
+        Demand::NoStake => Rule::NoStake,
+        Demand::VoteAccountLimit => Rule::VoteAccountLimit,
+        Demand::FiredancerVoteState => Rule::FiredancerVoteState,
+        Demand::FiredancerLimit => Rule::FiredancerLimit,
+        Demand::BlockId => Rule::BlockId,
+    }
+}
+
+/// What the reader of a file found that clients refuse.
+fn judge_breaches(breaches: &[Breach], place: &Place, findings: &Findings) -> Result<()> {
+    breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
+        let place = Place { account: *account, ..place.clone().at(*offset_bytes) };
+        findings.add(Check::Bank, rule_of(*demand), place, expected.as_str(), found)
+    })
+}
+
+/// The fields of the bank file, the bank hash, and the blockhash queue.
 pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Result<()> {
     let add = |rule, expected: String, found: String| findings.add(Check::Bank, rule, place.clone(), expected, found);
     match bank.computed_hash() {
@@ -46,12 +71,16 @@ pub fn judge_chain(bank: &BankFile, place: &Place, findings: &Findings) -> Resul
         let expected = "a vote account that Agave can read";
         findings.add(Check::Bank, Rule::InvalidVoteAccount, place, expected, "another account")?;
     }
+    judge_breaches(&bank.breaches, place, findings)?;
     let queue = &bank.blockhashes;
     if queue.count == 0 || queue.count > BLOCKHASHES_MAX {
         let found = format!("{} blockhashes", queue.count);
         add(Rule::BlockhashQueue, format!("1 to {BLOCKHASHES_MAX} blockhashes"), found)?;
     } else if let Some((one, next)) = queue.gap() {
         add(Rule::BlockhashQueue, format!("{} after index {one}", one.saturating_add(1)), next.to_string())?;
+    }
+    if let (Some(last), Some(newest)) = (queue.last, queue.newest().filter(|newest| queue.last != Some(*newest))) {
+        add(Rule::LastBlockhash, last.to_string(), newest.to_string())?;
     }
     match queue.duplicate() {
         Some(hash) => {
@@ -76,8 +105,17 @@ pub fn judge_transactions(
         };
         add(Rule::NewerErrors, "transaction errors up to 38, instruction errors up to 53".to_string(), found)?;
     }
-    if let Some((blockhash, one, other)) = cache.offset_conflict {
-        add(Rule::TransactionOffset, format!("{one} for {blockhash}"), other.to_string())?;
+    judge_breaches(&cache.breaches, place, findings)?;
+    if cache.blockhash_count == 0 {
+        add(Rule::NoTransactions, "a blockhash that transactions named".to_string(), "none".to_string())?;
+    }
+    // Older blockhashes are of no use to anybody.
+    let conflict = |hash: Hash| {
+        let known = cache.blockhashes.get(&hash)?;
+        Some((hash, known.offset, known.other_offset?))
+    };
+    if let Some((hash, one, other)) = bank.and_then(|bank| bank.blockhashes.recent().find_map(conflict)) {
+        add(Rule::TransactionOffset, format!("{one} for {hash}"), other.to_string())?;
     }
     let newest = bank.and_then(|bank| bank.blockhashes.last);
     match newest.and_then(|newest| Some((newest, cache.blockhashes.get(&newest)?.transaction_count))) {

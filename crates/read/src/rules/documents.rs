@@ -53,7 +53,7 @@ pub fn judge_documents(
         // What the system does not let us read says nothing about what is in it.
         _ => Err(error.clone()),
     };
-    let bank = match documents.bank {
+    let mut bank = match documents.bank {
         None => {
             findings.skip(Check::Bank, "no bank file could be read");
             None
@@ -75,6 +75,9 @@ pub fn judge_documents(
         None => findings.skip(Check::Bank, "no status cache could be read"),
         Some(Err(error)) => unreadable(Rule::StatusCache, Place::entry("snapshots/status_cache"), &error)?,
         Some(Ok(cache)) => {
+            if let Some((bank, _)) = &mut bank {
+                bank.cached_slots = Some(cache.slots.as_slice().into());
+            }
             let bank = bank.as_ref().map(|(bank, _)| bank);
             let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
             let place = Place::entry("snapshots/status_cache");
@@ -107,6 +110,7 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, place: &Place, findings:
         }
     };
     let slot = bank.slot;
+    field("slot of the accounts", bank.accounts_slot == slot, slot.to_string(), bank.accounts_slot)?;
     field("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot)?;
     field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height)?;
     field("stakes epoch", bank.stakes_epoch == bank.epoch(), bank.epoch().to_string(), bank.stakes_epoch)?;

@@ -25,6 +25,9 @@ const PAGE_2: &str = "format page, section 2";
 const PAGE_3: &str = "format page, section 3";
 const PAGE_6: &str = "format page, section 6";
 const PAGE_9: &str = "format page, section 9: Firedancer's own loader, on altered archives";
+const PAGE_10: &str = "format page, section 10: Firedancer's own loader, on altered archives";
+const SEEN_BY_BOTH: &str = "Agave's own loader, 4.2.2, 4.4.0 and 4.5.0-alpha.4, and Firedancer's, on altered archives";
+const FD_SOURCE: &str = "read in Firedancer's loader, August 2026 (fd_snapin_tile.c)";
 const READ: &str = "read in solana-runtime 4.2.2, 4.4.0 and 4.5.0-alpha.4";
 const OWN: &str = "no client looks at it; slotpress writes or is asked for it";
 
@@ -152,7 +155,7 @@ rules! {
     /// Storages hold something.
     EmptyStorage, ALL, Recompress, SEEN, "an empty storage";
     /// The bank file comes before the accounts.
-    Order, FIREDANCER, Recompress, PAGE_6, "an order of entries that Firedancer does not read";
+    Order, FIREDANCER, Source, PAGE_6, "an order of entries that Firedancer does not read";
     /// Version, status cache and bank file are there.
     MissingEntry, ALL, Source, SEEN, "something that every archive holds is missing";
     /// Slots are below 2^32.
@@ -192,13 +195,31 @@ rules! {
     /// The version is known.
     Version, ALL, Source, SEEN, "an unknown snapshot version";
     /// The version is nothing but the version.
-    VersionLength, FIREDANCER, Recompress, PAGE_9, "the version is surrounded by white space";
+    VersionLength, FIREDANCER, Source, PAGE_9, "the version is surrounded by white space";
     /// The bank file can be read to its end.
     BankFile, ALL, Source, SEEN, "the bank file is invalid";
     /// Nothing follows its last field, and that is whole.
     BankFileEnd, FIREDANCER, Source, PAGE_6, "the bank file does not end where it should";
     /// Its fields agree with each other.
     BankField, NOBODY, Look, PAGE_3, "the bank file contradicts itself";
+    /// The epoch schedule is one that a chain can begin with.
+    EpochSchedule, ALL, Source, SEEN_BY_BOTH, "the epoch schedule contradicts itself";
+    /// The epoch stakes that the bank once had are empty.
+    UnusedEpochStakes, ALL, Source, SEEN_BY_BOTH, "the unused epoch stakes are not empty";
+    /// The epoch stakes are those of the epochs whose leaders are known.
+    EpochStakes, ALL, Source, SEEN_BY_BOTH, "the epoch stakes lack an epoch, or hold one that is to come";
+    /// The rent collector, which nothing uses, can be read.
+    RentCollector, AGAVE, Source, SEEN, "the flag in the unused rent collector is neither 0 nor 1";
+    /// Every vote account in the stakes that rewards are made of has stake.
+    NoStake, FIREDANCER, Version, PAGE_10, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
+    /// With admission tickets there are at most 2,000 vote accounts in an epoch.
+    VoteAccountLimit, FIREDANCER, Version, PAGE_10, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
+    /// Firedancer can read the vote accounts of the stakes, and take their credits.
+    FiredancerVoteState, FIREDANCER, Source, PAGE_10, "the stakes hold a vote account that Firedancer does not take";
+    /// Numbers are as large as Firedancer takes them.
+    FiredancerLimit, FIREDANCER, Source, PAGE_10, "a number in bank file or status cache is beyond what Firedancer takes";
+    /// The block has an id.
+    BlockId, FIREDANCER, Source, PAGE_10, "the id of the block is all zeros";
     /// The highest tick is the last of the bank's slot.
     MaxTickHeight, AGAVE, Source, SEEN, "the bank file's highest tick is not the last of its slot";
     /// Storages and storage map agree.
@@ -207,6 +228,8 @@ rules! {
     StorageMapGap, UP_TO_4_1, Source, PAGE_3, "a storage of the bank file's storage map is missing or too short";
     /// The blockhash queue holds what a validator keeps, with indexes that follow each other.
     BlockhashQueue, FIREDANCER, Source, PAGE_6, "the blockhash queue has a gap, or is too long";
+    /// The newest blockhash of the queue is the last.
+    LastBlockhash, FIREDANCER, Source, FD_SOURCE, "the newest blockhash of the queue is not the one that the bank hash covers";
     /// The newest blockhashes are all different.
     BlockhashTwice, FIREDANCER, Source, PAGE_6, "a blockhash is twice among the newest 151";
     /// The bank hash is the hash of its parts.
@@ -223,12 +246,18 @@ rules! {
     NewestBlockhash, FIREDANCER, Source, PAGE_6, "the status cache holds transactions under the bank's own blockhash, on which Firedancer aborts";
     /// Of the transactions of one blockhash, the same part of the hash is kept.
     TransactionOffset, FIREDANCER, Source, PAGE_6, "the status cache cuts transaction hashes of one blockhash at different offsets";
+    /// Transactions named a blockhash, votes at least.
+    NoTransactions, FIREDANCER, Version, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it where nothing happens";
+    /// The slots of the status cache are the newest of the slot history.
+    CachedSlots, ALL, Source, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
+    /// The status cache goes back as far as the slot history, or 300 slots.
+    CachedSlotsGap, AGAVE, Source, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
     /// Records end where their storage ends.
     RecordCutOff, FIREDANCER, Source, PAGE_6, "a storage ends inside a record";
     /// Nothing that is too short for a record follows the last.
     StorageTail, NOBODY, Look, PAGE_9, "fewer bytes than a record takes follow the last record of a storage";
     /// Zero bytes do not follow the last record.
-    StoragePadded, FIREDANCER, Recompress, PAGE_6, "zero bytes follow the last record, which Firedancer takes for an account";
+    StoragePadded, FIREDANCER, Source, PAGE_6, "zero bytes follow the last record, which Firedancer takes for an account";
     /// Accounts hold at most 10 MiB.
     DataLength, ALL, Source, SEEN, "a record claims more data than an account can hold";
     /// Executable is 0 or 1.
@@ -250,7 +279,7 @@ rules! {
     /// The delegations of the stakes are those of the state.
     StakesDelegation, UP_TO_4_4, Source, SEEN, "the bank file's stakes hold another delegation than the state";
     /// The state holds the sysvar that tells which slots have a block.
-    SlotHistory, FIREDANCER, Source, PAGE_6, "the state holds no SlotHistory sysvar";
+    SlotHistory, ALL, Source, PAGE_6, "the state holds no SlotHistory sysvar that can be read";
     /// Every storage that a ledger's lists name is there.
     MissingStorage, ALL, Storage, PAGE_2, "a storage is missing";
     /// The ledger is complete.
@@ -324,7 +353,17 @@ impl Rule {
     /// refuses it.
     pub fn is_of_version(self) -> bool {
         use Rule::*;
-        matches!(self, NoStorageMap | NewerErrors | HardLinks | StoragesList | TaggedList) || self.is_of_firedancer()
+        matches!(
+            self,
+            NoStorageMap
+                | NewerErrors
+                | NoStake
+                | VoteAccountLimit
+                | NoTransactions
+                | HardLinks
+                | StoragesList
+                | TaggedList
+        ) || self.is_of_firedancer()
     }
 
     /// Whether breaking it is how Firedancer writes, which no version of Agave loads.
@@ -332,11 +371,28 @@ impl Rule {
         matches!(self, Self::SharedSlot | Self::NoStakes)
     }
 
-    /// Whether it is about what bank file and status cache say, beyond that they can be read: an archive has it from its
-    /// ledger, and no archiver can do better.
-    pub fn is_of_bank(self) -> bool {
+    /// Whether it is about how an archive is packed or named, which whoever unpacks it makes good: what is in it is sound.
+    pub fn is_of_packing(self) -> bool {
         use Rule::*;
-        matches!(self, BlockhashQueue | BlockhashTwice | NewestBlockhash | TransactionOffset | SlotHistory)
+        matches!(
+            self,
+            WindowLarge
+                | Index
+                | PzstdMark
+                | Order
+                | EndLong
+                | NameUnknown
+                | ExtensionWrong
+                | Lz4
+                | Plain
+                | OldCompression
+        )
+    }
+
+    /// Whether nothing may be made of what breaks the rule: the one strictness of all that gives a final name. It is that of
+    /// `verify` where no client is named; how an archive is packed is looked at in what is made of it.
+    pub fn is_refused(self) -> bool {
+        !self.is_of_packing() && (!self.is_of_version() || self.is_of_firedancer())
     }
 
     /// What a client that loads what breaks the rule cannot do with it: seen with Agave's own archivers.

@@ -75,7 +75,7 @@ pub fn settle(
     })?;
     accounts.check()?;
     if let Some(bank) = bank.filter(|_| !findings.is_skipped(Check::State)) {
-        judge_state(&accounts.sums(), bank, findings)?;
+        judge_state(accounts, &accounts.sums(), bank, findings)?;
         judge_stakes(accounts, bank, findings)?;
     }
     settled.superseded += accounts.sums().skipped;
@@ -100,7 +100,7 @@ pub fn show(
     accounts.check()?;
     let sums = accounts.sums();
     if let Some(bank) = checked_bank {
-        judge_state(&sums, bank, findings)?;
+        judge_state(accounts, &sums, bank, findings)?;
         judge_stakes(accounts, bank, findings)?;
     }
     Ok(Settled { accounts: shown.marked.accounts, superseded: shown.marked.superseded + sums.skipped })
@@ -114,14 +114,51 @@ fn judge_stakes(accounts: &Accounts, bank: &BankFile, findings: &Findings) -> Re
     }
 }
 
+/// The slots of the status cache against those of the slot history. Agave wants all of these, as many as a cache holds;
+/// Firedancer, and what it writes, needs no more than the newest in a row.
+fn judge_cached_slots(
+    cached: &[u64],
+    history: Option<Result<Vec<u64>>>,
+    bank: &BankFile,
+    findings: &Findings,
+) -> Result<()> {
+    let add = |rule, expected: String, found: String| {
+        findings.add(Check::State, rule, Place::entry("snapshots/status_cache"), expected, found)
+    };
+    let history = match history {
+        Some(Ok(history)) => history,
+        Some(Err(error)) => return findings.add_error(Check::State, Rule::SlotHistory, Place::default(), &error),
+        // A newer version closed it, or there are more accounts than are looked at.
+        None => return Ok(()),
+    };
+    if history.first() != Some(&bank.slot) {
+        let found = history.first().map_or("none".to_string(), u64::to_string);
+        return add(Rule::CachedSlots, format!("slot {} as the newest of the slot history", bank.slot), found);
+    }
+    let known: HashSet<u64> = history.iter().copied().collect();
+    if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
+        return add(Rule::CachedSlots, "slots of the slot history".to_string(), format!("slot {slot}"));
+    }
+    let cached: HashSet<u64> = cached.iter().copied().collect();
+    let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
+    let is_new = bank.slot.saturating_sub(*missing) < cached.len() as u64;
+    match (is_new || cached.is_empty(), bank.is_of_firedancer()) {
+        (true, _) => add(Rule::CachedSlots, format!("slot {missing}"), "a cache without it".to_string()),
+        (false, false) => add(Rule::CachedSlotsGap, format!("slot {missing}"), "a cache without it".to_string()),
+        (false, true) => Ok(()),
+    }
+}
+
 /// The state against the bank file.
-fn judge_state(sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
+fn judge_state(accounts: &Accounts, sums: &Sums, bank: &BankFile, findings: &Findings) -> Result<()> {
     if sums.lamports != u128::from(bank.capitalization) {
         let expected = bank.capitalization;
         findings.add(Check::State, Rule::Capitalization, Place::default(), expected, sums.lamports)?;
     }
     if !sums.has_slot_history {
         findings.add(Check::State, Rule::SlotHistory, Place::default(), "the account of that address", "none")?;
+    } else if let Some(cached) = &bank.cached_slots {
+        judge_cached_slots(cached, accounts.stakes.newest_slots(), bank, findings)?;
     }
     match sums.lattice == bank.lattice_hash {
         true => Ok(()),

@@ -154,6 +154,7 @@ impl StakeAccounts {
                 let is_kept = self.kept_bytes.is_some() && is_usable(&account);
                 Some(Staked::Vote(Box::new(account), is_kept.then(|| (stored(), record.offset_bytes))))
             }
+            _ if header.pubkey == SLOT_HISTORY => Some(Staked::Other(stored())),
             _ if self.kept_bytes.is_some() && OTHERS.contains(&header.pubkey) => Some(Staked::Other(stored())),
             _ => return,
         };
@@ -227,6 +228,14 @@ impl StakeAccounts {
     pub fn delegation(&self, address: &[u8; 32]) -> Option<Delegation> {
         match self.shard(address).get(address)?.staked {
             Staked::Delegation(delegation) => Some(delegation),
+            _ => None,
+        }
+    }
+
+    /// The newest slots that the SlotHistory sysvar knows, as many as a status cache holds, newest first.
+    pub fn newest_slots(&self) -> Option<Result<Vec<u64>>> {
+        match &self.shard(&SLOT_HISTORY).get(&SLOT_HISTORY)?.staked {
+            Staked::Other(account) => Some(parse_newest_slots(&account.data, to_usize(STATUS_CACHE_SLOTS_MAX))),
             _ => None,
         }
     }

@@ -133,9 +133,9 @@ fn summary_of(report: &VerifyReport) -> ReadBackReport {
     }
 }
 
-/// What a result must not be kept for: not what its source says in bank file and status cache, or how its version writes.
+/// What a result must not be kept for: not how the version that wrote its source writes.
 fn failures(report: &VerifyReport) -> impl Iterator<Item = &Failure> {
-    report.failures.iter().filter(|failure| !failure.rule.is_of_bank() && !failure.rule.is_of_version())
+    report.failures.iter().filter(|failure| !failure.rule.is_of_version())
 }
 
 fn require(failure: Option<&Failure>, what: &str, hint: &'static str) -> Result<()> {
