@@ -436,6 +436,84 @@ fn a_full_archive_of_an_epochs_first_slots() {
     }
 }
 
+/// Chains of every version of Agave, over ends of epochs, with accounts that change and close: whatever pair is made of what
+/// Firedancer would have written of them, every version that loads Agave's own pair loads it, as the same state.
+#[test]
+#[ignore = "asks Agave's own loader: set AGAVE_ORACLE"]
+fn chains_of_agaves_are_converted() {
+    // Slots (the full archive is of two thirds of them; 32 and 96 begin an epoch), and what happens to accounts.
+    const CHAINS: [(&str, &[&str]); 7] = [
+        ("36", &[]),
+        ("48", &[]),
+        ("60", &["--close-permille", "300"]),
+        ("90", &["--hot", "--update-pct", "60"]),
+        ("144", &["--close-permille", "200"]),
+        ("150", &["--update-pct", "90", "--close-permille", "100"]),
+        ("240", &["--hot", "--close-permille", "50"]),
+    ];
+    let oracles = Oracle::required();
+    for generator in &oracles {
+        let (mut loaded, mut refused) = (BTreeMap::<&str, usize>::new(), 0);
+        for (seed, (slots, flags)) in CHAINS.into_iter().enumerate() {
+            let dir = temp_dir();
+            let chain = dir.path().join("chain");
+            let mut generate = Command::new(&generator.path);
+            generate.arg("gen").arg(&chain).args(["--accounts", "400", "--max-blob", "20000", "--slots", slots]);
+            generator.run(generate.args(["--seed", &seed.to_string()]).args(flags));
+            let archive = |prefix: &str| {
+                let name = names(&chain.join("archives")).into_iter().find(|name| name.starts_with(prefix));
+                chain.join("archives").join(name.expect("an archive"))
+            };
+            let (agave_full, agave_newer) = (archive("snapshot-"), archive("incremental-"));
+            let [full, newer] = [&agave_full, &agave_newer].map(|it| as_firedancer_writes(it, 3, 2, dir.path()));
+            let theirs: Vec<_> = oracles.iter().map(|it| it.accepts(&agave_full, Some(&agave_newer), &chain)).collect();
+            for (what, pair) in [
+                ("Firedancer's full, Agave's incremental", [&full, &agave_newer]),
+                ("both Firedancer's", [&full, &newer]),
+                ("Agave's full, Firedancer's incremental", [&agave_full, &newer]),
+            ] {
+                let ledger = tempfile::tempdir_in(dir.path()).expect("a directory");
+                let ledger = ledger.path();
+                fs::copy(chain.join("genesis.bin"), ledger.join("genesis.bin")).expect("copied");
+                let (code, _, stderr) = run(command("restore").args(pair).arg("--ledger").arg(ledger));
+                assert_eq!(code, 0, "{slots}, {what}: {stderr}");
+                let [full, newer] = pair.map(|archive| ledger.join(name(archive)));
+                for (oracle, theirs) in oracles.iter().zip(&theirs).filter(|(_, theirs)| theirs.is_ok()) {
+                    assert_eq!(&oracle.accepts(&full, Some(&newer), ledger), theirs, "{slots}, {what}");
+                    let bank_snapshot = ledger.join("snapshots").join(slots);
+                    let started = oracle.accepts_dir(&bank_snapshot, &[ledger.join("accounts")], ledger);
+                    assert_eq!(&started, theirs, "{slots}, {what}");
+                    *loaded.entry(what).or_default() += 1;
+                }
+            }
+            // Without its incremental archive, where no rewards were being paid out.
+            let alone = tempfile::tempdir_in(dir.path()).expect("a directory");
+            let mut recompress = command("recompress");
+            recompress.arg(&full).args(["--for", "agave", "-o"]).arg(alone.path());
+            if run(recompress.arg("--genesis").arg(chain.join("genesis.bin"))).0 != 0 {
+                assert!(["48", "144"].contains(&slots));
+                continue;
+            }
+            let made = alone.path().join(name(&full));
+            let goes_on = verify(&[&made, &agave_newer], &["--for", "agave"]).0 == 0;
+            for (oracle, _) in oracles.iter().zip(&theirs).filter(|(_, theirs)| theirs.is_ok()) {
+                assert_eq!(oracle.accepts(&made, None, &chain), oracle.accepts(&agave_full, None, &chain), "{slots}");
+                *loaded.entry("Firedancer's full alone").or_default() += 1;
+                let found = oracle.accepts(&made, Some(&agave_newer), &chain);
+                assert_eq!(found.is_ok(), goes_on, "{slots}: {found:?}");
+                match goes_on {
+                    true => *loaded.entry("Firedancer's full, converted alone, Agave's incremental").or_default() += 1,
+                    false => refused += 1,
+                }
+            }
+        }
+        println!(
+            "chains of {:?}: {loaded:?}, converted alone and refused with Agave's incremental: {refused}",
+            generator.client
+        );
+    }
+}
+
 /// What cannot be had, or be checked, is refused.
 #[test]
 fn what_cannot_be_converted_is_refused() {

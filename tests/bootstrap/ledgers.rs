@@ -238,7 +238,7 @@ fn killed_runs_are_finished_by_the_next() {
     assert!(kills >= 3, "{kills} kills");
     let said = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
     // Complete already, or completed now.
-    assert!(matches!(said.code, Some(0 | 1)), "{said:?}");
+    assert!(matches!(said.code, Some(0 | 5)), "{said:?}");
     assert!(ledger_tree(&ledger) == expected, "{:?}", names(&ledger));
     let left: BTreeSet<String> = names(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
     assert!(left.is_empty(), "{left:?}");

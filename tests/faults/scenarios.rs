@@ -317,7 +317,7 @@ impl Scenario {
         if !was_complete || runs_again {
             assert_eq!(code, Some(0), "{at}: a rerun fails: {said}\n{:?}", names(self.dir.path()));
         } else {
-            assert!(code == Some(1) && said.contains("already"), "{at}: {code:?} {said}");
+            assert!(code == Some(5) && said.contains("already"), "{at}: {code:?} {said}");
         }
         assert!(self.is_complete(), "{at}: a rerun leaves nothing");
         self.check_final_names(at);
