@@ -8,9 +8,10 @@ use {
     },
     slotpress::{
         Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CheckMode, CheckOptions, Codec, ErrorKind,
-        FullReadBack, Hint, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, RecompressOptions, RecompressSource,
-        RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions, VisitError, VisitOptions, VisitReport,
-        archive, inspect_archive, measure_levels, recompress, restore, verify, visit_accounts,
+        Fault, FullReadBack, Hint, Keep, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, RecompressOptions,
+        RecompressSource, RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions, VisitError, VisitOptions,
+        VisitReport, archive, find_partials, inspect_archive, list_archives, measure_levels, plan_prune, recompress,
+        remove_archive, restore, verify, visit_accounts,
     },
     std::{collections::BTreeMap, convert::Infallible, error::Error as _, path::Path, sync::Arc},
 };
@@ -248,4 +249,24 @@ fn an_archive_on_a_server() {
     let dead = dead.parse().expect("a URL");
     let error = archive_at_url(&client, &dead, CancelToken::default()).expect_err("nothing listens");
     assert_eq!(error.kind(), ErrorKind::Network);
+}
+
+/// A directory of archives: what is there, what may go, and what is none.
+#[test]
+fn a_directory_of_archives() {
+    let dir = temp_dir();
+    for slot in [26, 27, 28] {
+        let to = dir.path().join(FULL_26.replace("-26-", &format!("-{slot}-")));
+        std::fs::copy(fixture(FULL_26), to).expect("copied");
+    }
+    std::fs::write(dir.path().join(FULL_26.replace("-26-", "-29-")), "x").expect("written");
+    let catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
+    assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
+    assert_eq!(catalog.unusable().iter().map(|one| &one.fault).collect::<Vec<_>>(), [&Fault::NotAnArchive]);
+    let keep = Keep { full: 1, incremental: 0, within: std::time::Duration::ZERO, bytes_max: None };
+    let plan = plan_prune(&catalog, &keep, u64::MAX);
+    let gone = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
+    gone.for_each(|(archive, _)| remove_archive(archive).expect("removed"));
+    assert_eq!(crate::common::names(dir.path()).len(), 2);
+    assert!(find_partials(dir.path()).expect("read").is_empty());
 }

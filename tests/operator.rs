@@ -398,6 +398,15 @@ fn the_doctor_looks_at_a_ledger() {
     assert!(code == 1 && stdout.contains("slotpress-partial-journal") && stdout.contains("run the same"), "{stdout}");
     let (_, _, stderr) = run(&["verify", text(ledger.path())]);
     assert!(stderr.contains("slotpress-partial-journal") && stderr.contains("run the same"), "{stderr}");
+    // What a validator may choose by its name, and what takes room.
+    let cut = FULL_26.replace("-26-", "-27-");
+    fs::write(ledger.path().join(&cut), [0; 1000]).expect("written");
+    fs::write(ledger.path().join(format!("slotpress-fetch-{FULL_26}")), [0; 1000]).expect("written");
+    let (code, stdout, _) = run(&["doctor", text(ledger.path()), "--json"]);
+    for part in [&cut, "its first bytes are not those of an archive", "slotpress-fetch-", "prune --partials"] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    assert_eq!(code, 1, "the journal is there");
     // A killed validator's bank snapshot has no mark.
     fs::remove_file(ledger.path().join("slotpress-partial-journal")).expect("removed");
     fs::remove_file(ledger.path().join("snapshots/26/fastboot_version")).expect("removed");
@@ -710,7 +719,7 @@ fn the_nightly_job_runs_as_printed() {
     assert_eq!(job(), silent, "nothing new");
     assert_eq!(made(INCREMENTAL_26_40), before);
     // What cron is to mail.
-    fs::write(snapshots.join(FULL_3500.replace("-3500-", "-3600-")), [7; 5000]).expect("written");
+    fs::copy(fixture(FULL_3500), snapshots.join(FULL_3500.replace("-3500-", "-3600-"))).expect("copied");
     let (code, said) = job();
     assert!(code == Some(3) && said.contains("error: "), "{code:?} {said}");
 }

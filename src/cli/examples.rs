@@ -26,6 +26,7 @@ curl -s URL | slotpress restore - --ledger /mnt/ledger",
         "slotpress verify FULL INCREMENTAL
 slotpress verify FULL --expect-hash HASH
 slotpress verify FULL --for firedancer --quick
+slotpress verify /mnt/archives
 slotpress verify /mnt/ledger --accounts /mnt/accounts",
     ),
     (
@@ -70,6 +71,7 @@ slotpress serve /mnt/snapshots --listen 0.0.0.0:443 \\
         &["list"],
         "slotpress list /mnt/snapshots
 slotpress list /mnt/snapshots --json
+slotpress list /mnt/backups --max-age 2h
 slotpress list s3://BUCKET/mainnet --endpoint https://s3.example",
     ),
     (
