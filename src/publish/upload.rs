@@ -19,7 +19,6 @@ use {
         progress::{CancelToken, Progress, wait},
     },
     slotpress_format::{archive::frame_hashes::Root, ledger::names::ArchiveName},
-    slotpress_net::{NetError, NetErrorKind},
     slotpress_read::archive::{
         source::{LocalFile, Source},
         tail::Tail,
@@ -137,7 +136,9 @@ fn send(
     let key = shelf.store.shown(&name);
     let begun = match notes.upload(&key) {
         _ if sent.is_some() => None,
-        Some(begun) if begun.of == ready.archive.etag() => shelf.store.resume(&name, &begun.state)?,
+        Some(begun) if begun.of == ready.archive.etag() => {
+            shelf.store.resume(&name, &begun.state, ready.archive.size_bytes)?
+        }
         Some(begun) => {
             shelf.store.abort(&name, &begun.state, progress)?;
             None
@@ -163,19 +164,14 @@ fn send(
         Ok(()) => {
             let mut kept = None;
             let done = upload.finish_or_keep(progress, &mut |state| kept = Some(state));
-            remember(kept.filter(|_| !done.as_ref().is_err_and(is_gone)))?;
+            remember(kept)?;
             done.map(drop)
         }
         Err(error) => {
-            remember(upload.keep().filter(|_| !is_gone(&error)))?;
+            remember(upload.keep_after(&error))?;
             Err(error)
         }
     }
-}
-
-/// Whether the store has dropped what was begun: then it is begun anew.
-fn is_gone(error: &Error) -> bool {
-    NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone)
 }
 
 /// Sends what is left from there on, and remembers each part that is there.

@@ -6,5 +6,5 @@ mod kills;
 mod lives;
 mod once;
 mod places;
-mod stage;
-mod stores;
+pub mod stage;
+pub mod stores;

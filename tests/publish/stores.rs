@@ -31,7 +31,7 @@ pub fn once(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Output {
     command(gateway, &arguments).output().expect("runs")
 }
 
-fn start(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Child {
+pub fn start(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Child {
     let arguments = arguments(stage, flags);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     command(gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
@@ -73,7 +73,7 @@ fn a_bucket_gets_what_a_directory_gets() {
 }
 
 /// With an archive that has three parts; on a disk, so that `--io-hint direct` has a meaning.
-fn with_three_parts() -> (Stage, PathBuf) {
+pub fn with_three_parts() -> (Stage, PathBuf) {
     let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
     let ledger = stage.dir.path().join("ledger");
     slotpress().arg("synth").arg(&ledger).args(["--size", "40MiB", "--mix", "random"]).assert().success();
@@ -83,7 +83,7 @@ fn with_three_parts() -> (Stage, PathBuf) {
 }
 
 /// The uploads that a later run would look at.
-fn uploads(stage: &Stage) -> serde_json::Map<String, Value> {
+pub fn uploads(stage: &Stage) -> serde_json::Map<String, Value> {
     let journal = fs::read(stage.pins().join("journal.json")).unwrap_or_default();
     let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
     journal["uploads"].as_object().cloned().unwrap_or_default()

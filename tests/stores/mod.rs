@@ -1,5 +1,6 @@
 //! Targets that are buckets, for every command that takes one: against `versitygw`.
 
+mod completions;
 #[path = "../../crates/stores/tests/gateway/mod.rs"]
 pub mod gateway;
 
@@ -9,7 +10,7 @@ use {
         common::{exit_code, ledger, names, needs, slotpress_path, temp_dir, text, wait_for, wait_for_handler},
         net::server::{Server, Then},
     },
-    gateway::{BUCKET, Gateway, Instead, KEY, SECRET},
+    gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET},
     rustix::process::{Pid, Signal, kill_process},
     std::{
         fs,
@@ -104,6 +105,30 @@ fn an_archive_goes_straight_into_a_bucket() {
         assert_eq!(archive(&target(), &[flag]).code, Some(2), "{flag}");
     }
     assert_eq!(archive("https://host.example/x/", &[]).code, Some(2));
+}
+
+/// A web server in place of a store, and one whose list has no end: neither is a bucket without archives.
+#[needs("versitygw")]
+#[test]
+fn lists_that_lie() {
+    const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
+                         <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
+    let (gateway, out) = (Gateway::start(), temp_dir());
+    for (document, words) in [(PAGE, "does not speak S3"), (AGAIN, "repeats its continuation token")] {
+        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
+        for command in [
+            &["list", &target()][..],
+            &["find", "--source", &target()],
+            &["fetch", &target(), "-o", text(out.path())],
+            &["prune", &target(), "--keep-full", "1", "--keep-incremental", "0"],
+        ] {
+            let asked = gateway.count(&["list-type=2"]);
+            let said = run(&gateway, command);
+            assert!(said.code == Some(4) && said.stderr.contains(words), "{command:?}: {said:?}");
+            assert!(gateway.count(&["list-type=2"]) - asked <= 4, "{command:?}");
+        }
+        gateway.fail_no_more();
+    }
 }
 
 /// What fails its checks never has a name, and the bucket keeps nothing of it.

@@ -64,6 +64,10 @@ fn of_refusal(url: &Url, refused: &Refused) -> NetError {
         ("NoSuchUpload", _) => {
             NetError::new(NetErrorKind::Gone, url, "the store has dropped this upload (NoSuchUpload)")
         }
+        ("InvalidPart" | "InvalidPartOrder", _) => {
+            let why = format!("the store has lost a part of this upload, or has another one in its place ({said})");
+            NetError::new(NetErrorKind::Changed, url, why)
+        }
         ("NoSuchBucket", _) => not_again(format!("there is no bucket {bucket} ({said})"))
             .with_hint("check the bucket's name, the endpoint and the region; slotpress creates no buckets"),
         ("RequestTimeTooSkewed" | "RequestExpired", _) => clock_is_off(url, refused),

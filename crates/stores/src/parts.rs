@@ -72,20 +72,20 @@ pub struct UploadState {
 }
 
 impl UploadState {
-    /// Bytes that need not be sent again.
+    /// Bytes that need not be sent again, at most: the last part of a file may be shorter than the others.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }
 
-    /// Refuses what no upload has left.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Whether an upload of a file of this length may have left it.
+    pub(crate) fn is_of(&self, length_bytes: u64) -> bool {
         let is_plain = |text: &str| text.len() <= 4096 && !text.contains(char::is_control);
-        let has_sense = (UNIT_BYTES..=PART_BYTES_MAX).contains(&self.part_bytes)
-            && self.tags.len() as u64 <= PARTS_MAX
+        (UNIT_BYTES..=PART_BYTES_MAX).contains(&self.part_bytes)
+            // An empty file has one part.
+            && self.tags.len() as u64 <= length_bytes.div_ceil(self.part_bytes).clamp(1, PARTS_MAX)
             && !self.upload_id.is_empty()
             && is_plain(&self.upload_id)
-            && self.tags.iter().all(|tag| is_plain(tag));
-        if has_sense { Ok(()) } else { Err(Error::failed("the journal's upload makes no sense")) }
+            && self.tags.iter().all(|tag| is_plain(tag))
     }
 }
 

@@ -306,17 +306,18 @@ impl Store {
         }
     }
 
-    /// Goes on with an upload that another process began: writing goes on at [`Upload::resumed_bytes`]. `None` where a
-    /// directory is behind it, which keeps nothing of an upload. That the store has dropped it turns out while
-    /// it is written: then an error's cause is of the kind [`slotpress_net::NetErrorKind::Gone`], and a new upload helps.
+    /// Goes on with the upload of a file of this length that another process began: writing goes on at
+    /// [`Upload::resumed_bytes`]. `None` where a directory is behind it, which keeps nothing of an upload, or where the state
+    /// cannot be of such a file. That the store has dropped it, or a part of it, turns out while it is written: then an error's
+    /// cause is of the kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`, and a new upload helps.
     ///
     /// # Errors
-    /// The state makes no sense.
-    pub fn resume(&self, name: &str, state: &UploadState) -> Result<Option<Upload>> {
+    /// Its parts do not fit into the memory.
+    pub fn resume(&self, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Upload>> {
         check_name(name)?;
         match &self.kind {
             Kind::Dir(_) => Ok(None),
-            Kind::S3(at) => Upload::resume(at, name, state).map(Some),
+            Kind::S3(at) => Upload::resume(at, name, state, length_bytes),
         }
     }
 

@@ -59,14 +59,18 @@ impl Upload {
     ) -> Result<Self> {
         let parts = Parts::new(bytes_max, at.options.memory_bytes)?;
         let upload_id = at.ask(progress, || at.bucket.begin(at.url_of(name), metadata))?;
-        Ok(Self(Kind::Parts(Box::new(PartsUpload::start(at, name, upload_id, parts, Vec::new())?))))
+        Ok(Self(Kind::Parts(Box::new(PartsUpload::start(at, name, upload_id, parts, Vec::new(), 0)?))))
     }
 
-    pub(crate) fn resume(at: &InBucket, name: &str, state: &UploadState) -> Result<Self> {
-        state.check()?;
+    pub(crate) fn resume(at: &InBucket, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Self>> {
+        if !state.is_of(length_bytes) {
+            return Ok(None);
+        }
         let parts = Parts::of_size(state.part_bytes, at.options.memory_bytes)?;
-        let upload = PartsUpload::start(at, name, state.upload_id.clone(), parts, state.tags.clone())?;
-        Ok(Self(Kind::Parts(Box::new(upload))))
+        // The last part may be shorter than the others.
+        let sent_bytes = state.done_bytes().min(length_bytes);
+        let upload = PartsUpload::start(at, name, state.upload_id.clone(), parts, state.tags.clone(), sent_bytes)?;
+        Ok(Some(Self(Kind::Parts(Box::new(upload)))))
     }
 
     /// Where writing begins: what an earlier process has sent is not sent again.
@@ -108,7 +112,8 @@ impl Upload {
         }
     }
 
-    /// The same; where that fails, what was sent is left for another process, and `keep` is told what there is.
+    /// The same; where that fails, what was sent is left for another process, and `keep` is told what there is. Where the store
+    /// has lost a part of it, it is dropped: only a new upload helps.
     ///
     /// # Errors
     /// As of [`Upload::finish`].
@@ -117,7 +122,7 @@ impl Upload {
             Kind::File(upload) => upload.finish(),
             Kind::Parts(mut upload) => {
                 let finished = upload.finish(progress);
-                if finished.is_err() {
+                if finished.as_ref().is_err_and(|error| !is_lost(error)) {
                     keep(upload.leave());
                 }
                 finished
@@ -132,6 +137,17 @@ impl Upload {
             Kind::Parts(mut upload) => Some(upload.leave()),
         }
     }
+
+    /// The same after a failure; where the store has lost a part of it, it is dropped.
+    pub fn keep_after(self, error: &Error) -> Option<UploadState> {
+        if is_lost(error) { None } else { self.keep() }
+    }
+}
+
+/// Whether a store has dropped an upload, or parts of it: going on with it fails for ever.
+fn is_lost(error: &Error) -> bool {
+    let kind = NetError::of(error).map(NetError::kind);
+    matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed))
 }
 
 #[derive(Debug)]
@@ -201,7 +217,15 @@ impl Shared {
 }
 
 impl PartsUpload {
-    fn start(at: &InBucket, name: &str, upload_id: String, parts: Parts, tags: Vec<String>) -> Result<Self> {
+    /// Of which parts with these tags, and so many bytes, were sent.
+    fn start(
+        at: &InBucket,
+        name: &str,
+        upload_id: String,
+        parts: Parts,
+        tags: Vec<String>,
+        sent_bytes: u64,
+    ) -> Result<Self> {
         let begun_parts = tags.len() as u64;
         let shared = Arc::new(Shared {
             at: at.clone(),
@@ -213,12 +237,11 @@ impl PartsUpload {
             warnings: Mutex::default(),
         });
         let (sender, receiver) = bounded(0);
-        let resumed_bytes = parts.part_bytes.saturating_mul(begun_parts);
         let mut upload = Self {
             shared,
             parts,
-            resumed_bytes,
-            length_bytes: resumed_bytes,
+            resumed_bytes: sent_bytes,
+            length_bytes: sent_bytes,
             begun_parts,
             filling: Vec::new(),
             to_threads: Some(sender),
@@ -334,13 +357,15 @@ impl PartsUpload {
             Err(error) if !is_dropped(error) => return completed,
             _ => at.ask(progress, || at.bucket.stat(url.clone()))?,
         };
-        match there.filter(|there| there.length_bytes == self.length_bytes) {
-            Some(there) => Ok(there.e_tag),
-            None => completed.and_then(|_| {
-                let message = format!("{}: the store says it is complete, and has something else", shown(url));
-                Err(Error::new(ErrorKind::Network, message))
-            }),
-        }
+        let has = match there {
+            Some(there) if there.length_bytes == self.length_bytes => return Ok(there.e_tag),
+            Some(_) => "something else",
+            None => "nothing there",
+        };
+        completed.and_then(|_| {
+            let message = format!("{}: the store says it is complete, and has {has}", shown(url));
+            Err(Error::new(ErrorKind::Network, message))
+        })
     }
 
     fn end_threads(&mut self, progress: &dyn Progress) {

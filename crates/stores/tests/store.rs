@@ -5,7 +5,7 @@
 mod gateway;
 
 use {
-    gateway::{BUCKET, Gateway, Instead, KEY, SECRET, wait_for},
+    gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET, wait_for},
     needs::needs,
     slotpress_base::{
         error::{Error, ErrorKind},
@@ -177,18 +177,106 @@ fn an_upload_is_gone_on_with() {
     let kept = serde_json::to_string(&first.keep().expect("kept")).expect("JSON");
     assert!(!kept.contains(SECRET) && !kept.contains(KEY), "{kept}");
     let state = serde_json::from_str(&kept).expect("a state");
-    let mut second = store.resume("large", &state).expect("resumed").expect("of a bucket");
+    let mut second = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     assert_eq!(second.resumed_bytes(), 3 * PART_BYTES_MIN);
     second.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress).expect("written");
     second.finish(&NoProgress).expect("finished");
     assert_eq!(gateway.count(&["PUT ", "partNumber="]), 6);
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
     // What is complete cannot be gone on with.
-    let mut third = store.resume("large", &state).expect("resumed").expect("of a bucket");
+    let mut third = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     let written = third.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress);
     let error = written.and_then(|()| third.finish(&NoProgress).map(drop)).expect_err("dropped by the store");
     assert_eq!(NetError::of(&error).map(NetError::kind), Some(NetErrorKind::Gone), "{error}");
     store.abort("large", &state, &NoProgress).expect("gone already");
+}
+
+/// What becomes of a completion, each of which ends a process; the next one ends well, and sends no part again.
+#[needs("versitygw")]
+#[test]
+fn a_completion_that_fails() {
+    let head = || vec!["HEAD ", "/large"];
+    let complete = || vec!["POST ", "uploadId="];
+    for (of, instead) in [
+        (complete(), Instead::Refused(503, "SlowDown")),
+        (complete(), Instead::Refused(403, "AccessDenied")),
+        (complete(), Instead::Says(PAGE, Done::No)),
+        (complete(), Instead::Says(PAGE, Done::Yes)),
+        (complete(), Instead::AnswerLost),
+        (head(), Instead::Refused(404, "")),
+        (head(), Instead::Refused(503, "")),
+        (head(), Instead::Says(PAGE, Done::No)),
+    ] {
+        let gateway = Gateway::start();
+        let at = format!("{of:?} {instead:?}");
+        // The last part is shorter than the others.
+        let bytes = content(2 * PART_BYTES_MIN as usize + 5);
+        let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(300)));
+        let mut first = store.upload("large", &Metadata::default(), 1 << 30, true, &NoProgress).expect("begun");
+        first.write(&bytes, &NoProgress).expect("written");
+        gateway.fail(&of, usize::MAX, instead);
+        let mut kept = None;
+        first.finish_or_keep(&NoProgress, &mut |state| kept = Some(state)).expect_err(&at);
+        gateway.fail_no_more();
+        let state = kept.expect(&at);
+        assert_eq!(state.tags.len(), 3, "{at}");
+        let second = store.resume("large", &state, bytes.len() as u64).expect(&at).expect("of a bucket");
+        assert_eq!(second.resumed_bytes(), bytes.len() as u64, "{at}");
+        second.finish(&NoProgress).expect(&at);
+        assert_eq!(gateway.count(&["PUT ", "partNumber="]), 3, "{at}");
+        assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes, "{at}");
+        assert_eq!(gateway.left_parts(), 0, "{at}");
+    }
+}
+
+/// A part that is not there, or another one than was sent: nothing of the upload is kept.
+#[needs("versitygw")]
+#[test]
+fn a_part_that_is_lost() {
+    let gateway = Gateway::start();
+    let store = store(&gateway);
+    let bytes = content(2 * PART_BYTES_MIN as usize + 5);
+    let mut first = store.upload("large", &Metadata::default(), 1 << 30, false, &NoProgress).expect("begun");
+    first.write(&bytes, &NoProgress).expect("written");
+    wait_for("two parts", || first.state().expect("a state").tags.len() == 2);
+    let mut state = first.keep().expect("kept");
+    state.tags.swap(0, 1);
+    let mut second = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
+    second.write(&bytes[2 * PART_BYTES_MIN as usize..], &NoProgress).expect("written");
+    let mut kept = None;
+    let error = second.finish_or_keep(&NoProgress, &mut |state| kept = Some(state)).expect_err("another part");
+    assert!(error.to_string().contains("lost a part of this upload") && kept.is_none(), "{error} {kept:?}");
+    assert_eq!(gateway.left_parts(), 0, "it is forgotten");
+    // A journal that is not of this file.
+    state.tags.extend(["one".to_string(), "more".to_string()]);
+    assert!(store.resume("large", &state, bytes.len() as u64).expect("looked at").is_none());
+}
+
+/// Lists that are none, or have no end.
+#[needs("versitygw")]
+#[test]
+fn lists_that_lie() {
+    const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
+        <NextContinuationToken>again</NextContinuationToken><Contents><Key>mainnet/a</Key><Size>1</Size>\
+        <LastModified>2026-11-23T10:00:00Z</LastModified></Contents></ListBucketResult>";
+    const EMPTY_AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
+        <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
+    let gateway = Gateway::start();
+    let store = store(&gateway);
+    for (document, words, requests) in [
+        (PAGE, "does not speak S3", 1),
+        ("", "does not speak S3", 1),
+        (AGAIN, "repeats its continuation token", 2),
+        (EMPTY_AGAIN, "repeats its continuation token", 2),
+    ] {
+        let before = gateway.count(&["list-type=2"]);
+        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
+        let error = store.list(&NoProgress).expect_err(words);
+        assert!(error.to_string().contains(words) && error.kind().exit_code() == 4, "{error}");
+        assert_eq!(gateway.count(&["list-type=2"]) - before, requests, "{document}");
+        gateway.fail_no_more();
+    }
+    assert!(store.list(&NoProgress).expect("listed").is_empty());
 }
 
 #[needs("versitygw")]

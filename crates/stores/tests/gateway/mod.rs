@@ -29,7 +29,7 @@ pub struct Fault {
     pub instead: Instead,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Instead {
     /// A status, and S3's code for it.
     Refused(u16, &'static str),
@@ -41,7 +41,21 @@ pub enum Instead {
     AnswerLost,
     /// The answer is 200, and nothing is done.
     NotKept,
+    /// This document with success; before it, the request is done or not.
+    Says(&'static str, Done),
+    /// No answer, as long as the client waits.
+    Silence(Done),
 }
+
+/// Whether the store does what it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    Yes,
+    No,
+}
+
+/// What a server in front of a store says where that does not.
+pub const PAGE: &str = "<!DOCTYPE html><html><body>Welcome</body></html>";
 
 #[derive(Default)]
 struct State {
@@ -49,6 +63,7 @@ struct State {
     heads: Mutex<Vec<String>>,
     is_gone: AtomicBool,
     left_alone: AtomicUsize,
+    silences: AtomicUsize,
 }
 
 pub struct Gateway {
@@ -107,13 +122,18 @@ impl Gateway {
 
     /// Parts of uploads that are neither complete nor forgotten.
     pub fn left_parts(&self) -> usize {
-        let mut parts = 0;
+        self.parts().len()
+    }
+
+    /// Their files.
+    pub fn parts(&self) -> Vec<PathBuf> {
+        let mut parts = Vec::new();
         let mut dirs = vec![self.bucket().join(".sgwtmp")];
         while let Some(dir) = dirs.pop() {
             for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
                 match entry.file_type().expect("a type").is_dir() {
                     true => dirs.push(entry.path()),
-                    false => parts += 1,
+                    false => parts.push(entry.path()),
                 }
             }
         }
@@ -139,6 +159,11 @@ impl Gateway {
         self.state.left_alone.load(SeqCst)
     }
 
+    /// How many requests have no answer.
+    pub fn silences(&self) -> usize {
+        self.state.silences.load(SeqCst)
+    }
+
     /// How many requests had all of this in their heads.
     pub fn count(&self, of: &[&str]) -> usize {
         let heads = self.state.heads.lock().expect("locked");
@@ -152,6 +177,17 @@ pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "{what} has not come");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A document, as a web server gives it.
+fn say(mut client: &TcpStream, head: &str, document: &str) {
+    let body = if head.starts_with("HEAD ") { "" } else { document };
+    let length = document.len();
+    let _ = write!(
+        client,
+        "HTTP/1.1 200 x\r\nContent-Type: text/html\r\nContent-Length: {length}\r\nETag: \"p\"\r\n\
+         Last-Modified: Mon, 23 Nov 2026 10:00:00 GMT\r\nConnection: close\r\n\r\n{body}"
+    );
 }
 
 /// One request: its head decides what becomes of it.
@@ -205,15 +241,36 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
             let _ = write!(&client, "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             return;
         }
-        Some(Instead::AnswerLost) | None => {}
+        Some(Instead::Says(document, Done::No)) => {
+            let _ = std::io::copy(&mut body, &mut std::io::sink());
+            return say(&client, &head, document);
+        }
+        Some(Instead::Silence(Done::No)) => {
+            let _ = std::io::copy(&mut body, &mut std::io::sink());
+            state.silences.fetch_add(1, SeqCst);
+            let _ = (&client).read(&mut [0]);
+            return;
+        }
+        _ => {}
     }
     let Ok(mut gateway) = UnixStream::connect(socket) else { return };
     // One request for a connection: then each has a head that is looked at.
     // Of a body that is not whole, the gateway would wait for the rest: it sees the end of the connection, as the client's.
-    let sent = write!(gateway, "{head}Connection: close\r\n\r\n").is_ok()
-        && std::io::copy(&mut body, &mut gateway).is_ok_and(|sent_bytes| sent_bytes == length);
-    if sent && matches!(instead, Some(Instead::AnswerLost)) {
+    let passed = write!(gateway, "{head}Connection: close\r\n\r\n")
+        .and_then(|()| std::io::copy(&mut body, &mut gateway))
+        // The gateway answers before it has read all.
+        .or_else(|_| std::io::copy(&mut body, &mut std::io::sink()).map(|_| length));
+    let sent = passed.is_ok_and(|passed_bytes| passed_bytes == length);
+    if sent && instead.is_some() {
         let _ = gateway.read_to_end(&mut Vec::new());
+        match instead {
+            Some(Instead::Says(document, _)) => say(&client, &head, document),
+            Some(Instead::Silence(_)) => {
+                state.silences.fetch_add(1, SeqCst);
+                let _ = (&client).read(&mut [0]);
+            }
+            _ => {}
+        }
         return;
     }
     if sent {
