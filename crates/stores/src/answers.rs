@@ -138,12 +138,19 @@ pub struct Refused {
 
 async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, Box<Failure>> {
     let is_post = request.method() == Method::POST;
+    let is_list = request.uri().query().is_some_and(|query| query.contains("list-type="));
     let response =
         HttpService::call(http, request).await.map_err(|error| Box::new(Failure::Net(of_transport(url, &error))))?;
     let (head, body) = response.into_parts();
     let body = read(url, body).await.map_err(|error| Box::new(Failure::Net(error)))?;
     // An upload is completed with a status that is sent before it is known whether it can be.
     let is_late = head.status.is_success() && is_post && find(&body, b"<Error>").is_some();
+    // Any other document would be taken for an empty list.
+    if head.status.is_success() && is_list && find(&body, b"<ListBucketResult").is_none() {
+        let why = "what answers has no list of a bucket: it does not speak S3";
+        let error = NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint");
+        return Err(Box::new(Failure::Net(error)));
+    }
     if head.status.is_success() && !is_late {
         return Ok(HttpResponse::from_parts(head, body.into()));
     }

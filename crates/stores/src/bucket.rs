@@ -19,11 +19,14 @@ use {
     },
     slotpress_base::error::{Error, Result},
     slotpress_net::{Client, NetError, NetErrorKind, Url, parse_url, reqwest::Method},
-    std::{fmt, time::Duration},
+    std::{collections::BTreeSet, fmt, time::Duration},
 };
 
 /// Files below one prefix that are listed: at a full archive and an incremental one each hour, those of ten years.
 const LISTED_MAX: usize = 200_000;
+
+/// Pages of one list: most services give 1,000 files in each, none fewer than 100.
+const LIST_PAGES_MAX: usize = LISTED_MAX / 100;
 
 /// How long a signed URL is good: it is used at once, and the transfer may go on after that.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
@@ -91,29 +94,30 @@ impl Bucket {
     /// The files right below a URL.
     pub async fn list(&self, url: &Url) -> Answer<Vec<Object>> {
         let prefix = url.path().trim_start_matches('/');
+        let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
         let mut objects: Vec<Object> = Vec::new();
-        let mut page_token = None;
-        loop {
+        let (mut page_token, mut tokens) = (None, BTreeSet::new());
+        for _ in 0..LIST_PAGES_MAX {
             let options = PaginatedListOptions {
                 delimiter: Some("/".into()),
                 page_token: page_token.take(),
                 ..PaginatedListOptions::default()
             };
-            let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
             let page = self.s3.list_paginated(prefix, options).await.map_err(|error| of_store(url, &error))?;
-            let is_empty = page.result.objects.is_empty() && page.result.common_prefixes.is_empty();
             objects
                 .extend(page.result.objects.into_iter().filter_map(|meta| object(&meta, prefix.unwrap_or_default())));
             if objects.len() > LISTED_MAX {
                 let why = format!("more than {LISTED_MAX} files");
                 return Err(NetError::new(NetErrorKind::TooLong, url, why));
             }
-            match page.page_token {
-                // A page without anything and another one after it could go on for ever.
-                Some(token) if !is_empty => page_token = Some(token),
-                _ => return Ok(objects),
+            let Some(token) = page.page_token else { return Ok(objects) };
+            if !tokens.insert(token.clone()) {
+                let why = "the store's list has no end: it repeats its continuation token";
+                return Err(NetError::new(NetErrorKind::BadAnswer, url, why));
             }
+            page_token = Some(token);
         }
+        Err(NetError::new(NetErrorKind::TooLong, url, format!("a list of more than {LIST_PAGES_MAX} pages")))
     }
 
     /// What there is at a URL.
