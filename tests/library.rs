@@ -7,13 +7,19 @@ use {
         temp_dir,
     },
     slotpress::{
-        Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CheckMode, CheckOptions, Codec, ErrorKind,
-        Fault, FullReadBack, Hint, Keep, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, RecompressOptions,
-        RecompressSource, RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions, VisitError, VisitOptions,
-        VisitReport, archive, find_partials, inspect_archive, list_archives, measure_levels, plan_prune, recompress,
-        remove_archive, restore, verify, visit_accounts,
+        Account, AccountVisitor, AccountsInput, Address, ArchiveOptions, CancelToken, CheckMode, CheckOptions, Codec,
+        ErrorKind, Fault, FullReadBack, Hint, Keep, LedgerPaths, MeasureOptions, NamedArchive, NoProgress, Progress,
+        RecompressOptions, RecompressSource, RestoreOptions, RestoreTarget, Sink, StateOutcome, VerifyOptions,
+        VisitError, VisitOptions, VisitReport, archive, find_partials, inspect_archive, list_archives, measure_levels,
+        plan_prune, recompress, remove_archive, restore, verify, visit_accounts,
     },
-    std::{collections::BTreeMap, convert::Infallible, error::Error as _, path::Path, sync::Arc},
+    std::{
+        collections::BTreeMap,
+        convert::Infallible,
+        error::Error as _,
+        path::Path,
+        sync::{Arc, Mutex},
+    },
 };
 
 #[test]
@@ -44,6 +50,25 @@ fn a_ledger_goes_round() {
     let options = RecompressOptions::default().codec(Codec::zstd(9));
     let smaller = recompress(RecompressSource::File(path), sink, &options, &NoProgress).expect("recompressed");
     assert!(smaller.output_bytes < report.output_bytes);
+}
+
+/// Work can be stopped from elsewhere, and its reports are still told.
+#[test]
+fn a_token_beside_a_progress() {
+    #[derive(Default)]
+    struct Stages(Mutex<Vec<String>>, CancelToken);
+    impl Progress for Stages {
+        fn stage(&self, name: &str, _: Option<u64>) {
+            self.0.lock().expect("no panic").push(name.to_string());
+            self.1.cancel();
+        }
+    }
+    let (stages, dir) = (Stages::default(), temp_dir());
+    let token = stages.1.clone();
+    let options = RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(dir.path().join("new")));
+    let error = restore(&options, &token.with(&stages)).expect_err("stopped");
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    assert!(!stages.0.lock().expect("no panic").is_empty());
 }
 
 /// Reports can be written down by whoever embeds the library, under the names that docs/json.md has.

@@ -249,3 +249,59 @@ pub fn endless(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::
     }
     Ok(Then::Close)
 }
+
+/// Some bytes of an answer, then one a second for as long as the client waits.
+fn trickle(scene: &Scene, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
+    for byte in bytes {
+        stream.write_all(std::slice::from_ref(byte))?;
+        scene.sent.fetch_add(1, Relaxed);
+        thread::sleep(Duration::from_secs(1));
+    }
+    Ok(Then::Close)
+}
+
+/// A range as far as all but so many of its bytes, then a byte a second.
+fn slow_from(scene: &Scene, request: &Request, stream: &mut TcpStream, left: usize) -> io::Result<Then> {
+    let Some(range) = range_head(scene, request, stream)? else { return honest(scene, request, stream) };
+    let slow = range.end - left.min(range.len())..range.end;
+    scene.sent.fetch_sub(slow.len(), Relaxed);
+    stream.write_all(&scene.archive.right[range.start..slow.start])?;
+    trickle(scene, stream, &scene.archive.right[slow])
+}
+
+pub fn a_byte_a_second(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    slow_from(scene, request, stream, usize::MAX)
+}
+
+/// Fast, but for the last bytes of each range.
+pub fn slow_at_its_end(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    slow_from(scene, request, stream, 1630)
+}
+
+/// The end of the file comes fast, which tells what the rest is; the rest a byte a second.
+pub fn slow_but_for_the_end(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    match request.range().is_some_and(|range| range.end == scene.archive.right.len() as u64) {
+        true => honest(scene, request, stream),
+        false => a_byte_a_second(scene, request, stream),
+    }
+}
+
+/// Never silent for long, with ranges and without.
+pub fn a_byte_in_a_moment(scene: &Scene, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let bytes = &scene.archive.right;
+    if request.method == "HEAD" {
+        return honest(scene, request, stream);
+    }
+    let range = match range_head(scene, request, stream)? {
+        Some(range) => range,
+        None => {
+            head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string()), ("ETag", ETAG)])?;
+            0..bytes.len()
+        }
+    };
+    for byte in &bytes[range] {
+        stream.write_all(std::slice::from_ref(byte))?;
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(Then::Close)
+}

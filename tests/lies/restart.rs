@@ -3,7 +3,7 @@
 use {
     super::stage::{Archive, Kind},
     crate::{common::*, faults::strace::number_of},
-    slotpress_base::progress::NoProgress,
+    slotpress_base::progress::{NoProgress, Until},
     slotpress_net::{
         Client, ClientOptions,
         fetch::{Ended, Limits, fetch_whole},
@@ -99,4 +99,32 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     let Err(Ended::Failed(error)) = ended else { panic!("{ended:?}") };
     assert_eq!(error.kind().exit_code(), 4, "{error}");
     assert!(!dir.path().join(&archive.name).exists());
+}
+
+/// Alone, a server that hardly sends anything is given up as well, by ranges and in order; and it is said why.
+#[test]
+fn a_server_that_is_too_slow_is_given_up() {
+    let archive = Archive::of(Kind::Hashed);
+    let options = ClientOptions::default().read_timeout(Duration::from_millis(300));
+    let client = Client::new(&options).expect("a client");
+    for (play, accepts_ranges) in [
+        (super::a_byte_a_second as super::stage::Play, true),
+        (super::slow_but_for_the_end, true),
+        (super::slow_at_its_end, true),
+        (super::a_byte_in_a_moment, true),
+        (super::a_byte_in_a_moment, false),
+    ] {
+        let server = super::Stage::start(archive, play);
+        let mut remote = client.head(&parse_url(&server.url()).expect("a URL"), &NoProgress).expect("a head");
+        remote.accepts_ranges = accepts_ranges;
+        let dir = temp_dir();
+        let limits = Limits::default().give_up_after(Duration::from_millis(900));
+        let start = Instant::now();
+        let until = Until(|| start.elapsed() > Duration::from_secs(60));
+        let ended = fetch_whole(&client, dir.path(), &archive.name, vec![remote], &limits, &until, &mut |_| {});
+        let Err(Ended::Failed(error)) = ended else { panic!("{ended:?}") };
+        let said = error.to_string();
+        assert!(error.kind().exit_code() == 4 && said.contains("1 KiB/s") && said.contains("0.9 s"), "{said}");
+        assert!(!dir.path().join(&archive.name).exists());
+    }
 }

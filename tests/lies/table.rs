@@ -274,4 +274,58 @@ pub const LIES: &[Lie] = &[
         runs: &[run(&[endless], 4, Nothing), run(&[honest], 0, Right)],
         ..PLAIN
     },
+    Lie {
+        name: "a byte a second",
+        does: "a byte a second, by the first of two",
+        runs: &[run(&[a_byte_a_second, honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "a byte a second, the second",
+        does: "the same, by the second of two",
+        runs: &[run(&[honest, a_byte_a_second], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "a byte a second after the end",
+        does: "the same but for the end of the file, by the first of two",
+        runs: &[run(&[slow_but_for_the_end, honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "slow at its end",
+        does: "a byte a second for the last 1,630 bytes of each range, by the second of two",
+        runs: &[run(&[honest, slow_at_its_end], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "slow at its end, the first",
+        does: "the same, by the first of two",
+        runs: &[run(&[slow_at_its_end, honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "a byte a second, bootstrap",
+        does: "a byte a second but for the end of the file, by the first of two",
+        command: "bootstrap",
+        flags: &["--no-incremental"],
+        runs: &[run(&[slow_but_for_the_end, honest], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "slow at its end, bootstrap",
+        does: "a byte a second for the last 1,630 bytes of each range, by the second of two",
+        command: "bootstrap",
+        flags: &["--no-incremental"],
+        runs: &[run(&[honest, slow_at_its_end], 0, Right)],
+        ..PLAIN
+    },
+    Lie {
+        name: "slow at its end, bootstrap, the first",
+        does: "the same, by the first of two",
+        command: "bootstrap",
+        flags: &["--no-incremental"],
+        runs: &[run(&[slow_at_its_end, honest], 0, Right)],
+        ..PLAIN
+    },
 ];

@@ -146,6 +146,49 @@ impl<F: Fn() -> bool + Sync> Progress for Until<F> {
     }
 }
 
+/// Passes all reports on, and stops the work also when this says so.
+pub struct StopToo<'a, F> {
+    progress: &'a dyn Progress,
+    is_over: F,
+}
+
+impl<'a, F: Fn() -> bool + Sync> StopToo<'a, F> {
+    /// Reports go to `progress`.
+    pub fn new(progress: &'a dyn Progress, is_over: F) -> Self {
+        Self { progress, is_over }
+    }
+}
+
+impl<F: Fn() -> bool + Sync> Progress for StopToo<'_, F> {
+    fn steps(&self, steps: &[Step]) {
+        self.progress.steps(steps);
+    }
+    fn stage(&self, name: &str, total_bytes: Option<u64>) {
+        self.progress.stage(name, total_bytes);
+    }
+    fn advance(&self, input_bytes: u64, output_bytes: u64) {
+        self.progress.advance(input_bytes, output_bytes);
+    }
+    fn note(&self, text: &str) {
+        self.progress.note(text);
+    }
+    fn tell(&self, message: &str) {
+        self.progress.tell(message);
+    }
+    fn detail(&self, message: &str) {
+        self.progress.detail(message);
+    }
+    fn spent(&self, part: Part, time: Duration) {
+        self.progress.spent(part, time);
+    }
+    fn warn(&self, message: &str) {
+        self.progress.warn(message);
+    }
+    fn is_interrupted(&self) -> bool {
+        self.progress.is_interrupted() || (self.is_over)()
+    }
+}
+
 /// Drops all reports, and stops the work when one of its clones is cancelled, from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
@@ -154,6 +197,11 @@ impl CancelToken {
     /// Asks the work to stop; it ends with an error of [`ErrorKind::Interrupted`](crate::error::ErrorKind::Interrupted).
     pub fn cancel(&self) {
         self.0.store(true, Relaxed);
+    }
+
+    /// The progress of work that also stops when this is cancelled.
+    pub fn with<'a>(&'a self, progress: &'a dyn Progress) -> impl Progress + 'a {
+        StopToo::new(progress, || self.is_interrupted())
     }
 }
 

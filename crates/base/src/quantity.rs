@@ -1,7 +1,7 @@
 //! Quantities as every command shows them: sizes and rates in binary units, times, ratios, percentages, counts. Three
 //! significant digits, since more are noise in what is measured; exact numbers are in JSON and CSV.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// `86.4 GiB`, `987 MiB`, `12 B`: at most 8 characters.
 pub fn bytes(bytes: u64) -> String {
@@ -160,6 +160,12 @@ pub fn significant(value: f64) -> String {
         size if size < 99.95 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
+}
+
+/// The time of day, in UTC: `18:57:12 UTC`.
+pub fn clock(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
 /// The day of seconds since 1970, in UTC: `2026-11-21`.

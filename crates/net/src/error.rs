@@ -4,6 +4,7 @@ use {
     super::{Url, shown},
     slotpress_base::{
         error::{Error, ErrorKind, Hint},
+        quantity::bytes,
         text::one_line,
     },
     std::{error::Error as _, fmt, io, time::Duration},
@@ -62,6 +63,13 @@ impl NetError {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same, with this to say after it.
+    #[must_use]
+    pub fn and(mut self, more: &str) -> Self {
+        self.message = format!("{}; {more}", self.message);
         self
     }
 
@@ -126,7 +134,7 @@ impl NetError {
     /// A failure while a body came, of which `got_bytes` were there.
     pub(super) fn of_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
         let why = Causes::of(error).last;
-        Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {got_bytes} bytes: {why}"))
+        Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
     }
 
     /// That which caused an error, where one did.

@@ -1,13 +1,14 @@
-//! How long a server that fails is asked again: until nothing of use has come for so long, with growing pauses, and a line
-//! that says so. The one rule for downloads and for questions.
+//! How long a server that fails is asked again: until hardly anything of use has come for so long, with growing pauses, and a
+//! line that says so. The one rule for downloads and for questions.
 
 use {
-    super::{NetError, NetErrorKind},
+    super::{NetError, NetErrorKind, options::BYTES_PER_SECOND_MIN},
     slotpress_base::{
         error::Result,
         progress::{self, Progress},
+        quantity::{clock, rate},
     },
-    std::time::{Duration, Instant},
+    std::time::{Duration, Instant, SystemTime},
 };
 
 /// The pause after the first failure, as a part of the time in which a server is given up: half a second of two minutes. It
@@ -47,7 +48,7 @@ impl Patience {
         Self { give_up_after, failures: 0, failing_since: None, pause_until: None }
     }
 
-    /// Something of use came.
+    /// Enough of use came.
     pub fn renew(&mut self) {
         *self = Self::new(self.give_up_after);
     }
@@ -77,8 +78,18 @@ impl Patience {
 
     /// What to tell of a failure.
     pub fn told(&self, error: &NetError, pause: Duration) -> String {
-        let (pause, end) = (pause.as_secs_f32(), self.give_up_after.as_secs_f32());
-        format!("{error}: asked again in {pause} s, and given up when nothing is kept for {end} s")
+        let (now, pause) = (clock(SystemTime::now()), pause.as_secs_f32());
+        format!("{now}: {error}: asked again in {pause} s, and given up when {}", self.end("is"))
+    }
+
+    /// Why it is given up.
+    pub fn why_given_up(&self) -> String {
+        self.end("was")
+    }
+
+    fn end(&self, is: &str) -> String {
+        let least = rate(BYTES_PER_SECOND_MIN as f64);
+        format!("less than {least} of it {is} kept for {} s", self.give_up_after.as_secs_f32())
     }
 
     /// How long it must not be asked.

@@ -4,6 +4,7 @@ use {
     super::{
         Client, NetError, NetErrorKind, Remote, Url,
         content_range::ContentRange,
+        options::BYTES_PER_SECOND_MIN,
         redirect::Scope,
         remote::{content_length, validators},
         request::{Ask, check_encoding, field, refused, send},
@@ -12,7 +13,7 @@ use {
         Method, Response, StatusCode,
         header::{CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE},
     },
-    slotpress_base::{bytes::range_bytes, progress::Progress},
+    slotpress_base::{bytes::range_bytes, progress::Progress, quantity::bytes},
     std::{
         ops::{ControlFlow, Range},
         time::{Duration, Instant},
@@ -109,20 +110,34 @@ impl Client {
         on_bytes: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<(u64, bool), NetError> {
         let limit = self.inner.options.read_timeout;
+        let enough_bytes =
+            u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(BYTES_PER_SECOND_MIN) / 1000;
         let mut got_bytes = 0u64;
+        // Since enough came for the last time; time that the receiver takes is not the server's.
+        let (mut waited, mut lately_bytes) = (Duration::ZERO, 0u64);
         loop {
-            let piece = match timeout(limit, response.chunk()).await {
+            let asked = Instant::now();
+            let piece = match timeout(limit.saturating_sub(waited), response.chunk()).await {
                 Ok(Ok(piece)) => piece,
                 Ok(Err(error)) => return Err(NetError::of_body(url, &error.without_url(), got_bytes)),
                 Err(_) => {
-                    let why = format!("nothing came for {} s, after {got_bytes} bytes", limit.as_secs_f32());
+                    let (limit, after) = (limit.as_secs_f32(), bytes(got_bytes));
+                    let why = match lately_bytes {
+                        0 => format!("nothing came for {limit} s, after {after}"),
+                        few => format!("only {} came in {limit} s, after {after}", bytes(few)),
+                    };
                     return Err(NetError::new(NetErrorKind::Timeout, url, why));
                 }
             };
+            waited = waited.saturating_add(asked.elapsed());
+            lately_bytes = lately_bytes.saturating_add(piece.as_ref().map_or(0, |piece| piece.len() as u64));
+            if lately_bytes >= enough_bytes {
+                (waited, lately_bytes) = (Duration::ZERO, 0);
+            }
             let Some(piece) = piece else {
                 return match body.length_bytes {
                     Some(length) if got_bytes < length => {
-                        let why = format!("ended early, after {got_bytes} of {length} bytes");
+                        let why = format!("ended early, after {} of {}", bytes(got_bytes), bytes(length));
                         Err(NetError::new(NetErrorKind::Truncated { got_bytes }, url, why))
                     }
                     _ => Ok((got_bytes, true)),

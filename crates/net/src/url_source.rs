@@ -35,6 +35,9 @@ const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 /// Tries without a byte of progress, before a read fails.
 const TRIES_MAX: u32 = 5;
 
+/// What a connection that became too slow must have brought to be progress.
+const PROGRESS_BYTES_MIN: u64 = PIECE_BYTES / 2;
+
 /// Before the second try; then twice as long each time.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
@@ -162,7 +165,9 @@ impl UrlSource {
                 }
                 Ok(_) => {}
                 Err(error) if error.is_retryable() => {
-                    tries = if at > before { 1 } else { tries.saturating_add(1) };
+                    // A connection that was too slow brought some bytes, too.
+                    let least = if error.kind() == NetErrorKind::Timeout { PROGRESS_BYTES_MIN } else { 1 };
+                    tries = if at.saturating_sub(before) >= least { 1 } else { tries.saturating_add(1) };
                     if tries >= TRIES_MAX {
                         return Err(Error::from(error).with_hint("try again later"));
                     }

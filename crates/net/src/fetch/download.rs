@@ -182,12 +182,11 @@ impl Download {
             (result, _) => result?,
         };
         self.file.accept(accepted);
-        let servers = self.mirrors.iter().filter(|mirror| mirror.given_bytes() > 0);
         Ok(Fetched {
             length_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
             root: accepted.root,
-            servers: servers.map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() }).collect(),
+            servers: self.given().into_iter().filter(|given| given.bytes > 0).collect(),
             elapsed: started.elapsed(),
         })
     }
@@ -241,6 +240,17 @@ impl Download {
     /// Bytes of servers that were kept.
     pub fn given_bytes(&self) -> u64 {
         self.mirrors.iter().map(Mirror::given_bytes).sum()
+    }
+
+    /// The same by server.
+    pub fn given(&self) -> Vec<GivenBytes> {
+        let given = |mirror: &Mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() };
+        self.mirrors.iter().map(given).collect()
+    }
+
+    /// Servers whose bytes failed a check.
+    pub fn refuted(&self) -> Vec<String> {
+        self.mirrors.iter().filter(|mirror| mirror.is_wrong()).map(Mirror::shown).collect()
     }
 }
 

@@ -32,7 +32,7 @@ pub fn fetch_in_order(
     let (mut shown_bytes, mut most_bytes) = (0, 0u64);
     let mut trouble = None;
     let transfer = mirror.patiently(progress, || {
-        let mut marked_bytes = 0u64;
+        let (mut marked_bytes, mut giving) = (0u64, mirror.giving());
         let transfer = client.get(&mirror.remote, None, progress, &mut |offset_bytes, bytes| {
             let end = offset_bytes.saturating_add(bytes.len() as u64);
             let written = match end > limits.max_bytes {
@@ -50,11 +50,12 @@ pub fn fetch_in_order(
             // What came before, in another try, is no progress.
             let new = end.saturating_sub(most_bytes);
             most_bytes = most_bytes.max(end);
-            mirror.gave(new);
+            giving.gave(new);
             progress.advance(new, new);
             shown_bytes = shown_bytes.max(marked_bytes);
             ControlFlow::Continue(())
         });
+        giving.end();
         if let (None, Ok(transfer)) = (&trouble, &transfer) {
             file.mark(marked_bytes..transfer.got_bytes);
         }

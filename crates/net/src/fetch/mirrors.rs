@@ -7,10 +7,11 @@ use {
     super::Ended,
     crate::{
         NetError, NetErrorKind, Remote,
+        options::BYTES_PER_SECOND_MIN,
         patience::{Patience, Verdict},
         shown,
     },
-    slotpress_base::{error::Result, progress::Progress, text::one_line},
+    slotpress_base::{bytes::count, error::Result, progress::Progress, text::one_line},
     std::{
         sync::{
             Mutex, MutexGuard, PoisonError,
@@ -20,6 +21,12 @@ use {
     },
 };
 
+/// A transfer that goes on tells something of its server when it has brought what must come in so long.
+const GIVING_FOR: Duration = Duration::from_secs(20);
+
+/// A transfer that brought less tells nothing good of its server, however short it was.
+const ENOUGH_BYTES: f64 = 16.0;
+
 /// A server that has the archive.
 #[derive(Debug)]
 pub struct Mirror {
@@ -27,8 +34,6 @@ pub struct Mirror {
     pub remote: Remote,
     /// Bytes that it gave.
     pub given_bytes: AtomicU64,
-    /// How long it may fail.
-    give_up_after: Duration,
     state: Mutex<State>,
 }
 
@@ -36,7 +41,7 @@ pub struct Mirror {
 struct State {
     /// Whether its bytes may go into the file.
     standing: Standing,
-    /// Its failures since something of it was kept.
+    /// Its failures since enough of it was kept.
     patience: Patience,
     /// Whether its file is gone, or another one.
     is_lost: bool,
@@ -61,7 +66,7 @@ impl Mirror {
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
         let patience = Patience::new(give_up_after);
         let state = State { standing: Standing::default(), patience, is_lost: false, is_wrong: false };
-        Self { remote, given_bytes: AtomicU64::default(), give_up_after, state: Mutex::new(state) }
+        Self { remote, given_bytes: AtomicU64::default(), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -107,12 +112,9 @@ impl Mirror {
         self.lock().is_lost
     }
 
-    /// Bytes came, and so many of them were kept.
-    pub fn gave(&self, kept_bytes: u64) {
-        if kept_bytes > 0 {
-            self.given_bytes.fetch_add(kept_bytes, Relaxed);
-            self.lock().patience.renew();
-        }
+    /// A transfer begins.
+    pub fn giving(&self) -> Giving<'_> {
+        Giving { mirror: self, begun: Instant::now(), kept_bytes: 0 }
     }
 
     /// A request failed: it is asked again after a pause, unless that cannot help, or nothing has been kept of it for too
@@ -122,7 +124,7 @@ impl Mirror {
         state.is_lost |= matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Changed);
         let verdict = state.patience.failed(error, now);
         let why = match verdict {
-            Verdict::TooLong => format!("{error}; nothing of it was kept for {} s", self.give_up_after.as_secs_f32()),
+            Verdict::TooLong => format!("{error}; {}", state.patience.why_given_up()),
             Verdict::Useless => error.to_string(),
             Verdict::Again | Verdict::Tell(_) => return verdict,
         };
@@ -155,7 +157,9 @@ impl Mirror {
                 Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(Ended::Failed(error.into())),
                 Err(error) => {
                     if !self.failed_with(&error, progress) {
-                        return Err(Ended::of_net(error));
+                        let is_too_long = error.is_retryable();
+                        let why = self.lock().patience.why_given_up();
+                        return Err(Ended::of_net(if is_too_long { error.and(&why) } else { error }));
                     }
                 }
             }
@@ -170,6 +174,35 @@ impl Mirror {
     /// Bytes that it gave.
     pub fn given_bytes(&self) -> u64 {
         self.given_bytes.load(Relaxed)
+    }
+}
+
+/// A transfer that is under way. What is kept of it shows whether the server works: one that hardly gives anything does not.
+pub struct Giving<'a> {
+    mirror: &'a Mirror,
+    begun: Instant,
+    /// What was kept so far.
+    pub kept_bytes: u64,
+}
+
+impl Giving<'_> {
+    /// Bytes came, and so many of them were kept.
+    pub fn gave(&mut self, kept_bytes: u64) {
+        count(&mut self.kept_bytes, kept_bytes);
+        self.mirror.given_bytes.fetch_add(kept_bytes, Relaxed);
+        self.renew(GIVING_FOR);
+    }
+
+    /// It is over, whatever ended it.
+    pub fn end(&self) {
+        self.renew(Duration::from_secs_f64(ENOUGH_BYTES / BYTES_PER_SECOND_MIN as f64));
+    }
+
+    fn renew(&self, time_min: Duration) {
+        let time = self.begun.elapsed().max(time_min);
+        if self.kept_bytes as f64 >= time.as_secs_f64() * BYTES_PER_SECOND_MIN as f64 {
+            self.mirror.lock().patience.renew();
+        }
     }
 }
 
@@ -200,13 +233,19 @@ mod tests {
         assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
         assert!((6..12).contains(&tries), "{tries}");
         assert!(matches!(mirror.standing(), Standing::Dropped(why) if why.contains("120 s")));
-        // What is kept sets the clock back; what is not does not.
-        let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
-        mirror.failed(&timeout(), start);
-        mirror.gave(1);
-        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER), Verdict::Again);
-        mirror.gave(0);
-        assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER * 2), Verdict::TooLong);
+        // What is kept sets the clock back, if it is enough for the time that it took.
+        for (kept_bytes, time, verdict) in [
+            (100_000, Duration::from_secs(60), Verdict::Again),
+            (30_000, Duration::from_secs(60), Verdict::TooLong),
+            (100, Duration::ZERO, Verdict::Again),
+            (1, Duration::ZERO, Verdict::TooLong),
+        ] {
+            let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
+            mirror.failed(&timeout(), start);
+            let begun = Instant::now().checked_sub(time).expect("a time");
+            Giving { mirror: &mirror, begun, kept_bytes }.end();
+            assert_eq!(mirror.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{kept_bytes}");
+        }
         let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
         mirror.approve();
         assert_eq!(mirror.failed(&error(NetErrorKind::Gone), start), Verdict::Useless, "at once");

@@ -50,7 +50,7 @@ pub const STREAMS_MAX: usize = 64;
 /// short enough that a reader who waits for the oldest does not wait for long.
 const PIECE_BYTES_MAX_DEFAULT: u64 = 16 * 1024 * 1024;
 
-/// A server of which nothing was kept for so long is given up: longer than a machine takes to start.
+/// A server of which hardly anything was kept for so long is given up: longer than a machine takes to start.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_secs(120);
 
 /// What bounds a download.
@@ -70,7 +70,7 @@ pub struct Limits {
     pub min_rate_bytes_per_second: Option<u64>,
     /// The root that the archive must have.
     pub expect_root: Option<Root>,
-    /// A server that fails, and of which nothing was kept for so long, is given up. Pauses grow up to a quarter of it.
+    /// A server that fails, and of which less than 1 KiB/s was kept for so long, is given up. Pauses grow up to a quarter of it.
     pub give_up_after: Duration,
 }
 
@@ -97,6 +97,8 @@ pub enum Ended {
     Lost(Error),
     /// What came is not the archive that was asked for, or damaged: only another server helps.
     Wrong(Error),
+    /// The first server does not do, and there are others.
+    First(Error),
     /// The server sends no ranges although it said so.
     NoRanges,
     /// Anything else; the same again may help.
@@ -119,7 +121,7 @@ impl Ended {
     /// As an error.
     pub fn error(&self) -> Error {
         match self {
-            Self::Lost(error) | Self::Wrong(error) | Self::Failed(error) => error.clone(),
+            Self::Lost(error) | Self::Wrong(error) | Self::First(error) | Self::Failed(error) => error.clone(),
             Self::NoRanges => Error::new(ErrorKind::Network, "the server sends no ranges although it said so"),
         }
     }

@@ -6,7 +6,6 @@
 use {
     super::Limits,
     rangemap::RangeSet,
-    slotpress_base::bytes::range_bytes,
     std::{ops::Range, time::Duration},
 };
 
@@ -21,6 +20,9 @@ struct Piece {
     begun: Duration,
     /// How often it was taken over.
     takeovers: u32,
+    /// The server that was asked last, and the one that it was taken over from: that one does not get it back.
+    server: usize,
+    slower: Option<usize>,
     /// The only server that it may come from: what several gave together was wrong.
     only: Option<usize>,
 }
@@ -40,24 +42,13 @@ pub struct Job {
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     pieces: Vec<Piece>,
-    takeover: Takeover,
+    takeover_after: Duration,
 }
 
-/// When a piece is taken over from a request that is under way.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Takeover {
-    /// What is left of the piece must be worth a second request.
-    pub bytes_min: u64,
-    /// A request that is younger is not slow; twice that after each time that the piece was taken over.
-    pub after: Duration,
-}
-
-impl Takeover {
-    /// 256 KiB and two seconds, where limits are as usual.
-    pub fn of(limits: &Limits) -> Self {
-        let after = limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2));
-        Self { bytes_min: limits.piece_bytes_max / 64, after }
-    }
+/// A request that is younger than this is not slow; twice that after each time that its piece was taken over. How little is left
+/// of the piece does not count: a slow server needs as long for that. Two seconds, where limits are as usual.
+pub fn takeover_after(limits: &Limits) -> Duration {
+    limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }
 
 impl Pieces {
@@ -67,7 +58,7 @@ impl Pieces {
         pieces: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,
         widened: impl Fn(Range<u64>) -> Range<u64>,
-        takeover: Takeover,
+        takeover_after: Duration,
     ) -> Self {
         let missing = |piece: Range<u64>| {
             let mut gaps = done.gaps(&piece);
@@ -78,8 +69,8 @@ impl Pieces {
         };
         let pieces = pieces.into_iter().filter_map(missing);
         let begun = Duration::ZERO;
-        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, only: None };
-        Self { pieces: pieces.map(piece).collect(), takeover }
+        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, server: 0, slower: None, only: None };
+        Self { pieces: pieces.map(piece).collect(), takeover_after }
     }
 
     /// What is to be fetched next from a server, at a time that only grows; `None` where there is nothing for one more to
@@ -88,10 +79,10 @@ impl Pieces {
         let is_wanted = |piece: &Piece| !piece.missing.is_empty() && piece.only.is_none_or(|only| only == server);
         let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
         let is_slow = |piece: &Piece| {
-            let patience = self.takeover.after.saturating_mul(1 << piece.takeovers.min(8));
+            let patience = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
             piece.workers > 0
                 && is_wanted(piece)
-                && range_bytes(&piece.missing) >= self.takeover.bytes_min
+                && piece.slower != Some(server)
                 && now.saturating_sub(piece.begun) >= patience
         };
         let oldest = || {
@@ -103,7 +94,10 @@ impl Pieces {
         let is_second = piece.workers > 0;
         piece.workers = piece.workers.saturating_add(1);
         piece.takeovers = piece.takeovers.saturating_add(u32::from(is_second));
-        piece.begun = now;
+        if is_second && piece.server != server {
+            piece.slower = Some(piece.server);
+        }
+        (piece.begun, piece.server) = (now, server);
         Some(Job { piece: at, range: piece.missing.clone(), is_second })
     }
 
@@ -178,7 +172,7 @@ mod tests {
 
     #[test]
     fn pieces_are_taken_in_order_and_the_last_by_two() {
-        let takeover = Takeover::of(&Limits::default());
+        let takeover = takeover_after(&Limits::default());
         let pieces = cut_pieces(2_500_000, |_| 1_000_000);
         let mut pieces = Pieces::new(pieces, &RangeSet::new(), |missing| missing, takeover);
         let at = Duration::from_secs;
@@ -195,13 +189,17 @@ mod tests {
         assert_eq!(pieces.take(at(4), 7).expect("from that server only").range, 0..1_000_000);
         assert!(!pieces.arrived(0, 1_000_000));
         pieces.give_back(0);
-        // Nearly there: not worth another request.
-        assert!(pieces.arrived(1, 1_900_000));
+        // However little is left.
+        assert!(pieces.arrived(1, 1_999_999));
         assert_eq!(pieces.take(at(4), 0).expect("a job").piece, 2);
         assert_eq!(pieces.take(at(5), 0), None);
+        assert_eq!(pieces.take(at(8), 1).expect("of another server").range, 1_999_999..2_000_000);
+        assert_eq!(pieces.take(at(12), 0).expect("of another server").piece, 2);
+        assert_eq!(pieces.take(at(99), 0).expect("a job").piece, 2, "what was taken over from it is not taken back");
         pieces.give_back(1);
         pieces.give_back(1);
-        assert_eq!(pieces.take(at(6), 0).expect("given back").range, 1_900_000..2_000_000);
+        pieces.give_back(1);
+        assert_eq!(pieces.take(at(99), 0).expect("given back").range, 1_999_999..2_000_000);
     }
 
     proptest! {
@@ -222,7 +220,7 @@ mod tests {
             }
             let widened = |missing: Range<u64>| missing.start / 10 * 10..missing.end.next_multiple_of(10);
             let pieces = cut_pieces(length, |left| (left / 4).max(piece));
-            let mut pieces = Pieces::new(pieces, &done, widened, Takeover::default());
+            let mut pieces = Pieces::new(pieces, &done, widened, Duration::ZERO);
             let mut failures = failures.into_iter();
             while let Some(job) = pieces.take(Duration::ZERO, 0) {
                 prop_assert!(job.range.end <= length && !job.range.is_empty());

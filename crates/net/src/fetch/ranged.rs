@@ -9,7 +9,7 @@ use {
         Ended, Limits,
         mirrors::{Mirror, Standing},
         partial::PartialFile,
-        pieces::{Job, Pieces, Takeover, cut_pieces, pieces_of_frames},
+        pieces::{Job, Pieces, cut_pieces, pieces_of_frames, takeover_after},
         receive::{Receiver, Receiving, Trouble},
         tail::{Frames, fetch_tail, mark_tail, settle_doubt},
     },
@@ -23,7 +23,10 @@ use {
     slotpress_read::archive::tail::first_read_at,
     std::{
         ops::{ControlFlow, Range},
-        sync::{Condvar, Mutex, PoisonError},
+        sync::{
+            Condvar, Mutex, PoisonError,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
         time::{Duration, Instant},
     },
 };
@@ -57,7 +60,7 @@ pub fn fetch_ranges(
 ) -> Result<RangeSet<u64>, Ended> {
     let Some(first) = mirrors.first() else { return Err(Ended::Failed(Error::failed("no server to fetch from"))) };
     first.approve();
-    let (tail, fetched) = fetch_tail(client, file, first, length_bytes, limits, progress)?;
+    let (tail, fetched) = fetch_tail(client, file, first, length_bytes, (limits, mirrors.len() > 1), progress)?;
     let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
     let root = hashes.map(|hashes| hashes.root);
     if let Some(expected) = limits.expect_root.filter(|expected| Some(*expected) != root) {
@@ -92,7 +95,7 @@ pub fn fetch_ranges(
         Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),
         None => missing,
     };
-    let pieces = Pieces::new(ranges, &file.done(), widened, Takeover::of(limits));
+    let pieces = Pieces::new(ranges, &file.done(), widened, takeover_after(limits));
     let shared_from = hashes.map(|hashes| hashes.offset_bytes);
     let fetching = Fetching {
         client,
@@ -102,6 +105,7 @@ pub fn fetch_ranges(
         length_bytes,
         changed: Condvar::new(),
         ended: Mutex::new(None),
+        is_complete: AtomicBool::new(false),
         started: Instant::now(),
     };
     fetching.run(limits.streams)?;
@@ -119,13 +123,15 @@ struct Fetching<'a> {
     length_bytes: u64,
     changed: Condvar,
     ended: Mutex<Option<Ended>>,
+    /// Nothing is missing any more: who still compares or reads need not.
+    is_complete: AtomicBool,
     started: Instant,
 }
 
 impl Fetching<'_> {
     fn run(&self, streams: usize) -> Result<(), Ended> {
-        // Also when another connection has ended the download.
-        let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended());
+        // Also when another connection has ended the download, or fetched what was missing.
+        let stopping = Until(|| self.to.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
             for number in 0..streams.max(1) {
@@ -167,7 +173,7 @@ impl Fetching<'_> {
     fn stream(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
             self.to.progress.check()?;
-            if self.is_ended() {
+            if self.is_ended() || self.is_complete.load(Relaxed) {
                 return Ok(());
             }
             let Some((server, mirror)) = self.mirror_for(number, stopping) else {
@@ -186,7 +192,10 @@ impl Fetching<'_> {
                 let mut pieces = self.to.pieces();
                 match pieces.take(self.started.elapsed(), server) {
                     Some(job) => job,
-                    None if pieces.is_complete() => return Ok(()),
+                    None if pieces.is_complete() => {
+                        self.is_complete.store(true, Relaxed);
+                        return Ok(());
+                    }
                     None => {
                         drop(self.changed.wait_timeout(pieces, LOOK_AGAIN));
                         continue;
@@ -272,7 +281,7 @@ impl Fetching<'_> {
             (None, Ok(_)) => {}
             (None, Err(error)) if error.kind() == NetErrorKind::Interrupted => {}
             // What ends a long transfer does not keep the next one waiting.
-            (None, Err(error)) if error.is_retryable() && receiver.kept_bytes >= KEPT_BYTES_MIN => {}
+            (None, Err(error)) if error.is_retryable() && receiver.kept_bytes() >= KEPT_BYTES_MIN => {}
             (None, Err(error)) => {
                 if !mirror.failed_with(&error, self.to.progress) && self.mirrors.len() > 1 {
                     self.to.progress.warn(&format!("{error}: nothing more is taken from there"));

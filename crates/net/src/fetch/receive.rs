@@ -3,7 +3,7 @@
 use {
     super::{
         lease::Lease,
-        mirrors::Mirror,
+        mirrors::{Giving, Mirror},
         partial::PartialFile,
         pieces::{Job, Pieces},
         tail::Frames,
@@ -54,13 +54,11 @@ pub enum Trouble {
 pub struct Receiver<'a> {
     to: &'a Receiving<'a>,
     job: &'a Job,
-    mirror: &'a Mirror,
+    giving: Giving<'a>,
     lease: &'a Lease<'a>,
     at: u64,
     marked: u64,
     buffer: Vec<u8>,
-    /// Bytes that were of use.
-    pub kept_bytes: u64,
 }
 
 impl<'a> Receiver<'a> {
@@ -68,7 +66,12 @@ impl<'a> Receiver<'a> {
     pub fn new(to: &'a Receiving<'a>, job: &'a Job, mirror: &'a Mirror, lease: &'a Lease<'a>) -> Self {
         let (at, buffer) = (job.range.start, Vec::new());
         let marked = to.frames.as_ref().map_or(at, |frames| frames.start_of(at));
-        Self { to, job, mirror, lease, at, marked, buffer, kept_bytes: 0 }
+        Self { to, job, giving: mirror.giving(), lease, at, marked, buffer }
+    }
+
+    /// Bytes that were of use.
+    pub fn kept_bytes(&self) -> u64 {
+        self.giving.kept_bytes
     }
 
     /// Takes the next bytes. Whether more are wanted.
@@ -81,8 +84,7 @@ impl<'a> Receiver<'a> {
         let Some(kept) = self.lease.put(offset_bytes, bytes).map_err(Trouble::Disk)? else {
             return Ok(ControlFlow::Break(()));
         };
-        self.mirror.gave(kept);
-        count(&mut self.kept_bytes, kept);
+        self.giving.gave(kept);
         count(&mut self.at, bytes.len() as u64);
         match self.mark_right(MARK_BYTES)? && self.arrived() {
             true => Ok(ControlFlow::Continue(())),
@@ -134,6 +136,7 @@ impl<'a> Receiver<'a> {
 
     /// The transfer has ended, however: what came stays.
     pub fn finish(&mut self) -> Result<()> {
+        self.giving.end();
         match self.mark_right(0) {
             Ok(true) => drop(self.arrived()),
             // Told before.

@@ -7,8 +7,8 @@ use {
     rangemap::RangeSet,
     slotpress_base::{
         bytes::{range_bytes, to_usize},
-        error::{ErrorKind, Result},
-        progress::Progress,
+        error::{Error, ErrorKind, Result},
+        progress::{Progress, StopToo},
         quantity,
     },
     slotpress_format::archive::frame_hashes::FrameHash,
@@ -21,6 +21,7 @@ use {
         ops::{ControlFlow, Range},
         path::Path,
         sync::{Mutex, PoisonError},
+        time::{Duration, Instant},
     },
 };
 
@@ -35,7 +36,7 @@ pub fn fetch_tail(
     file: &PartialFile,
     mirror: &Mirror,
     length_bytes: u64,
-    limits: &Limits,
+    (limits, has_others): (&Limits, bool),
     progress: &dyn Progress,
 ) -> Result<(Option<Tail>, RangeSet<u64>), Ended> {
     let mut fetched = RangeSet::new();
@@ -52,7 +53,8 @@ pub fn fetch_tail(
         }
         there.extend(fetched.iter().cloned());
         for range in there.gaps(&(start..length_bytes)) {
-            fetch_range(client, file, mirror, range.clone(), progress)?;
+            let time_max = has_others.then(|| time_max(range_bytes(&range)));
+            fetch_range(client, file, mirror, range.clone(), time_max, progress)?;
             fetched.insert(range);
         }
         there.extend(fetched.iter().cloned());
@@ -70,24 +72,35 @@ pub fn fetch_tail(
     Ok((None, fetched))
 }
 
+/// For the end of an archive from a server that is not the only one: others may be faster, and none gives anything before it is
+/// there. Less than 64 KiB/s is slow.
+fn time_max(bytes: u64) -> Duration {
+    Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
+}
+
 /// Fetches one range, however often it takes, from one server. Nothing is marked.
 fn fetch_range(
     client: &Client,
     file: &PartialFile,
     mirror: &Mirror,
     mut range: Range<u64>,
+    time_max: Option<Duration>,
     progress: &dyn Progress,
 ) -> Result<(), Ended> {
+    let start = Instant::now();
+    let is_late = || time_max.is_some_and(|time_max| start.elapsed() >= time_max);
+    let until = StopToo::new(progress, is_late);
     let lease = file.lease(range.clone(), &mirror.shown());
     while !range.is_empty() {
         let mut trouble = None;
-        let transfer = mirror.patiently(progress, || {
-            client.get(&mirror.remote, Some(range.clone()), progress, &mut |offset_bytes, bytes| {
+        let transfer = mirror.patiently(&until, || {
+            let mut giving = mirror.giving();
+            let transfer = client.get(&mirror.remote, Some(range.clone()), &until, &mut |offset_bytes, bytes| {
                 if offset_bytes != range.start {
                     return ControlFlow::Break(());
                 }
                 match lease.put(offset_bytes, bytes) {
-                    Ok(kept) => mirror.gave(kept.unwrap_or_default()),
+                    Ok(kept) => giving.gave(kept.unwrap_or_default()),
                     Err(error) => {
                         trouble = Some(error);
                         return ControlFlow::Break(());
@@ -95,8 +108,18 @@ fn fetch_range(
                 }
                 range.start = offset_bytes.saturating_add(bytes.len() as u64);
                 ControlFlow::Continue(())
-            })
-        })?;
+            });
+            giving.end();
+            transfer
+        });
+        let transfer = match transfer {
+            Err(Ended::Failed(_)) if is_late() && !progress.is_interrupted() => {
+                let (server, seconds) = (mirror.shown(), time_max.unwrap_or_default().as_secs());
+                let message = format!("{server}: the end of the archive did not come within {seconds} s");
+                return Err(Ended::First(Error::new(ErrorKind::Network, message)));
+            }
+            transfer => transfer?,
+        };
         if let Some(error) = trouble {
             return Err(Ended::Failed(error));
         }

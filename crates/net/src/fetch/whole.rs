@@ -2,11 +2,12 @@
 
 use {
     super::{Download, Ended, Fetched, Limits, partial::PartialFile},
-    crate::{Client, Remote},
+    crate::{Client, Remote, shown},
     slotpress_base::text::ShowPath,
     slotpress_base::{
         error::{Error, ErrorKind, Result},
         progress::Progress,
+        quantity::bytes,
     },
     slotpress_read::store::publish::Publishable,
     std::{
@@ -39,19 +40,22 @@ pub fn fetch_whole(
     for attempt in 1.. {
         let file = Arc::new(PartialFile::open(dir, name).map_err(Ended::Failed)?);
         let had_bytes = file.done_bytes() > 0;
-        let mut given_bytes = 0;
+        let (mut given_bytes, mut refuted) = (0, Vec::new());
+        let first = remotes.first().map(|remote| remote.url.clone());
         let began = Download::begin(client.clone(), file.clone(), remotes.clone(), limits.clone(), progress);
         let fetched = began.and_then(|download| {
             on_begin(&download);
             let fetched = download.run(progress);
-            given_bytes = download.given_bytes();
+            (given_bytes, refuted) = (download.given_bytes(), download.refuted());
             fetched
         });
         let ended = match fetched.and_then(|fetched| Ok((file.publish(name).map_err(Ended::Failed)?, fetched))) {
             Ok(done) => return Ok(done),
             Err(ended) => ended,
         };
-        let has_more = attempt < ATTEMPTS_MAX && !progress.is_interrupted();
+        // It was said that these are not used any more.
+        remotes.retain(|remote| !refuted.contains(&shown(&remote.url)));
+        let has_more = attempt < ATTEMPTS_MAX && !progress.is_interrupted() && !remotes.is_empty();
         let error = ended.error();
         match ended {
             Ended::NoRanges if has_more => remotes.iter_mut().for_each(|remote| remote.accepts_ranges = false),
@@ -59,8 +63,12 @@ pub fn fetch_whole(
             Ended::Wrong(_) if has_more && had_bytes && given_bytes < file.done_bytes() => {
                 progress.warn(&format!("{error}: an earlier run may have fetched what is wrong"));
             }
-            Ended::Wrong(_) | Ended::Failed(_) if has_more && remotes.len() > 1 && is_of_servers(&error) => {
-                remotes.remove(0);
+            Ended::Wrong(_) | Ended::Failed(_) | Ended::First(_)
+                if has_more
+                    && is_of_servers(&error)
+                    && remotes.iter().any(|remote| Some(&remote.url) != first.as_ref()) =>
+            {
+                remotes.retain(|remote| Some(&remote.url) != first.as_ref());
                 progress.warn(&format!("{error}: the next server is asked"));
             }
             Ended::Lost(_) if has_more => {
@@ -125,7 +133,7 @@ pub fn take_up(
         return in_the_way("the server's archive begins in another way");
     }
     PartialFile::take_up(path, length_bytes)?;
-    progress.warn(&format!("{}: cut off after {length_bytes} bytes, goes on from there", path.shown()));
+    progress.warn(&format!("{}: cut off after {}, goes on from there", path.shown(), bytes(length_bytes)));
     Ok(())
 }
 
