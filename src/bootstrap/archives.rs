@@ -22,7 +22,7 @@ use {
     slotpress_net::{
         Client, Url,
         fetch::{Download, Ended, Fetched, Limits, accept_file, fetch_whole, remove_left_journal, take_up},
-        find::FindOptions,
+        find::{FindOptions, patient_offers},
         servers::{Offer, Place, SourceArg},
     },
     std::path::{Path, PathBuf},
@@ -51,7 +51,7 @@ impl FetchOptions {
     /// The best state that the sources have, as archives in a directory, which is made where it is not there.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, dir: impl Into<PathBuf>) -> Self {
         Self {
-            find: FindOptions::default().sources(Vec::from_iter(sources)),
+            find: FindOptions::new(sources),
             wants_incremental: true,
             dir: dir.into(),
             limits: Limits::default(),
@@ -142,7 +142,8 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
             vouching = trust::ask(client, &options.trusted, &choice.name, progress)?;
             if vouching.is_empty() && !options.trusted.is_empty() {
                 let name = &choice.name;
-                progress.warn(&format!("{name} has appeared meanwhile, and is not fetched: no trusted server has it"));
+                progress
+                    .warn(&format!("{name} has appeared meanwhile, and is not fetched: no trusted server confirms it"));
                 newest = None;
             }
         }
@@ -159,7 +160,9 @@ pub fn fetch_archives(client: &Client, options: &FetchOptions, progress: &dyn Pr
 fn exact_choices(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<Vec<Choice>> {
     let mut choices: Vec<Choice> = Vec::new();
     for source in &options.find.sources {
-        for Offer { name, place, length_bytes, .. } in client.offers(source, progress)? {
+        for Offer { name, place, length_bytes, .. } in
+            patient_offers(client, source, options.limits.give_up_after, progress, progress)?
+        {
             let Place::Remote(remote) = place else { continue };
             match choices.iter_mut().find(|choice| choice.name == name) {
                 Some(Choice { place: Places::Servers(remotes), .. }) => remotes.push(remote),

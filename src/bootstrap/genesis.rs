@@ -18,7 +18,7 @@ use {
     slotpress_base::text::ShowPath,
     slotpress_base::{
         bytes::to_usize,
-        error::{Error, IoContext, Result},
+        error::{Error, ErrorKind, IoContext, Result},
         files::open_file,
         progress::Progress,
     },
@@ -34,31 +34,56 @@ use {
     },
 };
 
-/// Sees to it that a ledger has its genesis. Returns its hash, where it has one now.
+/// The genesis of a ledger.
+pub struct Genesis {
+    hash: Hash,
+    /// The archive and what is in it, where they came from a server.
+    fetched: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Genesis {
+    /// Puts it into the ledger, where it is not there already. Returns its hash.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn place(self, ledger: &Path) -> Result<Hash> {
+        if let Some((archive, genesis)) = self.fetched {
+            place(ledger, ARCHIVE_NAME, &archive)?;
+            place(ledger, GENESIS_FILE_NAME, &genesis)?;
+        }
+        Ok(self.hash)
+    }
+}
+
+/// The genesis that a ledger has, or one of a server for it.
 ///
 /// # Errors
-/// It is not the one that was asked for; it cannot be written.
-pub fn provide(
+/// It is not the one that was asked for, or there is none and one was asked for.
+pub fn find(
     client: &Client,
     servers: &[Url],
     ledger: &Path,
     expected: Option<Hash>,
     progress: &dyn Progress,
-) -> Result<Option<Hash>> {
+) -> Result<Option<Genesis>> {
     let path = ledger.join(GENESIS_FILE_NAME);
     if path.exists() {
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
         let hash = hash_of(&bytes);
         check(hash, expected).map_err(|error| error.within(path.shown()))?;
-        return Ok(Some(hash));
+        return Ok(Some(Genesis { hash, fetched: None }));
     }
+    let mut failed = None;
     for server in servers {
         let url = below(server, ARCHIVE_NAME);
         let archive = match client.small(&url, to_usize(GENESIS_BYTES_MAX), progress) {
             Ok(archive) => archive,
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
-            Err(_) => continue,
+            Err(error) => {
+                failed = failed.or(Some(error));
+                continue;
+            }
         };
         let genesis = match unpack(&archive) {
             Ok(genesis) => genesis,
@@ -69,17 +94,20 @@ pub fn provide(
         };
         let hash = hash_of(&genesis);
         check(hash, expected).map_err(|error| error.within(shown(&url)))?;
-        place(ledger, ARCHIVE_NAME, &archive)?;
-        place(ledger, GENESIS_FILE_NAME, &genesis)?;
-        return Ok(Some(hash));
+        return Ok(Some(Genesis { hash, fetched: Some((archive, genesis)) }));
     }
     match expected {
-        Some(_) => {
-            progress.warn("no source has a genesis: the validator will fetch it, and check it if you tell it the hash")
+        Some(expected) => {
+            let why = failed.map(|error| format!(" ({error})")).unwrap_or_default();
+            let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
+            Err(Error::new(ErrorKind::Network, message)
+                .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"))
         }
-        None => progress.tell("No source has a genesis; the validator will fetch it."),
+        None => {
+            progress.tell("No source has a genesis; the validator will fetch it.");
+            Ok(None)
+        }
     }
-    Ok(None)
 }
 
 fn hash_of(genesis: &[u8]) -> Hash {

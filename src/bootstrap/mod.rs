@@ -55,6 +55,9 @@ use {
 /// What to do about a download that did not end well.
 const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
+/// What to do where sources send what is wrong.
+const SOURCES_HINT: &str = "give other sources, or try again later";
+
 /// Archives that are tried, when some vanish while they are fetched, or turn out to be wrong: each may cost a whole download.
 const TRIES_MAX: usize = 8;
 
@@ -82,7 +85,7 @@ impl BootstrapOptions {
     /// The best state that the sources have, into a new ledger.
     pub fn new(sources: impl IntoIterator<Item = SourceArg>, ledger: impl Into<PathBuf>) -> Self {
         Self {
-            find: FindOptions::default().sources(Vec::from_iter(sources)),
+            find: FindOptions::new(sources),
             wants_incremental: true,
             restore: RestoreTarget::new(ledger),
             limits: Limits::default(),
@@ -161,9 +164,13 @@ pub fn bootstrap(
     let expected = Expected::of_check(&options.restore.check);
     let mut report = look_for(client, options, expected, &dir, progress)?;
     report.require_candidate()?;
+    let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
+    let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
+    // It is small: where it is not to be had, nothing else is fetched.
+    let genesis = genesis::find(client, &servers, ledger, options.expected_genesis_hash, progress)?;
     report.relaxed.iter().for_each(|relaxed| progress.tell(&format!("Note: {relaxed}.")));
     let mut tries = 0;
-    let mut unranged = BTreeSet::new();
+    let (mut unranged, mut answering) = (BTreeSet::new(), BTreeSet::new());
     let mut dropped = Dropped::default();
     let done = loop {
         let full = choose_full(&report.candidates, &dir)?;
@@ -171,7 +178,8 @@ pub fn bootstrap(
         trust::require(client, &options.trusted, &newest, progress)?;
         progress.tell(&format!("Fetching {} from {}", full.name, full.shown()));
         tries += 1;
-        let known = Known { kept_dir: &kept_dir, unranged: &unranged, dropped: &dropped };
+        answering.extend(report.candidates.iter().map(|candidate| candidate.source.clone()));
+        let known = Known { kept_dir: &kept_dir, unranged: &unranged, dropped: &dropped, answering: &answering };
         match attempt(client, options, &dir, &full, &known, progress) {
             Ok(done) => break done,
             Err(Failure { unranged: servers, .. }) if !servers.is_empty() && tries < TRIES_MAX => {
@@ -196,13 +204,17 @@ pub fn bootstrap(
             }
             Err(Failure { error, lost: Some(lost), .. }) if tries < TRIES_MAX && !progress.is_interrupted() => {
                 let is_incremental = lost.source.name.base_slot.is_some();
-                if lost.is_as_before(client, progress) {
+                for place in &lost.refuted {
+                    dropped.add(Wrong { place: place.clone(), ..lost.source.clone() }, &error);
+                }
+                if lost.refuted.is_empty() && lost.is_as_before(client, progress) {
                     dropped.add(lost.source, &error);
                 }
                 // Another server's archive of the same name may do: it need not have the same bytes. An incremental one was the
                 // newest when it was asked for.
                 if !is_incremental {
                     drop_server(&mut report.candidates, &full);
+                    dropped.remove_from(&mut report.candidates);
                 }
                 if is_incremental || report.candidates.is_empty() {
                     // The same server's too, where it was published again.
@@ -213,7 +225,7 @@ pub fn bootstrap(
                     continue;
                 }
                 if report.candidates.is_empty() {
-                    return Err(error);
+                    return Err(if error.hint().is_some() { error } else { dropped.nothing_left(&error) });
                 }
                 let is_elsewhere = report.candidates.iter().any(|candidate| candidate.full.name == full.name);
                 let lost = bytes(kept_bytes(&dir, &full.name));
@@ -225,9 +237,7 @@ pub fn bootstrap(
             Err(Failure { error, .. }) => return Err(error),
         }
     };
-    let servers: Vec<Url> = options.find.sources.iter().filter_map(|source| source.url().cloned()).collect();
-    let servers: Vec<Url> = servers.iter().chain(&options.find.rpc).map(directory_of).collect();
-    let genesis_hash = genesis::provide(client, &servers, ledger, options.expected_genesis_hash, progress)?;
+    let genesis_hash = genesis.map(|genesis| genesis.place(ledger)).transpose()?;
     Ok(BootstrapReport { genesis_hash, elapsed: stopwatch.elapsed(), ..done })
 }
 
@@ -256,6 +266,8 @@ struct Known<'a> {
     unranged: &'a BTreeSet<String>,
     /// Archives that are wrong.
     dropped: &'a Dropped,
+    /// Sources that have answered.
+    answering: &'a BTreeSet<String>,
 }
 
 fn attempt(
@@ -284,6 +296,7 @@ fn attempt(
         unranged: known.unranged,
         dropped: known.dropped,
         expected: Expected::of_check(&options.restore.check),
+        answering: known.answering,
         network: &network,
     };
     let mut restore_options = options.restore.clone();
@@ -336,7 +349,9 @@ fn failure(error: Error, ended: Option<Ended>, asked: Option<Asked>, progress: &
         Some(ended) => {
             let failure = Failure::from(told(&ended));
             match (ended, asked) {
-                (Ended::Lost(_) | Ended::Wrong(_), Some(asked)) => Failure { lost: Some(Box::new(asked)), ..failure },
+                (Ended::Lost(_) | Ended::Wrong(_) | Ended::First(_), Some(asked)) => {
+                    Failure { lost: Some(Box::new(asked)), ..failure }
+                }
                 (Ended::NoRanges, Some(asked)) => {
                     Failure { unranged: asked.remotes.iter().map(Remote::origin).collect(), ..failure }
                 }
@@ -351,6 +366,7 @@ fn told(ended: &Ended) -> Error {
     let error = ended.error();
     match error.kind() {
         ErrorKind::Network | ErrorKind::Interrupted if error.hint().is_none() => error.with_hint(KEPT_HINT),
+        ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
         _ => error,
     }
 }
@@ -453,6 +469,6 @@ fn tell_where_it_stands(name: &str, download: &Download, progress: &dyn Progress
     if kept == 0 {
         return;
     }
-    let of = download.length_bytes().map(|length| format!(" of {length}")).unwrap_or_default();
-    progress.tell(&format!("Resuming {name}: {kept}{of} bytes are there"));
+    let of = download.length_bytes().map(|length| format!(" of {}", bytes(length))).unwrap_or_default();
+    progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
 }

@@ -60,6 +60,8 @@ pub struct Context<'a> {
     pub dropped: &'a Dropped,
     /// The state that was asked for.
     pub expected: Expected,
+    /// Sources that have answered in this run: only these are waited for.
+    pub answering: &'a BTreeSet<String>,
     /// What arrives.
     pub network: &'a Network<'a>,
 }
@@ -82,6 +84,8 @@ pub struct Asked {
     pub source: Wrong,
     /// What they said of it.
     pub remotes: Vec<Remote>,
+    /// Where those of them have it whose bytes failed a check.
+    pub refuted: Vec<String>,
 }
 
 impl Asked {
@@ -115,6 +119,8 @@ pub struct Downloads<'scope, 'env, 'a> {
     pub ended: Option<Ended>,
     /// What was asked for last.
     pub asked: Option<Asked>,
+    /// Places from which its end came too late, though others have it.
+    late: BTreeSet<String>,
     /// When the last download had all its bytes, on disk.
     pub last_byte_at: Option<Instant>,
     is_over: bool,
@@ -122,6 +128,7 @@ pub struct Downloads<'scope, 'env, 'a> {
 
 struct Running<'scope> {
     file: Arc<PartialFile>,
+    download: Arc<Download>,
     thread: ScopedJoinHandle<'scope, (Result<Fetched, Ended>, Instant)>,
 }
 
@@ -138,6 +145,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             supplied: Vec::new(),
             ended: None,
             asked: None,
+            late: BTreeSet::new(),
             last_byte_at: None,
             is_over: false,
         }
@@ -159,7 +167,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
 
     /// Waits for the download that is under way.
     fn finish_running(&mut self) -> Result<()> {
-        let Some(Running { thread, .. }) = self.running.take() else { return Ok(()) };
+        let Some(Running { thread, download, .. }) = self.running.take() else { return Ok(()) };
         let (result, at) =
             thread.join().unwrap_or_else(|payload| (Err(Ended::Failed(panicked(payload.as_ref()))), Instant::now()));
         match result {
@@ -172,6 +180,12 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             }
             Err(ended) => {
                 let error = ended.error();
+                if let Some(asked) = &mut self.asked {
+                    asked.refuted = download.refuted();
+                    if let Ended::First(_) = ended {
+                        self.late.insert(asked.source.place.clone());
+                    }
+                }
                 self.ended.get_or_insert(ended);
                 Err(error)
             }
@@ -204,23 +218,24 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         }
         let Places::Servers(ref remotes) = choice.place else { return Err(Error::failed("no server has it")) };
         let mut remotes = remotes.clone();
-        self.asked = Some(Asked { source: source.clone(), remotes: remotes.clone() });
+        self.asked = Some(Asked { source: source.clone(), remotes: remotes.clone(), refuted: Vec::new() });
         for remote in &mut remotes {
             remote.accepts_ranges &= !context.unranged.contains(&remote.origin());
         }
         let name = choice.name.to_string();
         let file = Arc::new(PartialFile::open_in(context.kept_dir, &name)?);
         let begun = Download::begin(context.client.clone(), file.clone(), remotes, context.limits.clone(), progress);
-        let download = begun.map_err(|ended| {
+        let download = Arc::new(begun.map_err(|ended| {
             let error = ended.error();
             self.ended.get_or_insert(ended);
             error
-        })?;
+        })?);
         super::tell_where_it_stands(&name, &download, progress);
         progress.watch(&file, &download);
         self.supplied.push(supplement(vouching));
-        let thread = spawn(self.scope, move || (download.run(progress), Instant::now()))?;
-        self.running = Some(Running { file: file.clone(), thread });
+        let running = download.clone();
+        let thread = spawn(self.scope, move || (running.run(progress), Instant::now()))?;
+        self.running = Some(Running { file: file.clone(), download, thread });
         self.files.push(file.clone());
         let source: Arc<dyn Source> = file.clone();
         Ok(Supplied::Arriving { source, name: Some(choice.name), file })
@@ -249,7 +264,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             let vouching = self.vouching_for(&choice.name)?;
             if !self.context.trusted.is_empty() && vouching.is_empty() {
                 let name = &choice.name;
-                network.warn(&format!("{name} has appeared meanwhile, and is left out: no trusted server has it"));
+                network.warn(&format!("{name} has appeared meanwhile, and is left out: no trusted server confirms it"));
                 return Ok(None);
             }
             network.tell(&format!("Fetching {} from {}", choice.name, choice.shown()));
@@ -260,7 +275,7 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
                     Err(error) => error,
                 };
             let is_gone = match &self.ended {
-                Some(Ended::Lost(_)) => true,
+                Some(Ended::Lost(_) | Ended::First(_)) => true,
                 Some(Ended::Failed(error)) => error.kind() == ErrorKind::Network,
                 _ => false,
             };
@@ -298,7 +313,8 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
         network.stage("Asking for the newest incremental archive", None);
         let base_slot = self.full.name.slot;
         let local = SourceArg::LocalDir(PathBuf::from(dir));
-        // Answers stay; who did not answer is asked again, as long as none of the others has what is wanted.
+        // Answers stay; who has answered in this run, and does not now, is asked again, as long as none of the others has what is
+        // wanted.
         let mut unasked: Vec<&SourceArg> = sources.iter().chain([&local]).collect();
         let mut asks_cluster = !find.rpc.is_empty() || find.cluster.is_some();
         let mut offers: Vec<Offer> = Vec::new();
@@ -310,7 +326,8 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
                     failure.map_or(Ok(()), |failure| Err(failure.into()))
                 });
                 let failure = answer.err().and_then(may_pass);
-                let is_asked_again = failure.is_some();
+                let is_asked_again = failure.is_some() && self.context.answering.contains(&source.to_string());
+                let failure = failure.filter(|_| is_asked_again);
                 failed = failure.or(failed.take());
                 is_asked_again
             });
@@ -325,8 +342,8 @@ impl<'scope, 'env, 'a> Downloads<'scope, 'env, 'a> {
             }
             network.check()?;
             offers.retain(|offer| dropped.allows(offer, Some(&self.full_place)));
-            // Of several that have it, those first that were never wrong.
-            offers.sort_by_cached_key(|offer| dropped.faults_of(offer));
+            // Of several that have it, those first that were neither slow nor wrong.
+            offers.sort_by_cached_key(|offer| (self.late.contains(&offer.shown()), dropped.faults_of(offer)));
             match (super::choose::incremental(&offers, base_slot, *expected), failed) {
                 (None, Some(error)) => Err(error),
                 (choice, _) => Ok(choice),
@@ -369,7 +386,7 @@ impl Supply for Downloads<'_, '_, '_> {
         let supplied = self.supply_incremental()?;
         let is_vouched = self.supplied.last().is_some_and(|last| !last.vouching.is_empty());
         if !self.context.trusted.is_empty() && !is_vouched {
-            return Err(Error::new(ErrorKind::Network, "no trusted server has this archive")
+            return Err(Error::new(ErrorKind::Network, "no trusted server confirms this archive")
                 .with_hint("try again in a minute, or name another trusted server"));
         }
         Ok(supplied)

@@ -9,7 +9,7 @@ use {
     },
     slotpress_format::ledger::names::{ArchiveName, Hash},
     slotpress_net::{
-        Client, NetErrorKind, Remote, Url, below,
+        Client, NetError, NetErrorKind, Remote, Url, below,
         servers::{Offer, SourceArg},
         shown,
     },
@@ -68,10 +68,14 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
             let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
-        if offers.iter().any(|offer| offer.name == *name) || has_archive(client, url, name, progress)? {
-            vouching.push(shown(url));
-        } else {
-            progress.warn(&format!("{} does not have {name}, so it cannot confirm it", shown(url)));
+        let has = match offers.iter().any(|offer| offer.name == *name) {
+            true => Ok(true),
+            false => has_archive(client, url, name, progress)?,
+        };
+        match has {
+            Ok(true) => vouching.push(shown(url)),
+            Ok(false) => progress.warn(&format!("{} does not have {name}, so it cannot confirm it", shown(url))),
+            Err(error) => progress.warn(&format!("cannot ask whether a trusted server has {name}: {error}")),
         }
     }
     Ok(vouching)
@@ -84,28 +88,37 @@ pub fn ask(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn 
 pub fn require(client: &Client, trusted: &[Url], name: &ArchiveName, progress: &dyn Progress) -> Result<Vec<String>> {
     let vouching = ask(client, trusted, name, progress)?;
     if !trusted.is_empty() && vouching.is_empty() {
-        return Err(Error::new(ErrorKind::Network, format!("no trusted server has {name}"))
+        return Err(Error::new(ErrorKind::Network, format!("no trusted server confirms {name}"))
             .with_hint("nothing of it was fetched: try again in a minute, or name another trusted server"));
     }
     Ok(vouching)
 }
 
 /// Whether a server has the archive: it answers its name, and does not answer a name that no archive has. Some servers
-/// answer every path with 200 and a page.
-fn has_archive(client: &Client, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<bool> {
+/// answer every path with 200 and a page. Or why it cannot be asked.
+fn has_archive(
+    client: &Client,
+    url: &Url,
+    name: &ArchiveName,
+    progress: &dyn Progress,
+) -> Result<Result<bool, NetError>> {
     let head = |name: &ArchiveName| match client.head(&below(url, &name.to_string()), progress) {
         Err(error) if error.kind() == NetErrorKind::Interrupted => Err(Error::from(error)),
         answer => Ok(answer),
     };
-    let is_it = |remote: Remote| {
+    let is_it = |remote: &Remote| {
         remote.archive_name().as_ref() == Some(name)
             && remote.length_bytes.is_some_and(|length_bytes| length_bytes >= ARCHIVE_BYTES_MIN)
     };
-    if !head(name)?.is_ok_and(is_it) {
-        return Ok(false);
+    match head(name)? {
+        Ok(remote) if is_it(&remote) => {}
+        Err(error) if !matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Status(400..=407)) => {
+            return Ok(Err(error));
+        }
+        _ => return Ok(Ok(false)),
     }
     let made_up = ArchiveName { hash: Hash(*blake3::hash(&random_bytes()).as_bytes()), ..name.clone() };
-    Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone))
+    Ok(Ok(head(&made_up)?.is_err_and(|error| error.kind() == NetErrorKind::Gone)))
 }
 
 /// Something that no server can foresee.

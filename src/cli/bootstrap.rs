@@ -34,7 +34,7 @@ use {
 pub struct BootstrapArgs {
     /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of an archive,
     /// s3://BUCKET/PREFIX
-    #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster"])]
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["rpc", "cluster", "sources_from"])]
     sources: Vec<String>,
     #[command(flatten)]
     target: NewLedgerArgs,

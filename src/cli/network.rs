@@ -12,7 +12,7 @@ use {
     super::values,
     clap::ValueEnum,
     serde::Serialize,
-    slotpress_base::progress::CancelToken,
+    slotpress_base::{error::IoContext, progress::CancelToken, text::ShowPath},
     slotpress_format::archive::frame_hashes::Root,
     slotpress_net::{
         Client, ClientOptions, Url,
@@ -23,7 +23,7 @@ use {
         shown, url_of_host,
         url_source::UrlSource,
     },
-    std::{path::PathBuf, sync::Arc},
+    std::{io::Read, path::PathBuf, sync::Arc},
 };
 
 /// How to reach servers and stores that were named.
@@ -110,6 +110,9 @@ pub struct PeersArgs {
     /// An RPC server that knows the cluster's slot and peers; may be given more than once
     #[arg(long, value_name = "URL", value_delimiter = ',', env = "SLOTPRESS_RPC")]
     rpc: Vec<String>,
+    /// Also use the sources in this file: one a line; # begins a comment
+    #[arg(long, value_name = "FILE", env = "SLOTPRESS_SOURCES_FROM")]
+    sources_from: Option<PathBuf>,
     /// Ask the public RPC server of a cluster
     #[arg(long, value_enum)]
     cluster: Option<ClusterArg>,
@@ -132,12 +135,39 @@ fn max_age(text: &str) -> Result<MaxAge, String> {
 impl PeersArgs {
     /// What to look for, in these sources and among peers.
     pub fn find_options(&self, sources: &[String]) -> Result<FindOptions> {
-        let sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>()).collect::<Result<_>>()?;
+        let mut sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>()).collect::<Result<_>>()?;
+        if let Some(path) = &self.sources_from {
+            sources.extend(sources_in(path)?);
+        }
         let rpc: Vec<_> = self.rpc.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
-        let mut options = FindOptions::default().sources(sources).rpc(rpc);
+        let mut options = FindOptions::new(sources).rpc(rpc);
         options.max_age = self.max_age;
         options.cluster = self.cluster.map(Cluster::from);
         Ok(options)
+    }
+}
+
+/// The longest file of sources: some tens of thousands of URLs.
+#[cfg(feature = "net")]
+const SOURCES_BYTES_MAX: u64 = 1 << 20;
+
+/// The sources that a file lists, one a line.
+#[cfg(feature = "net")]
+fn sources_in(path: &Path) -> Result<Vec<SourceArg>> {
+    let mut text = String::new();
+    let file = slotpress_base::files::open_file(path)?;
+    file.take(SOURCES_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
+    if text.len() as u64 > SOURCES_BYTES_MAX {
+        return Err(Error::usage(format!("{} is longer than 1 MiB: no list of sources", path.shown())));
+    }
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let sources = lines.map(|(at, line)| {
+        line.parse::<SourceArg>().map_err(|error| error.within(format!("{}, line {}", path.shown(), at + 1)))
+    });
+    let sources: Vec<_> = sources.collect::<Result<_>>()?;
+    match sources.is_empty() {
+        true => Err(Error::usage(format!("{} lists no source", path.shown())).with_hint("write one URL a line")),
+        false => Ok(sources),
     }
 }
 
@@ -150,7 +180,8 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     streams: u8,
-    /// Give up when fewer bytes per second arrive for 15 seconds
+    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, a server is given up from which less than
+    /// 1 KiB per second comes for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     min_rate: Option<u64>,
     /// A server that you trust, which must have the same archive; may be given more than once. The run fails if one of

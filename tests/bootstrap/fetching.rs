@@ -80,6 +80,7 @@ fn a_download_goes_on_where_it_stood() {
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     assert_eq!(names(dir.path()), std::slice::from_ref(full));
+    assert!(said.stderr.contains("MiB are there"), "{said:?}");
     let archive = &said.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{said:?}");
@@ -241,7 +242,7 @@ fn what_nobody_vouches_for_is_not_fetched() {
     let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
     let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
     assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.stderr.contains("no trusted server has incremental-snapshot-26-40-"), "{said:?}");
+    assert!(said.stderr.contains("no trusted server confirms incremental-snapshot-26-40-"), "{said:?}");
     assert!(!server.requests().iter().any(is_fetch) && files_in(dir.path()).is_empty());
     let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &server.url("")]);
     assert_eq!(said.code, Some(0), "{said:?}");

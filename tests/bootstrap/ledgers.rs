@@ -405,7 +405,7 @@ fn a_server_that_is_away_for_the_newest_incremental_is_waited_for() {
     let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(said.line("restore")["slot"], 40, "{said:?}");
-    assert!(said.stderr.contains("asked again in"), "{said:?}");
+    assert!(said.stderr.contains("asked again in") && said.stderr.contains(" UTC: "), "with the time: {said:?}");
 }
 
 /// So is one that has its full archive, and is too busy to say whether it has an incremental one.

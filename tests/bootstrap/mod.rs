@@ -6,3 +6,4 @@ mod panics;
 mod servers;
 mod serving;
 pub mod site;
+mod sources;

@@ -327,6 +327,9 @@ fn the_screen_and_the_json() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{error}");
     assert!(error.contains("too old at boot") && error.contains("--max-age"), "{error}");
+    let arguments = ["find", "--max-age", "1s", "--rpc", &knows.url(""), "--source", &peer.url("")];
+    let error = String::from_utf8_lossy(&slotpress().args(arguments).output().expect("runs").stderr).into_owned();
+    assert!(error.contains("old at boot, more than 1 s") && !error.contains(": 1 would be"), "{error}");
     let output = slotpress().arg("find").output().expect("runs");
     assert_eq!(output.status.code(), Some(2));
 }

@@ -4,13 +4,14 @@ use {
     super::FindOptions,
     crate::{
         Client, NetError, NetErrorKind, Remote,
+        patience::patiently,
         servers::{Offer, Place, SourceArg},
         url_source::UrlSource,
     },
     slotpress_base::{
         error::{Error, ErrorKind, Hint, Result},
         io::IoPolicy,
-        progress::{CancelToken, Progress},
+        progress::{CancelToken, Progress, StopToo},
         threads::{guarded, panic_point, spawn, spawn_workers},
     },
     slotpress_format::ledger::{
@@ -42,6 +43,9 @@ const ASKED_AT_ONCE: usize = 64;
 
 /// For asking all of them.
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// For a source that answers that it is busy, as long as no other one has an archive.
+const BUSY_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// Archives whose bank file is looked for: an incremental one, and its full one.
 const BANK_FILES_MAX: usize = 2;
@@ -125,7 +129,7 @@ pub fn ask_all(
     let next = AtomicUsize::new(0);
     let until = Asking { progress, start: Instant::now() };
     let told = client.for_told_urls();
-    let died = Mutex::new(None);
+    let (died, has_found) = (Mutex::new(None), AtomicBool::new(false));
     let ask = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -134,8 +138,14 @@ pub fn ask_all(
             if until.is_interrupted() {
                 return;
             }
-            let client = if *is_operator { client } else { &told };
-            let answer = client.offers(source, &until);
+            let answer = match is_operator {
+                true => {
+                    let stop = StopToo::new(&until, || has_found.load(Ordering::Relaxed));
+                    patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
+                }
+                false => told.offers(source, &until),
+            };
+            has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
             if matches!(&answer, Err(error) if error.kind() == ErrorKind::Interrupted) {
                 continue;
             }
@@ -180,6 +190,36 @@ impl Progress for Asking<'_> {
     fn is_interrupted(&self) -> bool {
         self.progress.is_interrupted() || self.start.elapsed() >= ASKING_TIME_MAX
     }
+}
+
+/// What a source has that is asked again while it is too busy to answer, until `waiting` is to stop.
+///
+/// # Errors
+/// Why it has nothing.
+pub fn patient_offers(
+    client: &Client,
+    source: &SourceArg,
+    time_max: Duration,
+    waiting: &dyn Progress,
+    stop: &dyn Progress,
+) -> Result<Vec<Offer>> {
+    let mut busy = None;
+    let answer = patiently(time_max, waiting, || match client.offers(source, stop) {
+        Err(error) if NetError::of(&error).is_some_and(is_busy) => {
+            busy = Some(error.clone());
+            Err(error)
+        }
+        answer => Ok(answer),
+    });
+    match (answer, busy) {
+        (Err(error), Some(busy)) if error.kind() == ErrorKind::Interrupted && !stop.is_interrupted() => Err(busy),
+        (answer, _) => answer?,
+    }
+}
+
+/// The server works, and asks to wait.
+fn is_busy(error: &NetError) -> bool {
+    error.is_retryable() && matches!(error.kind(), NetErrorKind::Status(_))
 }
 
 /// Why an answer is none; where a server cannot show who it is, with what to do.

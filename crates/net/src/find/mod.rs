@@ -11,6 +11,7 @@ mod options;
 pub mod rank;
 
 pub use {
+    ask::patient_offers,
     cluster::{Cluster, ClusterFacts},
     options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT},
 };
@@ -262,8 +263,15 @@ impl FindReport {
                 true => "check the addresses, try again later, or give other sources".into(),
                 false => Hint::UseFindJson,
             }),
-            stale => Error::new(ErrorKind::Network, format!("{message}: {stale} would be too old at boot"))
-                .with_hint(Hint::RaiseMaxAge),
+            // The reasons say it.
+            stale if stale == self.refused.len() && more.is_empty() => {
+                Error::new(ErrorKind::Network, message).with_hint(Hint::RaiseMaxAge)
+            }
+            stale => {
+                let states = quantity::count_of(stale as u64, "state");
+                Error::new(ErrorKind::Network, format!("{message} ({states} would be too old at boot)"))
+                    .with_hint(Hint::RaiseMaxAge)
+            }
         })
     }
 

@@ -37,6 +37,13 @@ pub struct FindOptions {
     pub expected_genesis_hash: Option<Hash>,
 }
 
+impl FindOptions {
+    /// What these sources have, the rest as usual.
+    pub fn new(sources: impl IntoIterator<Item = SourceArg>) -> Self {
+        Self { sources: Vec::from_iter(sources), ..Self::default() }
+    }
+}
+
 impl Default for FindOptions {
     fn default() -> Self {
         Self {
