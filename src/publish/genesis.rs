@@ -3,11 +3,12 @@
 use {
     slotpress_base::{
         error::{Error, ErrorKind, IoContext, Result},
+        io::IoHint,
         progress::Progress,
         text::ShowPath,
     },
     slotpress_format::archive::genesis_archive::{ARCHIVE_NAME, GENESIS_BYTES_MAX, unpack},
-    slotpress_read::archive::source::{LocalFile, Source},
+    slotpress_read::archive::source::{LocalFile, stream},
     slotpress_stores::{Condition, Metadata, Put, Store},
     std::{io::Read, path::Path},
 };
@@ -18,10 +19,7 @@ use {
 /// It cannot be read, or holds no genesis.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let (source, mut bytes) = (LocalFile::open(path)?, Vec::new());
-    let file = source.file().into_iter();
-    file.map(|file| file.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .try_for_each(|read| read.map(drop))
-        .or_path("read", path)?;
+    stream(&source, IoHint::Gentle).take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", path)?;
     unpack(&bytes).map_err(|error| {
         error.within(path.shown()).with_hint("give genesis.tar.bz2 of the validator's ledger directory")
     })?;

@@ -148,7 +148,7 @@ pub(super) struct Publisher<'a> {
     pub(super) epochs: Option<BankFile>,
     /// What cannot be pinned as it is: tried again when the file is another one, or has changed.
     pub(super) skipped: Vec<(Key, Identity)>,
-    /// What was left out, and why.
+    /// What was left out, and why, where the run is to end.
     pub(super) left_out: BTreeMap<Key, LeftOut>,
     pub(super) said: Said,
     pub(super) worst: Worst,
@@ -363,7 +363,9 @@ impl Publisher<'_> {
     }
 
     fn leave_out(&mut self, name: ArchiveName, why: String, hint: &'static str) {
-        self.left_out.insert(key(&name), LeftOut { name: name.clone(), why: why.clone(), hint });
+        if self.options.is_once {
+            self.left_out.insert(key(&name), LeftOut { name: name.clone(), why: why.clone(), hint });
+        }
         self.tell(Event::Skipped { name, why });
     }
 

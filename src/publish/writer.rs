@@ -6,15 +6,14 @@ use {
         journal::Identity,
         plan::{Key, key},
     },
-    slotpress_base::{
-        error::{Error, ErrorKind},
-        io::IoPolicy,
-        text::ShowPath,
-    },
+    slotpress_base::{error::Error, io::IoPolicy, text::ShowPath},
     slotpress_format::ledger::bank_file::BankFile,
     slotpress_read::{
-        archive::{Archive as OpenArchive, IndexPolicy, cut::is_plainly_cut, front, source::LocalFile},
-        catalog::Archive,
+        archive::{Archive as OpenArchive, IndexPolicy, front, source::LocalFile},
+        catalog::{
+            Archive,
+            usable::{Fault, judge_file},
+        },
     },
     std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, sync::Arc},
 };
@@ -73,15 +72,10 @@ impl Writers {
     }
 }
 
-/// What few reads tell to be wrong with a file whose bank file cannot be read, if anything.
+/// What few reads tell to be wrong with a file, if anything.
 pub fn damage_of(archive: &Archive) -> Option<Error> {
-    let source = LocalFile::new(archive.path(), archive.open().ok()?.0, archive.size_bytes);
-    if is_plainly_cut(&source).unwrap_or(false) {
-        return Some(Error::damaged(format!("{} is cut off", archive.path().shown())));
-    }
-    let (name, io_policy) = (Some(archive.name.clone()), IoPolicy::default());
-    let opened = OpenArchive::of_source(Arc::new(source), name, IndexPolicy::Ignore, &io_policy);
-    opened.err().filter(|error| error.kind() == ErrorKind::Damaged)
+    let fault = judge_file(archive).err().filter(|fault| *fault != Fault::Unreadable)?;
+    Some(Error::damaged(format!("{}: {fault}", archive.path().shown())))
 }
 
 fn front_of(archive: &Archive) -> Option<BankFile> {
