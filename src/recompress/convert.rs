@@ -520,6 +520,40 @@ mod tests {
         }
     }
 
+    /// Those of the archive itself, and of a full one of Firedancer's below it; Agave's full archive stays as it is.
+    #[test]
+    fn vote_accounts_get_rent_epochs() {
+        use slotpress_format::ledger::{
+            rebuilt_bank::StakedAccounts,
+            stakes::{Stakes, StoredAccount, VoteAccount},
+        };
+        let account =
+            |rent_epoch| StoredAccount { lamports: 1, is_executable: false, rent_epoch, data: Box::default() };
+        // Of two storages and a base of one.
+        let records = [([1; 32], (1, 800)), ([2; 32], (1, 8)), ([3; 32], (0, 16)), ([4; 32], (2, 0))];
+        let stakes = Stakes {
+            vote_accounts: vec![([1; 32], VoteAccount::new(1, &[0; 32], false, 7, &[]))],
+            ..Stakes::default()
+        };
+        let mut entries = storages(&[1000, 1000]);
+        entries.insert(0, Entry { kind: EntryKind::Version, content_bytes: 5 });
+        for (rent_epochs_lost_from, of_base) in [(u32::MAX, 5), (2, u64::MAX)] {
+            let vote_accounts = records.iter().map(|(address, _)| (*address, account(5))).collect();
+            let mut accounts = FoundAccounts {
+                staked: StakedAccounts { vote_accounts, ..StakedAccounts::default() },
+                vote_records: records.into_iter().collect(),
+                rent_epochs_lost_from,
+                newest_slots: Vec::new(),
+                are_rewards_active: false,
+            };
+            let places = set_rent_epochs(&mut accounts, &entries, &RentEpochs::of_stakes(&stakes));
+            let found: Vec<u64> = accounts.staked.vote_accounts.values().map(|it| it.rent_epoch).collect();
+            assert_eq!(found, [7, u64::MAX, u64::MAX, of_base]);
+            let expected = [(1, vec![(72, u64::MAX)]), (2, vec![(64, u64::MAX), (856, 7)])];
+            assert_eq!(places.0, HashMap::from(expected), "by the number of the entry");
+        }
+    }
+
     #[test]
     fn the_status_cache_gets_the_slots_that_it_lacks() {
         let front = status_cache_front(&[9], &[9, 7, 3], 9).expect("made");
