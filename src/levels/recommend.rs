@@ -57,7 +57,6 @@ pub struct Recommendation {
     /// Whether single runs give the same knee.
     pub measured_well_enough: bool,
     /// Cores that other programs used while this was measured, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub other_load_cores: Option<f64>,
     /// What single runs give as the knee, as flags: the one that most of them give first.
     #[serde(skip)]
