@@ -19,15 +19,18 @@ fn read(path: impl AsRef<Path>) -> String {
 
 /// The documents of the tarball and the packages.
 fn shipped() -> Vec<PathBuf> {
-    let docs = fs::read_dir(root().join("docs")).expect("there").map(|entry| entry.expect("an entry").file_name());
+    let of_dir = |dir: &'static str| {
+        let entries = fs::read_dir(root().join(dir)).expect("there");
+        entries.map(move |entry| Path::new(dir).join(entry.expect("an entry").file_name()))
+    };
     let of_root = ["README.md", "CHANGELOG.md", "SECURITY.md"].map(PathBuf::from);
-    of_root.into_iter().chain(docs.map(|name| Path::new("docs").join(name))).collect()
+    of_root.into_iter().chain(of_dir("docs")).chain(of_dir("contrib/grafana")).collect()
 }
 
 #[test]
 fn packages_have_the_documents_that_theirs_link_to() {
     let shipped = shipped();
-    for path in &shipped {
+    for path in shipped.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let text = read(path);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
         let beside = |link: &str| {
@@ -45,11 +48,11 @@ fn packages_have_the_documents_that_theirs_link_to() {
     }
     // The lists: of the deb and the rpm, and of the tarball that they are made from.
     let (packages, tarball) = (read("Cargo.toml"), read("contrib/release/build"));
-    let copied = tarball.lines().find(|line| line.contains("cp -r README.md")).expect("a line");
-    for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "docs"] {
-        let source = format!("\"target/dist/package/{name}{}\"", if name == "docs" { "/*" } else { "" });
+    let copied: Vec<&str> = tarball.lines().filter(|line| line.trim_start().starts_with("cp -r ")).collect();
+    for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "docs", "contrib/grafana"] {
+        let source = format!("\"target/dist/package/{name}{}\"", if name.contains('.') { "" } else { "/*" });
         assert_eq!(packages.matches(&source).count(), 2, "{source} in the deb and in the rpm");
-        assert!(copied.split_whitespace().any(|word| word == name), "{copied}");
+        assert!(copied.iter().any(|line| line.split_whitespace().any(|word| word == name)), "{name}: {copied:?}");
     }
 }
 
