@@ -316,7 +316,9 @@ fn as_firedancer_writes(agave: &Path, compressors: usize, idle: usize, dir: &Pat
     let map_end = map + 8 + 32 * bank.storage_count as usize;
     let (before, between) = (&bank_file[..places.stakes as usize], &bank_file[places.stakes_end as usize..map]);
     let bank_file = [before, &no_stakes, between, &[0; 8], &bank_file[map_end..]].concat();
-    let status_cache = [&1u64.to_le_bytes()[..], &bank.slot.to_le_bytes(), &[1], &[0; 8]].concat();
+    let last_blockhash = bank.blockhashes.last.expect("a blockhash");
+    let group = [&1u64.to_le_bytes()[..], &last_blockhash.0, &[0; 16]].concat();
+    let status_cache = [&1u64.to_le_bytes()[..], &bank.slot.to_le_bytes(), &[1], &group].concat();
     let entry = |path: &str, kind, content| TarEntry { path: path.to_string(), kind, content };
     let mut made = vec![
         entry("version", b'0', b"1.2.0".to_vec()),
