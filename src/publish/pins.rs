@@ -119,7 +119,7 @@ impl PinDir {
     /// # Errors
     /// The disk fails.
     pub fn pinned(&self) -> Result<Vec<Archive>> {
-        Ok(of_dir(&self.pinned, |dirs| scan_names(dirs))?.archives().to_vec())
+        Ok(of_dir(&self.pinned, scan_names)?.archives().to_vec())
     }
 
     /// What is ready, with roots; what is known of it is not read again.

@@ -103,7 +103,7 @@ impl Target<'_> {
                 }
             }
         }
-        shelves.free_bytes = store.dir().and_then(|dir| free_bytes(dir));
+        shelves.free_bytes = store.dir().and_then(free_bytes);
         for is_kept in [false, true] {
             shelf(is_kept)?.map_or(Ok(()), |shelf| forget(&shelf, self.notes, progress))?;
         }

@@ -147,7 +147,7 @@ fn a_target_that_becomes_full() {
     }
     fs::write(&path, index.to_string()).expect("written");
     // Something else has taken the room, but for what half of the oldest archive takes.
-    let free_bytes = rustix::fs::statvfs(&stage.mirror()).map(|it| it.f_bavail * it.f_frsize).expect("told");
+    let free_bytes = rustix::fs::statvfs(stage.mirror()).map(|it| it.f_bavail * it.f_frsize).expect("told");
     let bytes_of = |path: PathBuf| fs::metadata(path).expect("metadata").len();
     let left_bytes = bytes_of(fixture(FULL_3500)) - bytes_of(fixture(FULL_26)) / 2;
     fs::write(stage.mirror().join("other"), vec![1; (free_bytes - left_bytes) as usize]).expect("written");

@@ -67,8 +67,9 @@ impl Gathered {
                 open.last = now;
             }
         }
-        let over = self.0.extract_if(.., |_, open| now.saturating_duration_since(open.last) >= QUIET);
-        over.map(|(_, open)| open.finished).collect()
+        let is_over = |open: &Open| now.saturating_duration_since(open.last) >= QUIET;
+        let over: Vec<_> = self.0.iter().filter(|(_, open)| is_over(open)).map(|(key, _)| key.clone()).collect();
+        over.iter().filter_map(|key| self.0.remove(key)).map(|open| open.finished).collect()
     }
 
     /// Takes out all.
