@@ -196,6 +196,9 @@ fn all_that_read() {
     assert_eq!(inspected.line("transfer")["file_bytes"], bytes.len());
     let verified = run(&gateway, &["verify", &url]);
     assert!(verified.code == Some(0) && verified.line("verify")["ok"] == true, "{verified:?}");
+    let all = run(&gateway, &["verify", &target()]);
+    let good = all.lines.iter().filter(|line| line["type"] == "verify" && line["ok"] == true).count();
+    assert_eq!((all.code, good), (Some(0), files.len()), "{all:?}");
     let found = run(&gateway, &["find", "--source", &target()]);
     assert!(found.line("candidate")["full"].to_string().contains(&url), "{found:?}");
 

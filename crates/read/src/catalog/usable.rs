@@ -90,7 +90,7 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, Fault> {
     let is_cut = match compression {
         Compression::Zstd => is_plainly_cut(source).map_err(|_| Fault::Unreadable)?,
         Compression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| Fault::Unreadable)?,
-        Compression::None => length_bytes % BLOCK_BYTES > 0,
+        Compression::None => !length_bytes.is_multiple_of(BLOCK_BYTES),
         Compression::Bzip2 | Compression::Gzip => false,
     };
     if is_cut { Err(Fault::Cut) } else { Ok(None) }
