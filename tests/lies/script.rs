@@ -109,6 +109,8 @@ enum Act {
     Redirect(u16),
     /// The bytes up to a place, and nothing more.
     Stalled(u16),
+    /// The bytes up to a place, and then too few in any time.
+    Trickled(u16),
     /// The end of the connection.
     Silent,
 }
@@ -132,6 +134,7 @@ impl Act {
             17 => Self::Status(place),
             18 => Self::Redirect(place),
             19 if place < 8000 => Self::Silent,
+            19 if place % 2 == 1 => Self::Trickled(place),
             19 => Self::Stalled(place),
             _ => Self::Honest,
         }
@@ -268,6 +271,7 @@ impl Scene {
                 in_parts(request, stream, (mine, late), (at, tag), Some(Late::Comes))
             }
             Act::Stalled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Late::Never)),
+            Act::Trickled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Late::Slowly)),
             Act::Shifted(by) => {
                 let range = range_of(request, mine.len());
                 let start = range.start + usize::from(by) % 1000;
@@ -291,13 +295,14 @@ impl Scene {
         };
         match act {
             Act::Mixed | Act::Other => answer(stream, "200 OK", &[], other),
-            Act::Cut(at) | Act::Late(at) | Act::Stalled(at) => {
+            Act::Cut(at) | Act::Late(at) | Act::Stalled(at) | Act::Trickled(at) => {
                 begin(stream)?;
                 stream.write_all(&mine[..part(at)])?;
                 match act {
                     Act::Late(_) if self.archives.root.is_some() => stream.write_all(&other[part(at)..])?,
                     Act::Late(_) => stream.write_all(&mine[part(at)..])?,
                     Act::Stalled(_) => return stall(stream),
+                    Act::Trickled(_) => trickle(stream, &mine[part(at)..])?,
                     _ => {}
                 }
                 Ok(Then::Close)
@@ -333,8 +338,18 @@ impl Scene {
 enum Late {
     /// It comes after a pause.
     Comes,
+    /// It comes, but too slowly.
+    Slowly,
     /// It does not.
     Never,
+}
+
+fn trickle(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    bytes.iter().try_for_each(|byte| {
+        stream.write_all(std::slice::from_ref(byte))?;
+        thread::sleep(Duration::from_millis(10));
+        Ok(())
+    })
 }
 
 fn range_of(request: &Request, length: usize) -> Range<usize> {
@@ -372,6 +387,7 @@ fn in_parts(
     match late {
         None => {}
         Some(Late::Never) => return stall(stream),
+        Some(Late::Slowly) => trickle(stream, &rest[middle..range.end])?,
         Some(Late::Comes) => {
             thread::sleep(Duration::from_millis(5));
             stream.write_all(&rest[middle..range.end])?;

@@ -78,18 +78,14 @@ impl Patience {
 
     /// What to tell of a failure.
     pub fn told(&self, error: &NetError, pause: Duration) -> String {
-        let (now, pause) = (clock(SystemTime::now()), pause.as_secs_f32());
-        format!("{now}: {error}: asked again in {pause} s, and given up when {}", self.end("is"))
+        let (now, pause, end) = (clock(SystemTime::now()), pause.as_secs_f32(), self.give_up_after.as_secs_f32());
+        format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success")
     }
 
-    /// Why it is given up.
+    /// Why a server is given up.
     pub fn why_given_up(&self) -> String {
-        self.end("was")
-    }
-
-    fn end(&self, is: &str) -> String {
         let least = rate(BYTES_PER_SECOND_MIN as f64);
-        format!("less than {least} of it {is} kept for {} s", self.give_up_after.as_secs_f32())
+        format!("less than {least} of it was kept for {} s", self.give_up_after.as_secs_f32())
     }
 
     /// How long it must not be asked.
