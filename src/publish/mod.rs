@@ -135,7 +135,8 @@ pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(2 * 3600);
 
 /// A target that fails for so long has failed, which is told, and is left alone for a while; what it has got is not sent again.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+/// Buckets are away for a minute or two when they restart: that is a warning, and wakes nobody.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(300);
 
 /// How often an incremental archive is published, unless told otherwise.
 pub const EVERY_DEFAULT: Duration = Duration::from_secs(300);
