@@ -346,14 +346,14 @@ fn base_slots() {
     for dir in ["", "remote"] {
         let newer = case.path(dir).join(FULL_26.replace("-26-", "-30-"));
         fs::create_dir_all(newer.parent().expect("a parent")).expect("made");
-        fs::write(&newer, "").expect("written");
+        fs::copy(fixture(FULL_26), &newer).expect("copied");
         case.fails(&["--base-slot", "26"], 1, &["is of slot 30, not of the base slot 26", "--force-base"]);
         fs::remove_file(newer).expect("removed");
     }
     archive(case.ledger.path(), case.out.path(), &["--base-slot", "25", "--force-base"]);
     // A full archive of the same slot, or of a later one, is no newer base.
     archive(case.ledger.path(), case.out.path(), &[]);
-    fs::write(case.out.path().join(FULL_26.replace("-26-", "-41-")), "").expect("written");
+    fs::copy(fixture(FULL_26), case.out.path().join(FULL_26.replace("-26-", "-41-"))).expect("copied");
     archive(case.ledger.path(), case.out.path(), &["--base-slot", "26"]);
 }
 

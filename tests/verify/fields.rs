@@ -483,8 +483,10 @@ fn with_document(is_it: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u8>)
     zstd(&tar.write())
 }
 
-/// Of the two documents, the name, what tells its entry, and its fields.
-const DOCUMENTS: [(&str, fn(&str) -> bool, &[Field]); 2] =
+/// A document: its name, what tells its entry, and its fields.
+type Document = (&'static str, fn(&str) -> bool, &'static [Field]);
+
+const DOCUMENTS: [Document; 2] =
     [("bank file", is_bank_file, BANK_FILE), ("status cache", is_status_cache, STATUS_CACHE)];
 
 /// Every field of both, altered in every way that its kind has.
