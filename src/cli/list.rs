@@ -1,7 +1,5 @@
 //! `slotpress list`
 
-#[cfg(feature = "net")]
-use slotpress_net::{Client, servers::SourceArg, shown};
 use {
     super::{
         network::{NetworkArgs, refuse_url},
@@ -12,7 +10,6 @@ use {
     serde::Serialize,
     slotpress_base::{
         error::{Error, Result},
-        progress::Progress,
         text::ShowPath,
     },
     slotpress_format::ledger::slot_time::SlotTimeSource,
@@ -27,6 +24,11 @@ use {
         path::{Path, PathBuf},
         time::{Duration, SystemTime},
     },
+};
+#[cfg(feature = "net")]
+use {
+    slotpress_base::progress::Progress,
+    slotpress_net::{Client, servers::SourceArg, shown},
 };
 
 /// List archives, which belong together, and which ones a node would choose
