@@ -192,18 +192,8 @@ fn prune(
         };
         *count += 1;
         *bytes += archive.size_bytes;
-        if ui.is_json() {
-            ui.print_json(&ArchiveLine {
-                name: archive.name.to_string(),
-                path: archive.path().to_string_lossy().into_owned(),
-                size_bytes: archive.size_bytes,
-                removed: goes && !args.dry_run,
-                kept_because: None,
-                unusable: Some(fault.to_string()),
-            });
-        } else if goes {
-            print_removed(archive, args.dry_run, ui);
-        } else if !ui.is_quiet() {
+        print_outcome(archive, goes, None, Some(fault), args, ui);
+        if !goes && !ui.is_json() && !ui.is_quiet() {
             let hint = match (args.unusable, is_settled) {
                 (false, _) => "; --unusable removes it",
                 (true, false) => "; it changed a moment ago, and stays",
@@ -233,18 +223,7 @@ fn prune(
         };
         *count += 1;
         *bytes += archive.size_bytes;
-        if ui.is_json() {
-            ui.print_json(&ArchiveLine {
-                name: archive.name.to_string(),
-                path: archive.path().to_string_lossy().into_owned(),
-                size_bytes: archive.size_bytes,
-                removed: goes && !args.dry_run,
-                kept_because: reason.map(|reason| reason.as_str()),
-                unusable: None,
-            });
-        } else if goes {
-            print_removed(archive, args.dry_run, ui);
-        }
+        print_outcome(archive, goes, reason.map(|reason| reason.as_str()), None, args, ui);
     }
     if ui.is_json() {
         ui.print_json(&summary);
@@ -287,10 +266,28 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-fn print_removed(archive: &Archive, is_dry_run: bool, ui: &Ui) {
-    match ui.is_quiet() {
-        true => ui.print_verbatim(&archive.path().shown()),
-        false => ui.print(&line(archive, is_dry_run)),
+/// Prints a line for an archive: as JSON always, as text if it is removed.
+fn print_outcome(
+    archive: &Archive,
+    goes: bool,
+    kept_because: Option<&'static str>,
+    fault: Option<&Fault>,
+    args: &PruneArgs,
+    ui: &Ui,
+) {
+    if ui.is_json() {
+        ui.print_json(&ArchiveLine {
+            name: archive.name.to_string(),
+            path: archive.path().to_string_lossy().into_owned(),
+            size_bytes: archive.size_bytes,
+            removed: goes && !args.dry_run,
+            kept_because,
+            unusable: fault.map(Fault::to_string),
+        });
+    } else if goes && ui.is_quiet() {
+        ui.print_verbatim(&archive.path().shown());
+    } else if goes {
+        ui.print(&line(archive, args.dry_run));
     }
 }
 

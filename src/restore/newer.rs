@@ -13,14 +13,12 @@ use {
         kept_dir::{Found, KeptDir},
     },
     slotpress_format::ledger::names::ArchiveName,
+    slotpress_read::catalog::REMOTE,
     std::{
         ffi::{OsStr, OsString},
         sync::Arc,
     },
 };
-
-/// Where a validator puts what it downloads, in the archives directory.
-const REMOTE: &str = "remote";
 
 struct FoundArchive {
     dir: Arc<KeptDir>,
